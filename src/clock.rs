@@ -1,6 +1,7 @@
 //! The only reader of time.
 //!
-//! Everything else is told what time it is, so that a test can tell it another one. `tests/layering.rs` holds this wall.
+//! Everything else is told what time it is, so that a test can tell it another one.
+//! `tests/layering.rs` holds this wall.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
 
@@ -26,9 +27,9 @@ pub trait Clock: Send + Sync + Debug {
     /// Time that never jumps, since some fixed moment of this process. Leases are judged by it.
     fn monotonic(&self) -> Duration;
 
-    /// Which boot of which machine this is, and how long it lasts already: a clock that all processes of
-    /// one machine share and that no change of the wall clock moves. `None` where the system does not
-    /// tell; macOS and Windows do not, to a program without unsafe code.
+    /// Which boot of which machine this is, and how long it lasts already: a clock that all
+    /// processes of one machine share and that no change of the wall clock moves. `None` where the
+    /// system does not tell; macOS and Windows do not, to a program without unsafe code.
     fn boot(&self) -> Option<BootTime> {
         None
     }
@@ -44,7 +45,8 @@ pub struct Boot {
     pub machine: String,
     /// The kernel's random id of this boot (random(4), `boot_id`).
     pub id: String,
-    /// The time namespace, which may shift the boot clock (time_namespaces(7)); empty where there are none.
+    /// The time namespace, which may shift the boot clock (time_namespaces(7)); empty where there
+    /// are none.
     pub namespace: String,
 }
 
@@ -81,7 +83,8 @@ pub struct BootTime {
     pub since: Duration,
 }
 
-/// The running boot; `None` where the system does not tell, or not at the moment (no file can be opened).
+/// The running boot; `None` where the system does not tell, or not at the moment (no file can be
+/// opened).
 #[must_use]
 pub fn this_boot() -> Option<Boot> {
     static BOOT: OnceLock<Boot> = OnceLock::new();
@@ -111,11 +114,11 @@ fn read_boot() -> Option<Boot> {
     None
 }
 
-/// Time since some fixed moment that goes on while the machine sleeps. The usual monotonic clock of Linux
-/// (`CLOCK_MONOTONIC`) and of macOS (`CLOCK_UPTIME_RAW`, which std uses) stands still then, so a laptop that
-/// was closed in the middle of a call would believe in a lease that is long over. `CLOCK_BOOTTIME` of Linux
-/// counts the sleep (clock_gettime(2)), as `CLOCK_MONOTONIC` of macOS does: it "will continue to increment
-/// while the system is asleep" (clock_gettime(3) there).
+/// Time since some fixed moment that goes on while the machine sleeps. The usual monotonic clock of
+/// Linux (`CLOCK_MONOTONIC`) and of macOS (`CLOCK_UPTIME_RAW`, which std uses) stands still then,
+/// so a laptop that was closed in the middle of a call would believe in a lease that is long over.
+/// `CLOCK_BOOTTIME` of Linux counts the sleep (clock_gettime(2)), as `CLOCK_MONOTONIC` of macOS
+/// does: it "will continue to increment while the system is asleep" (clock_gettime(3) there).
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn awake_or_asleep() -> Duration {
     #[cfg(target_os = "linux")]
@@ -126,8 +129,8 @@ fn awake_or_asleep() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// On Windows std uses `QueryPerformanceCounter`, which counts sleep and hibernation too ("Acquiring
-/// high-resolution time stamps", Microsoft). Elsewhere there may be nothing that does.
+/// On Windows std uses `QueryPerformanceCounter`, which counts sleep and hibernation too
+/// ("Acquiring high-resolution time stamps", Microsoft). Elsewhere there may be nothing that does.
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn awake_or_asleep() -> Duration {
     static FIRST: OnceLock<std::time::Instant> = OnceLock::new();
@@ -166,8 +169,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given moment and moves with tokio's own: in a test with paused time it moves only when
-/// everything waits.
+/// A clock that starts at a given moment and moves with tokio's own: in a test with paused time it
+/// moves only when everything waits.
 #[derive(Debug)]
 pub struct SimulatedClock {
     start: Timestamp,
@@ -208,10 +211,10 @@ pub fn no_answer_within(limit: Duration) -> String {
     format!("no answer within {}s", limit.as_secs_f32())
 }
 
-/// The same as [`within`] for what may do harm when it is late: once `limit` has passed, the future does not take another step, not even
-/// one that it could take at that moment. With [`within`], a process that was stopped for a while goes one step further
-/// before it looks at the clock.
-pub async fn never_beyond<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
+/// The same as [`within`] for what may do harm when it is late: once `limit` has passed, the future
+/// does not take another step, not even one that it could take at that moment. With [`within`], a
+/// process that was stopped for a while goes one step further before it looks at the clock.
+pub async fn strict_timeout<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
     let Some(end) = Instant::now().checked_add(limit) else { return Some(future.await) };
     let asleep_too = awake_or_asleep().saturating_add(limit);
     let mut future = pin!(future);
@@ -275,8 +278,8 @@ mod tests {
             context.waker().wake_by_ref();
             if begun == 1 { Poll::Pending } else { Poll::Ready(()) }
         });
-        assert_eq!(never_beyond(Duration::from_millis(10), stopped).await, None);
+        assert_eq!(strict_timeout(Duration::from_millis(10), stopped).await, None);
         assert_eq!(begun, 1);
-        assert_eq!(never_beyond(Duration::MAX, async { 1 }).await, Some(1));
+        assert_eq!(strict_timeout(Duration::MAX, async { 1 }).await, Some(1));
     }
 }

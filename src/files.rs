@@ -25,7 +25,8 @@ pub enum FileError {
     },
 }
 
-/// Reads a file that decides who is trusted, or that holds a secret. Refused when other users may change it.
+/// Reads a file that decides who is trusted, or that holds a secret. Refused when other users may
+/// change it.
 pub fn read(path: &str) -> Result<String, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     refuse_writable(Path::new(path)).map_err(|error| match error {
@@ -35,10 +36,12 @@ pub fn read(path: &str) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(unreadable)
 }
 
-/// Refuses a file that other users may change: one that its group or everybody may write, one in a folder in which
-/// everybody may rename, and one that another user placed in a folder where every user may place files.
+/// Refuses a file that other users may change: one that its group or everybody may write, one in a
+/// folder in which everybody may rename, and one that another user placed in a folder where every
+/// user may place files.
 ///
-/// What is not a file, such as a pipe of the shell, is not judged. On systems without such rights nothing is.
+/// What is not a file, such as a pipe of the shell, is not judged. On systems without such rights
+/// nothing is.
 #[cfg(unix)]
 pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt as _;

@@ -1,9 +1,9 @@
-//! Takes a physical server out of service, holds it under a lock that survives the process, boots it into what the
-//! maintenance needs, and gives it back exactly as it was.
+//! Takes a physical server out of service, holds it under a lock that survives the process, boots
+//! it into what the maintenance needs, and gives it back exactly as it was.
 //!
-//! The rooms, and who may know whom (held by `tests/layering.rs`):
-//! `{provider, cli} → settings → engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`;
-//! `plugin` is the wire, a crate of its own.
+//! The rooms, and who may know whom (held by `tests/layering.rs`): `{provider, cli} → settings →
+//! engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`; `plugin`
+//! is the wire, a crate of its own.
 
 pub mod backend;
 pub mod cli;

@@ -21,15 +21,16 @@ use crate::{
 /// Under which address configurations name this provider; shown by `--debug` only.
 const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
-/// Runs the provider or a command, as this process was started, with backends beside those of this crate.
+/// Runs the provider or a command, as this process was started, with backends beside those of this
+/// crate.
 #[must_use]
 pub fn run(more: &[&'static dyn BackendPlugin]) -> ExitCode {
     if !plug::add(more) {
         eprintln!("this program has its backends already");
         return ExitCode::FAILURE;
     }
-    // Several libraries here bring rustls; without one default for all of them the first connection of one panics.
-    // aws-lc-rs, because hosts present P-521 certificates.
+    // Several libraries here bring rustls; without one default for all of them the first connection
+    // of one panics. aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let debug = env::args().nth(1).is_some_and(|argument| argument == "--debug");
     if !debug {
@@ -48,7 +49,8 @@ pub fn run(more: &[&'static dyn BackendPlugin]) -> ExitCode {
     report(by_hand())
 }
 
-/// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A debugger needs both.
+/// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A
+/// debugger needs both.
 fn keep_memory() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {

@@ -1,4 +1,5 @@
-//! The Redfish backend against the BMC simulator: what each machine lists decides, secrets stay, nothing is sent twice.
+//! The Redfish backend against the BMC simulator: what each machine lists decides, secrets stay,
+//! nothing is sent twice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "what a BMC is given time for passes in real time")]
 
@@ -372,7 +373,8 @@ async fn a_wrong_password_is_tried_once() {
     }
 }
 
-/// A good certificate of another host is refused before anything is sent: the name is judged with the authority.
+/// A good certificate of another host is refused before anything is sent: the name is judged with
+/// the authority.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_another_host_gets_no_request() {

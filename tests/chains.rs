@@ -1,9 +1,10 @@
-//! Chains of gates in every order of events that is possible: a model checker applies production `decide` and
-//! `ServerLock::apply` to one or two maintenances of one server behind two or three gates, each with a queue, without one, or
-//! entered under our slot; processes crash between any two events, approvals come late, requests are refused, and servers are
-//! taken away.
+//! Chains of gates in every order of events that is possible: a model checker applies production
+//! `decide` and `ServerLock::apply` to one or two maintenances of one server behind two or three
+//! gates, each with a queue, without one, or entered under our slot; processes crash between any
+//! two events, approvals come late, requests are refused, and servers are taken away.
 //!
-//! Leases, lost calls and a store that is set back are in `model.rs`; here a dead process is known to be dead.
+//! Leases, lost calls and a store that is set back are in `model.rs`; here a dead process is known
+//! to be dead.
 #![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,13 +19,13 @@ mod steps;
 mod world;
 
 use stateright::{Checker as _, Model, Property};
-use terraform_provider_metal::maintenance::gate::{Loss, Order};
+use terraform_provider_metal::maintenance::gate::{Loss, QueueAuthority};
 
 use world::{Broken, Chain, Event, Link, World};
 
-const EXTERNAL: Link = Link { order: Order::Theirs, loss: Loss::EndsHold };
-const WITHOUT_QUEUE: Link = Link { order: Order::OnTurn, loss: Loss::Restore };
-const LOCAL: Link = Link { order: Order::Ours, loss: Loss::EndsHold };
+const EXTERNAL: Link = Link { order: QueueAuthority::Theirs, loss: Loss::EndsHold };
+const WITHOUT_QUEUE: Link = Link { order: QueueAuthority::OnTurn, loss: Loss::Restore };
+const LOCAL: Link = Link { order: QueueAuthority::Ours, loss: Loss::EndsHold };
 
 /// What must never be, by the name of the property.
 const ORDER: &str = "a gate is asked once all before it allow the start";

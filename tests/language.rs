@@ -1,5 +1,5 @@
-//! Plain words: patterns that a reader whose first language is not English stumbles over, and how many lines have them. The
-//! numbers may only fall; CONTRIBUTING.md says what to write instead.
+//! Plain words: patterns that a reader whose first language is not English stumbles over, and how
+//! many lines have them. The numbers may only fall; CONTRIBUTING.md says what to write instead.
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
@@ -52,4 +52,19 @@ fn words_that_readers_stumble_over_become_fewer() {
         }
     }
     assert!(more.is_empty(), "write it another way (CONTRIBUTING.md, Words):\n{}", more.join("\n"));
+}
+
+/// Comments are read side by side with code and in reviews. Rows of a table cannot be broken.
+#[test]
+fn comments_are_at_most_100_columns_wide() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut lines = Vec::new();
+    for folder in ["src", "crates", "tests", "benches", "tools/protoc/src"] {
+        lines_below(&root.join(folder), &mut lines);
+    }
+    let comment = Regex::new(r"\.rs: \s*//[/!]? *[^ |/!]").unwrap();
+    let width = |line: &str| line.split_once(".rs: ").map_or(0, |(_, text)| text.chars().count());
+    let wide: Vec<&String> = lines.iter().filter(|line| comment.is_match(line) && width(line) > 100).collect();
+    assert!(lines.len() > 50_000, "the folders were read");
+    assert!(wide.is_empty(), "{} comment lines are wider than 100 columns: {wide:#?}", wide.len());
 }

@@ -1,4 +1,5 @@
-//! Holds the walls between the rooms (see DESIGN.md, "The rooms") by reading the sources, where no crate lets the compiler hold them.
+//! Holds the walls between the rooms (see DESIGN.md, "The rooms") by reading the sources, where no
+//! crate lets the compiler hold them.
 //!
 //! The table below is the architecture: who may know whom. `layering/` holds the reader of paths
 //! and the checker; the samples at its end prove that it finds what it must.
@@ -26,8 +27,9 @@ const LONGEST: usize = 450;
 /// Files that may be longer, each with its limit and the reason.
 const LONGER: &[(&str, usize, &str)] = &[];
 
-/// Which rooms each room may name. A room that is missing here fails the test: decide first. `maintenance`, `plugin` and
-/// `shown` are crates of their own: the compiler keeps them from naming a room.
+/// Which rooms each room may name. A room that is missing here fails the test: decide first.
+/// `maintenance`, `plugin` and `shown` are crates of their own: the compiler keeps them from naming
+/// a room.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("files", &[]),
@@ -38,8 +40,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
     ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
-    // Of the words of maintenance only names, and what a machine, its place and its own maintenance system are; no queue,
-    // lock or window.
+    // Of the words of maintenance only names, and what a machine, its place and its own maintenance
+    // system are; no queue, lock or window.
     (
         "backend",
         &[
@@ -67,7 +69,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("main", &["program"]),
 ];
 
-/// What is recorded, and what it may name of its room: data knows no rule, so that rules and data are no cycle.
+/// What is recorded, and what it may name of its room: data knows no rule, so that rules and data
+/// are no cycle.
 const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model", "maintenance::window"]);
 
 /// Crates that only some rooms may name.
@@ -128,7 +131,8 @@ fn rules() -> Rules {
     }
 }
 
-/// Every file of the rooms, by its path below them; `maintenance/` is a crate, which is read as the room that it is.
+/// Every file of the rooms, by its path below them; `maintenance/` is a crate, which is read as the
+/// room that it is.
 fn rooms() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rules = Source::read_all(&root.join(RULES).join("src")).into_iter().map(|source| Source {
@@ -162,7 +166,8 @@ fn no_rules_name_each_other_in_a_circle() {
     assert!(circles.is_empty(), "{circles:#?}");
 }
 
-/// The compiler keeps a crate from naming a room; what holds for every file holds for those of the wire too.
+/// The compiler keeps a crate from naming a room; what holds for every file holds for those of the
+/// wire too.
 #[test]
 fn the_wire_reads_no_time_and_has_files_of_a_length_that_can_be_read() {
     let sources = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/tf-plugin-server/src"));
@@ -173,7 +178,8 @@ fn the_wire_reads_no_time_and_has_files_of_a_length_that_can_be_read() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Where claims and approvals are kept is asked where a port chooses its implementation, and nowhere else.
+/// Where claims and approvals are kept is asked where a port chooses its implementation, and
+/// nowhere else.
 #[test]
 fn one_function_of_each_port_chooses_who_keeps_claims() {
     const PORTS: [&str; 3] = ["cli/approvals.rs", "provider/approval/lifecycle.rs", "provider/claim/lifecycle.rs"];

@@ -1,16 +1,20 @@
-//! The lock protocol in every order of events that is possible: a model checker applies the real transitions to a small
-//! number of processes, each of which may be paused, crash, lose the store or be replaced at any moment.
+//! The lock protocol in every order of events that is possible: a model checker applies the real
+//! transitions to a small number of processes, each of which may be paused, crash, lose the store
+//! or be replaced at any moment.
 //!
-//! Production `decide` and `ServerLock::apply` are what is explored: `model/process.rs` and `model/entering.rs` only call
-//! them as `src/engine` does. Whatever is one transaction, one look at the clock or one call there is one event here, and
-//! between any two of them everything else may happen. There is no limit on time, crashes or restarts; `model/identity.rs`
-//! says why the space is finite all the same.
+//! Production `decide` and `ServerLock::apply` are what is explored: `model/process.rs` and
+//! `model/entering.rs` only call them as `src/engine` does. Whatever is one transaction, one look
+//! at the clock or one call there is one event here, and between any two of them everything else
+//! may happen. There is no limit on time, crashes or restarts; `model/identity.rs` says why the
+//! space is finite all the same.
 //!
-//! Modelled are several records in one process, calls whose effect comes later than their answer, changes of a hold, what
-//! is not known of a process, and a store that is set back. Not modelled: overdue holds, windows and approvals
-//! (`protocol.rs` has them), external maintenance systems, boot overrides and media, clocks that go at different speeds.
+//! Modelled are several records in one process, calls whose effect comes later than their answer,
+//! changes of a hold, what is not known of a process, and a store that is set back. Not modelled:
+//! overdue holds, windows and approvals (`protocol.rs` has them), external maintenance systems,
+//! boot overrides and media, clocks that go at different speeds.
 //!
-//! The tests that are ignored take minutes: `cargo test --test model -- --ignored --nocapture`, part of `make soak`.
+//! The tests that are ignored take minutes: `cargo test --test model -- --ignored --nocapture`,
+//! part of `make soak`.
 #![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -49,8 +53,8 @@ use properties::{
 use times::About;
 use world::{Role, World};
 
-/// Explores everything that a protocol can come to, and says how much that was. Of the situations that matter, those
-/// named must be among it.
+/// Explores everything that a protocol can come to, and says how much that was. Of the situations
+/// that matter, those named must be among it.
 fn explore(protocol: Protocol, reached: &[&'static str]) {
     let clock = SystemClock::default();
     let shown = protocol.to_string();
@@ -206,8 +210,8 @@ fn no_rule_about_a_store_that_is_set_back_can_be_left_out() {
     needs(Broken::StateRemembersNothing, calls(&[Role::Hold]).losing(2).calm(), REMEMBERED);
 }
 
-/// Worlds that differ only in what [`World`]'s `Hash` leaves out must behave as one: otherwise the exploration would skip
-/// states that nobody has looked at.
+/// Worlds that differ only in what [`World`]'s `Hash` leaves out must behave as one: otherwise the
+/// exploration would skip states that nobody has looked at.
 #[test]
 fn worlds_that_count_as_one_behave_as_one() {
     let mut compared = 0;

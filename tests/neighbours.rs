@@ -1,5 +1,5 @@
-//! What neighbours on one machine and in one network get: no core dump, no file of theirs that is followed, and no password for a
-//! server that a name leads to since the last request.
+//! What neighbours on one machine and in one network get: no core dump, no file of theirs that is
+//! followed, and no password for a server that a name leads to since the last request.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
@@ -47,7 +47,8 @@ fn program() -> std::path::PathBuf {
     env!("CARGO_BIN_EXE_terraform-provider-metal").into()
 }
 
-/// Whether a plain program that aborts under `ulimit -c unlimited` is dumped, in a folder of its own.
+/// Whether a plain program that aborts under `ulimit -c unlimited` is dumped, in a folder of its
+/// own.
 fn dumps(folder: &std::path::Path) -> bool {
     use std::io::{Read as _, Write as _};
     let mut child = Command::new("sh")
@@ -72,7 +73,8 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     let start = Start { program: Some(program()), shell: Some("ulimit -c unlimited; exec \"$1\""), ..Start::default() };
     let mut host = Host::start_with(start).await;
     let pid = host.child.id().unwrap();
-    // The files of a process that cannot be dumped belong to root, whoever runs it; where root runs it, the dump itself tells.
+    // The files of a process that cannot be dumped belong to root, whoever runs it; where root runs
+    // it, the dump itself tells.
     let owner = fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid();
     assert_eq!(owner, 0);
     host.signal("ABRT");
@@ -90,7 +92,8 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     assert!(dumps(folder.path()) || !root, "no process is dumped here, and root sees no owner: this shows nothing");
 }
 
-/// A plugin of a kubeconfig writes what it likes; the host logs what its provider prints, and so does a CI job.
+/// A plugin of a kubeconfig writes what it likes; the host logs what its provider prints, and so
+/// does a CI job.
 #[test]
 fn what_an_exec_plugin_writes_to_standard_error_reaches_no_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +200,8 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
     let (ours, theirs) = (Simulator::start(ours).await.unwrap(), Simulator::start(theirs).await.unwrap());
     let trust = ours.trust().unwrap();
     let pin = parse_fingerprint(&trust.certificate_sha256).unwrap();
-    // The last one trusts any certificate: with it the other server is asked, or this would show nothing.
+    // The last one trusts any certificate: with it the other server is asked, or this would show
+    // nothing.
     for trust in [Trust::Authority(trust.ca_pem.clone()), Trust::Fingerprint(pin), Trust::Anything] {
         for authentication in [Authentication::Session, Authentication::Basic] {
             let name = Name::of(port(&ours)).await;

@@ -1,4 +1,5 @@
-//! The lock protocol under any order of events: whatever people, processes and time do, these things stay true.
+//! The lock protocol under any order of events: whatever people, processes and time do, these
+//! things stay true.
 #![allow(
     clippy::duration_suboptimal_units,
     clippy::too_many_lines,
@@ -18,13 +19,13 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use terraform_provider_metal::maintenance::{
     approval::{Approval, Claim, Consent, Scope, consent},
-    hindrance::{Hindrance, hindrances},
+    blocker::{StartBlocker, start_blockers},
     ids::{Fence, Runner, RunnerId, Uid},
     invariants::violations,
-    lock::{Leases, Refusal, Request, ServerLock},
+    lock::{EnqueueRequest, Leases, Refusal, ServerLock},
     machine::PowerState,
     queue::{Turn, WaitReason, turn, waiting},
-    spec::{Kind, Policy, Spec},
+    spec::{MaintenanceKind, Policy, Spec},
     state::{Ending, Maintenance, Phase, PriorState, Progress},
     step::Step,
     window::{OnClose, WindowSpec},
@@ -170,7 +171,8 @@ struct World {
     tickets: HashSet<u64>,
     priors: HashMap<Uid, PriorState>,
     incarnations: u32,
-    /// How often something interesting happened, so that a generator that reaches nothing is noticed.
+    /// How often something interesting happened, so that a generator that reaches nothing is
+    /// noticed.
     reached: HashMap<&'static str, u32>,
 }
 
@@ -202,7 +204,8 @@ impl World {
         self.leases.0.insert(runner.id.clone(), self.now + TTL);
     }
 
-    /// Applies a transition as a store does, and checks that a refused one changed nothing by itself.
+    /// Applies a transition as a store does, and checks that a refused one changed nothing by
+    /// itself.
     fn apply<T>(
         &mut self,
         change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,
@@ -293,7 +296,11 @@ impl World {
             Event::Enqueue { process, name, priority, under, keeps_place, expires, asks } => {
                 self.incarnations += 1;
                 let parent = self.lock.slot.as_ref().filter(|_| *under).map(|slot| slot.uid.clone());
-                let kind = if parent.is_some() || *name == 0 { Kind::BootConfiguration } else { Kind::Maintenance };
+                let kind = if parent.is_some() || *name == 0 {
+                    MaintenanceKind::BootConfiguration
+                } else {
+                    MaintenanceKind::Maintenance
+                };
                 let expires_after = expires.then_some(Duration::from_secs(600));
                 let hold_place_for = Duration::from_secs(200);
                 // Twenty minutes of every hour.
@@ -318,7 +325,7 @@ impl World {
                     window,
                     ..spec()
                 };
-                let wish = Request {
+                let wish = EnqueueRequest {
                     location: None,
                     gates: Vec::new(),
                     uid: Uid(format!("u{}", self.incarnations)),
@@ -349,11 +356,18 @@ impl World {
             Event::Seize { process, record } => {
                 let Some(record) = self.pick(*record) else { return };
                 let wrong = self.apply(|lock, leases, now| {
-                    lock.seize(&record.uid, record.generation + 1, runner(*process), records::token(), leases, now)
+                    lock.fence_holder(
+                        &record.uid,
+                        record.generation + 1,
+                        runner(*process),
+                        records::token(),
+                        leases,
+                        now,
+                    )
                 });
                 assert!(wrong.is_err(), "seized with a generation that nobody saw");
                 let seized = self.apply(|lock, leases, now| {
-                    lock.seize(&record.uid, record.generation, runner(*process), records::token(), leases, now)
+                    lock.fence_holder(&record.uid, record.generation, runner(*process), records::token(), leases, now)
                 });
                 let (generation, predecessors) = seized.unwrap();
                 // Whoever was attached to it or acted under it is fenced and handed back.
@@ -547,7 +561,8 @@ impl World {
 
     fn check_queue(&self) {
         let order = waiting(&self.lock, AGING, self.now);
-        // The order, said once more and differently: no later one has more steps of priority, or as many and came first.
+        // The order, said once more and differently: no later one has more steps of priority, or as
+        // many and came first.
         let steps = |record: &Maintenance| {
             let age = self.now.as_second() - record.requested_at.as_second();
             record.spec.priority + age / 300
@@ -559,7 +574,7 @@ impl World {
             }
         }
         let turn_of = |record: &Maintenance| turn(&self.lock, &self.leases, &record.uid, AGING, self.now);
-        let kept = |record: &Maintenance| hindrances(&self.lock, record, self.now);
+        let kept = |record: &Maintenance| start_blockers(&self.lock, record, self.now);
         let first = order.iter().find(|record| self.present(record) && kept(record).is_empty());
         match (&self.lock.slot, first) {
             (None, Some(first)) => assert_eq!(turn_of(first), Turn::Yours, "the server is free and {} waits", first.id),
@@ -585,23 +600,23 @@ impl World {
 impl World {
     /// Whoever waits is told what would end it, and is woken when time does.
     fn check_wait(&self, record: &Maintenance, turn: &Turn) {
-        let kept = hindrances(&self.lock, record, self.now);
+        let kept = start_blockers(&self.lock, record, self.now);
         let Turn::Wait { reason, wake } = turn else {
             assert!(kept.is_empty(), "{} starts in spite of {kept:?}", record.id);
             return;
         };
         assert!(wake.is_none_or(|wake| wake > self.now), "woken in the past");
         match reason {
-            WaitReason::NotYet { hindrances, .. } => assert!(!hindrances.is_empty()),
+            WaitReason::NotYet { blockers, .. } => assert!(!blockers.is_empty()),
             WaitReason::Turn { ahead } => assert!(!ahead.is_empty(), "{} waits for nobody", record.id),
             WaitReason::SameHold { .. } | WaitReason::HoldNotReady { .. } => {}
         }
-        for hindrance in &kept {
-            let ends_by_itself = match hindrance {
-                Hindrance::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
-                Hindrance::Approval(missing) => missing.escalates_at,
-                Hindrance::Block(block) => Some(block.until),
-                Hindrance::Gate(_) | Hindrance::Node(..) => None,
+        for blocker in &kept {
+            let ends_by_itself = match blocker {
+                StartBlocker::Window { opens, .. } => opens.as_ref().map(|(_, at)| *at),
+                StartBlocker::Approval(missing) => missing.escalates_at,
+                StartBlocker::Block(block) => Some(block.until),
+                StartBlocker::Gate(_) | StartBlocker::Node(..) => None,
             };
             if let Some(at) = ends_by_itself {
                 assert!(wake.is_some_and(|wake| wake <= at), "{} sleeps through {at}", record.id);

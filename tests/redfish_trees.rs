@@ -1,8 +1,9 @@
-//! Reads recorded trees of real BMCs and tells what works on each: the table in `DESIGN.md`, "Recorded BMCs".
+//! Reads recorded trees of real BMCs and tells what works on each: the table in `DESIGN.md`,
+//! "Recorded BMCs".
 //!
-//! What sushy-tools serves out of sushy's own samples is read at each run of the tests. The recordings are not part of the
-//! project. `REDFISH_TREES` names a folder of files, one for each BMC: a JSON object that
-//! has the body of each resource under its path.
+//! What sushy-tools serves out of sushy's own samples is read at each run of the tests. The
+//! recordings are not part of the project. `REDFISH_TREES` names a folder of files, one for each
+//! BMC: a JSON object that has the body of each resource under its path.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a server that starts is given real time")]
 
@@ -135,7 +136,8 @@ async fn what_works_on_each_recorded_bmc() {
     }
 }
 
-/// `sushy-static` of sushy-tools: a Redfish service that serves files, with HTTP/1.0. Dropping it stops it.
+/// `sushy-static` of sushy-tools: a Redfish service that serves files, with HTTP/1.0. Dropping it
+/// stops it.
 struct Static {
     child: Child,
     port: u16,
@@ -168,7 +170,8 @@ impl Static {
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("index.json"), body.to_string()).unwrap();
         }
-        // It takes no port of the system's choice, so that another process may take the one that was free.
+        // It takes no port of the system's choice, so that another process may take the one that
+        // was free.
         for _ in 0..10 {
             let port = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let mut child = Command::new(tool("sushy/bin/sushy-static"))

@@ -1,5 +1,6 @@
-//! What `tools/release` makes of a commit, and what it refuses, with a program that was built elsewhere: the packaging is
-//! the same, and nothing is compiled. Two real builds are compared by `tools/packaging/reproduce`.
+//! What `tools/release` makes of a commit, and what it refuses, with a program that was built
+//! elsewhere: the packaging is the same, and nothing is compiled. Two real builds are compared by
+//! `tools/packaging/reproduce`.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
@@ -29,7 +30,8 @@ fn succeeded(command: &mut Command) -> String {
     said
 }
 
-/// A clone of this checkout, with the tools as they are in the work tree, and a program that stands for a built one.
+/// A clone of this checkout, with the tools as they are in the work tree, and a program that stands
+/// for a built one.
 struct Checkout {
     folder: TempDir,
     tree: PathBuf,
@@ -331,7 +333,8 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
     }
 }
 
-/// What `make release` says of the programs that it made. Those that start are driven by both hosts, which takes a build.
+/// What `make release` says of the programs that it made. Those that start are driven by both
+/// hosts, which takes a build.
 #[test]
 fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let checkout = Checkout::new("checkout");

@@ -1,6 +1,8 @@
-//! What the program is built from: where crates come from, under which licences, and which ones are there twice.
+//! What the program is built from: where crates come from, under which licences, and which ones are
+//! there twice.
 //!
-//! `cargo metadata` tells it from the lock file, without a network. Advisories are asked by `make lint` (`tools/deny`).
+//! `cargo metadata` tells it from the lock file, without a network. Advisories are asked by
+//! `make lint` (`tools/deny`).
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
@@ -47,8 +49,9 @@ const ONCE: [&str; 12] = [
     "rustls-pemfile",
 ];
 
-/// What is there all the same, with the reason. tf-provider 0.2.2 has no features to leave its own server out; nothing here
-/// calls it, and the linker leaves it out ([`the_program_holds_no_code_of_the_second_ones`]).
+/// What is there all the same, with the reason. tf-provider 0.2.2 has no features to leave its own
+/// server out; nothing here calls it, and the linker leaves it out
+/// ([`the_program_holds_no_code_of_the_second_ones`]).
 const TWICE: [(&str, &str); 2] = [("tonic", "tf-provider"), ("rcgen", "tf-provider")];
 
 /// Unmaintained, with who brings it.

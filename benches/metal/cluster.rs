@@ -1,7 +1,8 @@
 //! Servers of a cluster: what waiting and refreshing cost its API server.
 //!
-//! A real API server with the definitions of metal-operator v0.7, and no operator: what it would do to a maintenance is done
-//! here, once for each, so that nothing but the provider asks while it is measured.
+//! A real API server with the definitions of metal-operator v0.7, and no operator: what it would do
+//! to a maintenance is done here, once for each, so that nothing but the provider asks while it is
+//! measured.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{Simulator, SimulatorConfig};

@@ -51,7 +51,8 @@ pub async fn measure() -> Vec<Row> {
         );
         provider.end().await;
         if how == 1 {
-            // Another process: this one knows that the BMC is down, and does not ask it again so soon.
+            // Another process: this one knows that the BMC is down, and does not ask it again so
+            // soon.
             let provider = Provider::start(&simulator, &store).await;
             rows.push(stopped(&provider, &held[4]).await);
             provider.end().await;

@@ -1,5 +1,5 @@
-//! A whole fleet held and given back by one run, as a host with `-parallelism` of its size does it: whether one server
-//! costs as much among a thousand as among a hundred.
+//! A whole fleet held and given back by one run, as a host with `-parallelism` of its size does it:
+//! whether one server costs as much among a thousand as among a hundred.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};

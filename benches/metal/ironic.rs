@@ -1,5 +1,5 @@
-//! Nodes of OpenStack Ironic: what holding, releasing and refreshing them costs Ironic's API, beside openstacksdk doing the
-//! same. Requests are counted in Ironic's own log.
+//! Nodes of OpenStack Ironic: what holding, releasing and refreshing them costs Ironic's API,
+//! beside openstacksdk doing the same. Requests are counted in Ironic's own log.
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -18,17 +18,19 @@ use crate::{
 
 /// Nodes that are listed.
 const NODES: usize = 1000;
-/// Nodes that are held, unless `BENCH_IRONIC_HELD` says another number: 200 take six minutes on two cores.
+/// Nodes that are held, unless `BENCH_IRONIC_HELD` says another number: 200 take six minutes on two
+/// cores.
 const HELD: usize = 200;
 /// As `-parallelism=50`.
 const AT_ONCE: usize = 50;
 
-/// As many at once as the provider sends requests to one Ironic: with 50 Ironic's server resets connections, and openstacksdk, which
-/// does not send such a request again, ends with an error.
+/// As many at once as the provider sends requests to one Ironic: with 50 Ironic's server resets
+/// connections, and openstacksdk, which does not send such a request again, ends with an error.
 const SDK_AT_ONCE: usize = 16;
 
-/// The same by the client library of OpenStack: maintenance, power off, power on, out of maintenance. A connection that is reset is
-/// counted, and the call, which leads to a state, made again.
+/// The same by the client library of OpenStack: maintenance, power off, power on, out of
+/// maintenance. A connection that is reset is counted, and the call, which leads to a state, made
+/// again.
 const SDK: &str = r#"
 import sys, time, openstack
 from concurrent.futures import ThreadPoolExecutor

@@ -1,9 +1,10 @@
 //! `make bench`: the shipped binary against named references, as ratios of one run.
 //!
-//! This program plays four parts: the host that drives the provider, the machines behind it (the simulator), and, started
-//! again with [`plain_client::ROLE`] set, the plain client that refreshes are compared with, or, with
-//! [`stores_worker::ROLE`], one of the processes that wait in a coordination store. Sections may be named:
-//! `make bench`, with `BENCH="start refresh"`. Only a whole run writes `docs/performance.md`.
+//! This program plays four parts: the host that drives the provider, the machines behind it (the
+//! simulator), and, started again with [`plain_client::ROLE`] set, the plain client that refreshes
+//! are compared with, or, with [`stores_worker::ROLE`], one of the processes that wait in a
+//! coordination store. Sections may be named: `make bench`, with `BENCH="start refresh"`. Only a
+//! whole run writes `docs/performance.md`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

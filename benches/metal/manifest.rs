@@ -1,5 +1,6 @@
-//! The same refresh by `kubernetes_manifest`, for whoever has that provider: `KUBERNETES_PROVIDER` names its program. No registry
-//! of programs is asked, and the Go module proxy has none of its newer versions.
+//! The same refresh by `kubernetes_manifest`, for whoever has that provider: `KUBERNETES_PROVIDER`
+//! names its program. No registry of programs is asked, and the Go module proxy has none of its
+//! newer versions.
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -20,7 +21,8 @@ use crate::{
 const USER: &str = "manifest";
 const SOURCE: &str = "example.com/other/kubernetes";
 
-/// Has a real host refresh a state that holds these objects; in words, what that took. `None`: the program was not given.
+/// Has a real host refresh a state that holds these objects; in words, what that took. `None`: the
+/// program was not given.
 pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<String> {
     let kubeconfig = world.kubernetes.user(USER, &["system:masters"]);
     let listed = world.list(kind).await;

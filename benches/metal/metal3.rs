@@ -1,7 +1,8 @@
 //! Hosts of Metal3: what waiting and refreshing cost their API server.
 //!
-//! A real API server with the definitions of the hosts, simulated BMCs, and no operator: what it would do to a host is done here, once
-//! for each, so that nothing but the provider asks while it is measured. Requests are counted by a proxy, and times taken without it.
+//! A real API server with the definitions of the hosts, simulated BMCs, and no operator: what it
+//! would do to a host is done here, once for each, so that nothing but the provider asks while it
+//! is measured. Requests are counted by a proxy, and times taken without it.
 use std::{
     path::Path,
     time::{Duration, Instant},

@@ -25,7 +25,8 @@ struct Task {
     machines: Vec<Vec<String>>,
 }
 
-/// Has another process ask every machine so many times; returns how long that took it, its start left out.
+/// Has another process ask every machine so many times; returns how long that took it, its start
+/// left out.
 pub async fn time(simulator: &Simulator, folder: &Path, requests_per_machine: usize) -> Duration {
     let account = simulator.credentials();
     let inventory: serde_json::Value = serde_saphyr::from_str(&simulator.inventory()).unwrap();

@@ -14,8 +14,9 @@ use crate::{
 
 const SERVERS: usize = 1000;
 
-/// A plan of as many maintenances as there are servers, of which every tenth is held by somebody. Beside it: a plain
-/// client that makes as many requests to the BMCs, which is what remains without a store.
+/// A plan of as many maintenances as there are servers, of which every tenth is held by somebody.
+/// Beside it: a plain client that makes as many requests to the BMCs, which is what remains without
+/// a store.
 pub async fn measure() -> Vec<Row> {
     let mut config = SimulatorConfig::with_systems(SERVERS).behind_one_bmc();
     config.journal = JournalMode::CountOnly;

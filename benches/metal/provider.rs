@@ -171,7 +171,8 @@ impl Provider {
         serde_json::from_value(names).unwrap()
     }
 
-    /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that only the wire remains.
+    /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that
+    /// only the wire remains.
     pub async fn read_what_asks_nobody(&self, number: usize) {
         let state = json!({
             "id": format!("bench/done-{number}"), "server": format!("node{number}"), "namespace": "bench",

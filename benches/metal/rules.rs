@@ -7,13 +7,13 @@ use std::{
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    decide::{Goal, Intent, Situation, decide},
+    decide::{DecisionInput, Goal, Objective, decide},
     ids::{Fence, LockKey, MaintenanceId, Runner, Token, Uid},
-    lock::{AskingState, Leases, Request, ServerLock},
+    lock::{AskingState, EnqueueRequest, Leases, ServerLock},
     power::Limits,
     prepare::Facts,
     queue::Queue,
-    spec::{Kind, Spec, WaitFor},
+    spec::{MaintenanceKind, Spec, WaitFor},
     window::{OnClose, WindowSpec},
 };
 
@@ -64,12 +64,12 @@ fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
         let runner = Runner::new(format!("runner-{n}"), "bench", "bench", n);
         leases.0.insert(runner.id.clone(), "2026-11-21T11:00:00Z".parse().unwrap());
         let uid = Uid(format!("uid-{n}"));
-        let request = Request {
+        let request = EnqueueRequest {
             gates: Vec::new(),
             uid: uid.clone(),
             id: MaintenanceId::new("bench", &format!("m{n}")).unwrap(),
             owner: "bench".into(),
-            spec: Spec::new(Kind::Maintenance, "node"),
+            spec: Spec::new(MaintenanceKind::Maintenance, "node"),
             runner: runner.clone(),
             keeps_place: false,
             location: None,
@@ -87,10 +87,11 @@ pub fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
     for waiters in [1, 10, 100] {
         let (lock, leases, uid, generation) = crowd(waiters);
-        let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
+        let intent =
+            Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
         let (facts, limits) = (Facts::default(), Limits::default());
         let time = per_call(2000, || {
-            black_box(decide(&Situation {
+            black_box(decide(&DecisionInput {
                 lock: &lock,
                 leases: &leases,
                 now,

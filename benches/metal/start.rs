@@ -1,4 +1,5 @@
-//! From the start of the process to its schema, and the memory it takes, beside a small provider written in Go.
+//! From the start of the process to its schema, and the memory it takes, beside a small provider
+//! written in Go.
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},

@@ -16,7 +16,8 @@ use terraform_provider_metal::{
 
 use crate::support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres};
 
-/// Those that are measured: all, or those that `BENCH_STORES` names, as in `BENCH_STORES="etcd SQLite"`.
+/// Those that are measured: all, or those that `BENCH_STORES` names, as in
+/// `BENCH_STORES="etcd SQLite"`.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     let named = std::env::var("BENCH_STORES").ok();
     [Kind::Sqlite, Kind::Postgres, Kind::Etcd, Kind::Kubernetes]

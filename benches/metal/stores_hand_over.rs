@@ -1,4 +1,5 @@
-//! From the return of one holder's release to the return of the next one's admission, between processes.
+//! From the return of one holder's release to the return of the next one's admission, between
+//! processes.
 use std::time::Duration;
 
 use crate::{
@@ -10,8 +11,8 @@ use crate::{
     table::Row,
 };
 
-/// How many wait, how often that is repeated, and how many of each round are looked at: while a queue of a thousand is
-/// looked at, it stays one of hundreds.
+/// How many wait, how often that is repeated, and how many of each round are looked at: while a
+/// queue of a thousand is looked at, it stays one of hundreds.
 const CROWDS: [(usize, usize, usize); 4] = [(1, 60, 1), (10, 10, 10), (100, 2, 100), (1000, 1, 300)];
 
 pub async fn measure() -> Vec<Row> {

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use terraform_provider_metal::{
     maintenance::{
-        change::Change,
-        decide::{Decision, Goal, Intent, Situation, decide},
+        change::RecordChange,
+        decide::{Decision, DecisionInput, Goal, Objective, decide},
         ids::{Fence, LockKey, MaintenanceId, Runner, Token, Uid},
-        lock::{AskingState, Leases, Refusal, Request, ServerLock},
+        lock::{AskingState, EnqueueRequest, Leases, Refusal, ServerLock},
         power::Limits,
         prepare::Facts,
         queue::{Turn, turn},
-        spec::{Kind, Spec, WaitFor},
+        spec::{MaintenanceKind, Spec, WaitFor},
         state::{Ending, Phase},
     },
     store::{Store, StoreError},
@@ -32,13 +32,13 @@ pub struct Place {
 }
 
 /// A wish of a process; each is another incarnation.
-pub fn request(name: &str, runner: &Runner) -> Request {
-    Request {
+pub fn request(name: &str, runner: &Runner) -> EnqueueRequest {
+    EnqueueRequest {
         gates: Vec::new(),
         uid: Uid(uuid::Uuid::now_v7().to_string()),
         id: MaintenanceId::new("bench", name).unwrap(),
         owner: "bench".into(),
-        spec: Spec::new(Kind::Maintenance, "node"),
+        spec: Spec::new(MaintenanceKind::Maintenance, "node"),
         runner: runner.clone(),
         keeps_place: false,
         location: None,
@@ -63,7 +63,7 @@ async fn apply<T: Send>(
 }
 
 /// Asks for a place and attaches to it. The process has a lease.
-pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Place {
+pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> Place {
     let joined = apply(store, key, |lock, leases, now| {
         let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
         let generation = lock.attach(&uid, request.runner.clone(), Token::default(), leases, now)?;
@@ -91,11 +91,11 @@ pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
     let mut changes = store.changes(&place.key);
     let mut said = String::new();
     let (facts, limits) = (Facts::default(), Limits::default());
-    let intent = Intent { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
+    let intent = Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None };
     loop {
         changes.borrow_and_update();
         let view = store.view(&place.key).await.unwrap();
-        let decision = decide(&Situation {
+        let decision = decide(&DecisionInput {
             lock: &view.lock,
             leases: &view.leases,
             now: view.now,
@@ -108,7 +108,7 @@ pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
             aging: AGING,
         });
         match decision {
-            Decision::Change(Change::Admit(_)) => {
+            Decision::Change(RecordChange::Admit(_)) => {
                 if try_admit(&**store, place).await {
                     return;
                 }

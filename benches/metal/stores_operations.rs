@@ -1,4 +1,5 @@
-//! What one process gets done in a store, beside what the store's engine can do by itself in the same run.
+//! What one process gets done in a store, beside what the store's engine can do by itself in the
+//! same run.
 use std::{
     sync::Arc,
     time::{Duration, Instant},

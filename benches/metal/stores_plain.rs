@@ -1,4 +1,5 @@
-//! What a store's engine can do by itself: transactions that write one row or key, and nothing else.
+//! What a store's engine can do by itself: transactions that write one row or key, and nothing
+//! else.
 use std::{
     sync::Arc,
     time::{Duration, Instant},

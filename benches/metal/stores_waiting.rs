@@ -1,4 +1,5 @@
-//! What those cost who wait while nothing happens: to the store, and to the machines that they wait on.
+//! What those cost who wait while nothing happens: to the store, and to the machines that they wait
+//! on.
 use std::time::{Duration, Instant};
 
 use crate::{
@@ -9,7 +10,8 @@ use crate::{
     table::Row,
 };
 
-/// Longer than a lease: each waiter wakes when that of somebody ahead would end, and looks whether it was renewed.
+/// Longer than a lease: each waiter wakes when that of somebody ahead would end, and looks whether
+/// it was renewed.
 const LOOK: Duration = Duration::from_secs(40);
 
 pub async fn measure() -> Vec<Row> {

@@ -1,4 +1,5 @@
-//! Processes that wait: this program, started again, opens the store and does what it reads line by line.
+//! Processes that wait: this program, started again, opens the store and does what it reads line by
+//! line.
 use std::{process::Stdio, sync::Arc};
 
 use futures_util::StreamExt as _;
@@ -116,7 +117,8 @@ impl Crowd {
         Self(workers)
     }
 
-    /// All begin to wait for one lock, which is held. Whoever gets what is left over changes with `round`.
+    /// All begin to wait for one lock, which is held. Whoever gets what is left over changes with
+    /// `round`.
     pub async fn wait(&mut self, lock: &str, waiters: usize, round: usize) {
         let share = |n: usize| waiters / PROCESSES + usize::from((n + round) % PROCESSES < waiters % PROCESSES);
         let all = self.0.iter_mut().enumerate().map(|(n, worker)| worker.wait(lock, share(n)));

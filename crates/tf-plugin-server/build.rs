@@ -1,4 +1,5 @@
-//! Generates the wire messages from `proto/` without `protoc`: servers, and the clients with which tests play the host.
+//! Generates the wire messages from `proto/` without `protoc`: servers, and the clients with which
+//! tests play the host.
 use std::error::Error;
 
 const FILES: [&str; 3] = ["tfplugin6.proto", "plugin.proto", "health.proto"];

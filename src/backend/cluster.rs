@@ -11,8 +11,8 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::{
-    kubernetes::{About, Cluster, ClusterError, FieldProblem},
-    maintenance::gate::GateWish,
+    kubernetes::{Cluster, ClusterError, FieldProblem, ResourceRef},
+    maintenance::gate::ExternalRequest,
 };
 
 use super::{BackendError, before_change};
@@ -36,7 +36,7 @@ pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 pub(super) const MARKS: [&str; 6] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_TICKET, OUR_STORE];
 
 /// Annotations that name the maintenance of an external request, without its reason.
-pub(super) fn marks(wish: &GateWish) -> BTreeMap<String, String> {
+pub(super) fn marks(wish: &ExternalRequest) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (OUR_UID.to_owned(), wish.uid.clone()),
         (OUR_ID.to_owned(), wish.id.clone()),
@@ -72,7 +72,7 @@ pub(super) async fn now(
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Option<DynamicObject>, ClusterError> {
-    let about = About { kind, namespace, name: Some(name) };
+    let about = ResourceRef { kind, namespace, name: Some(name) };
     cluster
         .ask("get", about, |api| async move { api.get(name).await.map(Some).or_else(|error| absent(error, name)) })
         .await
@@ -90,7 +90,8 @@ fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube:
     }
 }
 
-/// The error of a read that found no such kind, and not only no such object: that says nothing about the object.
+/// The error of a read that found no such kind, and not only no such object: that says nothing
+/// about the object.
 pub(super) fn unserved(problem: ClusterError) -> Result<BackendError, ClusterError> {
     match problem {
         ClusterError::NotFound { address, request } => Ok(BackendError::Rejected {
@@ -111,14 +112,14 @@ pub(super) async fn list(
     kind: &ApiResource,
     namespace: Option<&str>,
 ) -> Result<Vec<DynamicObject>, ClusterError> {
-    let listed = cluster.ask("list", About { kind, namespace, name: None }, |all| async move {
+    let listed = cluster.ask("list", ResourceRef { kind, namespace, name: None }, |all| async move {
         all.list(&ListParams::default()).await
     });
     Ok(listed.await?.items)
 }
 
-/// Changes an object on the condition that it is still the one that was read, and tells what it is now. `meaning` makes a
-/// machine's error of a cluster's.
+/// Changes an object on the condition that it is still the one that was read, and tells what it is
+/// now. `meaning` makes a machine's error of a cluster's.
 pub(super) async fn patched(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -134,14 +135,14 @@ pub(super) async fn patched(
     let params = &PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let change = &Patch::Merge(change);
     before_change(&format!("patch {} {name}", kind.kind)).await?;
-    let patched = cluster.ask("patch", About { kind, namespace, name: Some(name) }, |api| async move {
+    let patched = cluster.ask("patch", ResourceRef { kind, namespace, name: Some(name) }, |api| async move {
         api.patch(name, params, change).await
     });
     patched.await.map_err(meaning)
 }
 
-/// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be read. `meaning`
-/// makes a machine's error of a cluster's.
+/// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does
+/// not let it be read. `meaning` makes a machine's error of a cluster's.
 pub(super) async fn uid(
     cluster: &Cluster,
     meaning: impl FnOnce(ClusterError) -> BackendError,
@@ -157,8 +158,8 @@ pub(super) async fn uid(
     }
 }
 
-/// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that of a Secret. `shown` names
-/// it in errors.
+/// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that
+/// of a Secret. `shown` names it in errors.
 pub(super) fn credentials(
     found: Option<&DynamicObject>,
     address: &str,
@@ -176,12 +177,14 @@ pub(super) fn credentials(
     Ok((part("username")?, SecretString::from(part("password")?)))
 }
 
-/// The error of a change that is not possible now, because of something else that goes on with the object.
+/// The error of a change that is not possible now, because of something else that goes on with the
+/// object.
 pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
     BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
 }
 
-/// A cluster's error as a machine's. `attribute`: the attribute of a maintenance that a refused field was made from.
+/// A cluster's error as a machine's. `attribute`: the attribute of a maintenance that a refused
+/// field was made from.
 pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> Option<&'static str>) -> BackendError {
     let message = problem.to_string();
     match problem {

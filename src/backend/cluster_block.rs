@@ -1,54 +1,55 @@
-//! Settings that every backend with a Kubernetes cluster has, what is checked of them, and the cluster that they name.
+//! Settings that every backend with a Kubernetes cluster has, what is checked of them, and the
+//! cluster that they name.
 
 use std::path::PathBuf;
 
 use crate::kubernetes::ClusterSettings;
 
 use super::{
-    plug::{Block, Kind, Problem, Setting, Variables, check_request_timeout},
+    plug::{AttributeKind, Block, Problem, Setting, Variables, check_request_timeout},
     redfish::{Trust, certificate_trust, several_trusts},
 };
 
 pub(super) const KUBECONFIG: Setting = Setting::new(
     "kubeconfig",
-    Kind::Text,
+    AttributeKind::Text,
     "A kubeconfig file; its users may be certificates, tokens, token files and exec plugins, which get no terminal.",
 )
 .or_env("METAL_KUBECONFIG", ", `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account");
 
-pub(super) const CONTEXT: Setting = Setting::new("context", Kind::Name, "Which of its contexts.")
+pub(super) const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
     .or_env("METAL_KUBE_CONTEXT", ", else the current one");
 
 pub(super) const HOST: Setting = Setting::new(
     "host",
-    Kind::Name,
+    AttributeKind::Name,
     "The API server's address, for example `https://10.0.0.1:6443`, instead of a kubeconfig.",
 );
 
 pub(super) const TOKEN_FILE: Setting = Setting::new(
     "token_file",
-    Kind::Text,
+    AttributeKind::Text,
     "With `host`: a file with a bearer token. It is read again when it changes.",
 );
 
 pub(super) const CA_CERTIFICATE_FILE: Setting = Setting::new(
     "ca_certificate_file",
-    Kind::Text,
+    AttributeKind::Text,
     "With `host`: the authority that signed the API server's certificate, as PEM.",
 );
 
 pub(super) const REQUEST_TIMEOUT: Setting = Setting::new(
     "request_timeout",
-    Kind::Duration,
+    AttributeKind::Duration,
     "Time limit of one request to the API server. Default: `\"10s\"`; at most `\"15s\"`.",
 );
 
 pub(super) const BMC_INSECURE: Setting =
-    Setting::new("bmc_insecure", Kind::Flag, "Trust any certificate of any BMC. Default: `false`.");
+    Setting::new("bmc_insecure", AttributeKind::Flag, "Trust any certificate of any BMC. Default: `false`.");
 
 /// The setting with the namespace that the backend works in. `text`: what is in it.
 pub(super) const fn namespace_setting(text: &'static str) -> Setting {
-    Setting::new("namespace", Kind::Name, text).or_env("METAL_KUBE_NAMESPACE", ", else `default`")
+    Setting::new("namespace", AttributeKind::Name, text).or_env("METAL_KUBE_NAMESPACE", ", else `default`")
 }
 
 /// The setting with the authority of BMCs, whose text is the backend's own.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::BackendError;
 use crate::maintenance::{
     drain::{DrainView, DrainWish},
-    gate::GateWish,
+    gate::ExternalRequest,
 };
 
 /// A Node that one of our maintenances cordoned.
@@ -28,7 +28,7 @@ pub struct Cordon {
 impl Cordon {
     /// The words of the maintenance, as far as the Node tells them.
     #[must_use]
-    pub fn by(&self) -> GateWish {
+    pub fn by(&self) -> ExternalRequest {
         super::wish_of_ended(&self.store, &self.uid)
     }
 }
@@ -45,16 +45,17 @@ pub trait NodeDrain: Send + Sync + Debug {
     fn by_hand(&self, node: &str) -> String;
 
     /// How a Node is now. With `wish` also its Pods, as far as they matter for a drain.
-    async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError>;
+    async fn look(&self, node: &str, by: &ExternalRequest, wish: Option<&DrainWish>)
+    -> Result<DrainView, BackendError>;
 
     /// Cordons a Node and marks it as ours; does nothing where it is cordoned.
-    async fn cordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError>;
+    async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError>;
 
     /// Asks once for the eviction of each Pod that has to leave. Returns before they have left.
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError>;
 
     /// Uncordons a Node and removes our marks; does nothing where it is not ours.
-    async fn uncordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError>;
+    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError>;
 
     /// Every Node that a maintenance of ours cordoned, of all stores.
     async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;

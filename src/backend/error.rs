@@ -39,8 +39,8 @@ pub enum BackendError {
         /// Why.
         cause: String,
     },
-    /// A change was answered, and the answer does not tell whether it was applied: 5xx other than 503, or a success that
-    /// cannot be read. Observe before anything else.
+    /// A change was answered, and the answer does not tell whether it was applied: 5xx other than
+    /// 503, or a success that cannot be read. Observe before anything else.
     #[error("{address}: {request} was answered with {answer}; it may have been applied")]
     OutcomeUnknown {
         /// Where it was sent, without credentials.
@@ -50,8 +50,9 @@ pub enum BackendError {
         /// Status, and the machine's own words.
         answer: String,
     },
-    /// A request that follows another one of the same call was not sent, because the process may not act any more, or
-    /// cannot know whether it may. What the earlier ones did is to be observed.
+    /// A request that follows another one of the same call was not sent, because the process may
+    /// not act any more, or cannot know whether it may. What the earlier ones did is to be
+    /// observed.
     #[error("{request} was not sent: {cause}")]
     NotSent {
         /// Method and path.
@@ -59,7 +60,8 @@ pub enum BackendError {
         /// Why.
         cause: String,
     },
-    /// The machine's certificate was not the expected one, or is signed by nobody we were told to trust.
+    /// The machine's certificate was not the expected one, or is signed by nobody we were told to
+    /// trust.
     #[error("{address}: {cause}")]
     Untrusted {
         /// Where it was tried.
@@ -84,7 +86,8 @@ pub enum BackendError {
         request: String,
         /// HTTP status.
         status: u16,
-        /// The machine's own words: Redfish extended information with its message id and resolution.
+        /// The machine's own words: Redfish extended information with its message id and
+        /// resolution.
         message: String,
         /// How long the machine asked us to wait, when it did.
         retry_after: Option<Duration>,
@@ -130,7 +133,8 @@ pub enum BackendError {
         request: String,
         /// What was said, field by field.
         message: String,
-        /// The attribute that the refused field was made from, for example `boot_configuration.image`.
+        /// The attribute that the refused field was made from, for example
+        /// `boot_configuration.image`.
         attribute: Option<&'static str>,
     },
     /// This configuration does not reach the place of the record.
@@ -150,7 +154,8 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether the configuration of the server is wrong: nothing but a change of it, or of the BMC's account, helps.
+    /// Whether the configuration of the server is wrong: nothing but a change of it, or of the
+    /// BMC's account, helps.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
         matches!(

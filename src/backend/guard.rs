@@ -1,13 +1,14 @@
 //! The right to act, asked again between the requests of one call.
 //!
-//! The engine checks that it may act right before each call. But one call may become several requests: a refused form is
-//! followed by another one, a `PATCH` with an outdated entity tag by a second one. A process that was stopped between
-//! them may have been replaced meanwhile. So the engine hands down how to ask again, and a backend asks with
-//! [`before_change`] right before each request that changes something; the first one of a call is covered by the check
-//! of the engine itself.
+//! The engine checks that it may act right before each call. But one call may become several
+//! requests: a refused form is followed by another one, a `PATCH` with an outdated entity tag by a
+//! second one. A process that was stopped between them may have been replaced meanwhile. So the
+//! engine hands down how to ask again, and a backend asks with [`before_change`] right before each
+//! request that changes something; the first one of a call is covered by the check of the engine
+//! itself.
 //!
-//! It travels with the task and not as an argument, so that no layer between the engine and the request can forget to
-//! pass it on.
+//! It travels with the task and not as an argument, so that no layer between the engine and the
+//! request can forget to pass it on.
 
 use std::{
     future::Future,
@@ -42,8 +43,9 @@ pub async fn guarded<T>(ours: Arc<dyn StillOurs>, call: impl Future<Output = T> 
     GUARD.scope(Guard { ours, sent: AtomicBool::new(false) }, call).await
 }
 
-/// To be awaited right before each request that changes a machine or a cluster. Outside of [`guarded`] it asks nobody.
-/// The error is [`BackendError::NotSent`]; the request must not be sent then.
+/// To be awaited right before each request that changes a machine or a cluster. Outside of
+/// [`guarded`] it asks nobody. The error is [`BackendError::NotSent`]; the request must not be sent
+/// then.
 pub async fn before_change(request: &str) -> Result<(), BackendError> {
     let asked = GUARD.try_with(|guard| guard.sent.swap(true, Ordering::Relaxed).then(|| Arc::clone(&guard.ours)));
     let Ok(Some(ours)) = asked else { return Ok(()) };

@@ -49,7 +49,8 @@ pub struct Timing {
 /// A BMC that can be inspected. Only reads.
 #[async_trait]
 pub trait BmcInspection: Send + Sync {
-    /// The certificate that it presents now, trusted or not; `None` without TLS. Sends no credentials.
+    /// The certificate that it presents now, trusted or not; `None` without TLS. Sends no
+    /// credentials.
     async fn certificate(&self) -> Result<Option<Certificate>, BackendError>;
 
     /// The account in use, as far as it may read that itself.

@@ -1,7 +1,8 @@
 //! Machines. This room knows no queue, lock or window.
 //!
-//! A backend turns a server's name into a [`Machine`]; a machine is a handful of small capabilities. None of them
-//! repeats a call whose reply was lost: that is said with [`BackendError::ReplyLost`], and the caller observes.
+//! A backend turns a server's name into a [`Machine`]; a machine is a handful of small
+//! capabilities. None of them repeats a call whose reply was lost: that is said with
+//! [`BackendError::ReplyLost`], and the caller observes.
 
 mod cluster;
 pub mod cluster_api;
@@ -27,7 +28,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::maintenance::{
-    gate::{Asks, GateView, GateWish, Order, System},
+    gate::{Asks, ExternalRequest, ExternalSystem, GateView, QueueAuthority},
     location::Location,
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, ResetType},
     service::{ServiceSpec, ServiceView},
@@ -39,7 +40,7 @@ pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use node_lease::NodeLeasing;
 pub use ownership::{
-    ApprovalMark, ApprovalMarkView, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
+    ApprovalMarkRef, ApprovalMarkState, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
     GateState, Toleration,
 };
 
@@ -71,7 +72,7 @@ impl Outlook {
 
 /// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct HardwareIdentity {
     /// The lock key of the configuration.
     pub lock_key: Option<String>,
     /// The system UUID.
@@ -88,7 +89,7 @@ pub struct Identity {
     pub path: String,
 }
 
-impl Identity {
+impl HardwareIdentity {
     /// The id of the system behind its BMC: the end of its path.
     #[must_use]
     pub fn system_id(&self) -> Option<String> {
@@ -122,7 +123,7 @@ pub fn exported(servers: &BTreeMap<String, Listed>) -> String {
 
 /// What an external system says of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalState {
+pub struct ServerUse {
     /// Its state there.
     pub state: String,
     /// What uses it there, as the system names it.
@@ -145,27 +146,29 @@ pub trait Backend: Send + Sync + Debug {
         Ok(self.servers().into_iter().map(|name| (name.clone(), self.listed(&name))).collect())
     }
 
-    /// The machine behind a configured name. Does no I/O. The error is [`BackendError::UnknownServer`].
+    /// The machine behind a configured name. Does no I/O. The error is
+    /// [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
 
-    /// Where a server is reached, as records keep it. Asks what identifies the cluster, where there is one.
+    /// Where a server is reached, as records keep it. Asks what identifies the cluster, where there
+    /// is one.
     async fn location(&self, server: &str) -> Result<Location, BackendError>;
 
-    /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits, for as long as the
-    /// process lives: records name it, and never hold it.
+    /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits,
+    /// for as long as the process lives: records name it, and never hold it.
     fn keep(&self, _sha256: String, _content: SecretString) {}
 
-    /// Every external request that one of our processes made, for any server; `None`: servers of this backend have no external
-    /// system.
-    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
+    /// Every external request that one of our processes made, for any server; `None`: servers of
+    /// this backend have no external system.
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>> {
         Some(self.ownership()?.requests().await)
     }
 
-    /// The state of a server in its external system, in the words of that system. `None`: it is part of none, or that one
-    /// does not answer.
-    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+    /// The state of a server in its external system, in the words of that system. `None`: it is
+    /// part of none, or that one does not answer.
+    async fn external_state(&self, server: &str) -> Option<ServerUse> {
         let found = self.ownership()?.state(server, false).await.ok()?;
-        Some(ExternalState { state: found.state, user: found.claim })
+        Some(ServerUse { state: found.state, user: found.claim })
     }
 
     /// The claims and approvals of the servers' own maintenance system, where they have one.
@@ -173,7 +176,8 @@ pub trait Backend: Send + Sync + Debug {
         None
     }
 
-    /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process; bounded in time.
+    /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process;
+    /// bounded in time.
     async fn close(&self);
 }
 
@@ -184,12 +188,13 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     fn address(&self) -> String;
 
     /// Its hardware identity.
-    async fn identify(&self) -> Result<Identity, BackendError>;
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError>;
 
     /// What it is now. One request where sessions are warm.
     async fn observe(&self) -> Result<MachineView, BackendError>;
 
-    /// Why the last change was not made, where that is known only after its call was accepted and had returned. Told once.
+    /// Why the last change was not made, where that is known only after its call was accepted and
+    /// had returned. Told once.
     ///
     /// Each machine says for itself: one in front of another has to pass on what that one learns.
     async fn late_answer(&self) -> Option<BackendError>;
@@ -231,7 +236,7 @@ pub struct Consumer {
 
 /// A request to a server's own maintenance system that one of our processes made, wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalRequest {
+pub struct ExternalRequestRef {
     /// The coordination store that knows the maintenance, by its id.
     pub store: String,
     /// The incarnation of the maintenance that it was made for.
@@ -240,7 +245,8 @@ pub struct ExternalRequest {
     pub name: String,
     /// The server that it is for.
     pub server: String,
-    /// Whether it is no object of its own, but written on the server, which is out of service by it.
+    /// Whether it is no object of its own, but written on the server, which is out of service by
+    /// it.
     pub parks: bool,
     /// The gate before the server that it was made to; `None`: the server's own maintenance system.
     pub gate: Option<&'static str>,
@@ -248,16 +254,16 @@ pub struct ExternalRequest {
     pub memory: BTreeMap<String, String>,
 }
 
-impl ExternalRequest {
+impl ExternalRequestRef {
     /// The wish of a maintenance whose record is gone: only the request tells of it.
-    fn wish(&self) -> GateWish {
-        GateWish { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
+    fn wish(&self) -> ExternalRequest {
+        ExternalRequest { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
     }
 }
 
 /// The wish of a maintenance that asks for nothing any more, known by its store and incarnation.
-fn wish_of_ended(store: &str, uid: &str) -> GateWish {
-    GateWish {
+fn wish_of_ended(store: &str, uid: &str) -> ExternalRequest {
+    ExternalRequest {
         store: store.to_owned(),
         uid: uid.to_owned(),
         id: String::new(),
@@ -278,38 +284,41 @@ fn wish_of_ended(store: &str, uid: &str) -> GateWish {
 
 /// An external system between a request and its start: it says when the server may be taken.
 ///
-/// A request is found again by the incarnation of its maintenance, never by its name alone, and one of somebody else is
-/// never touched.
+/// A request is found again by the incarnation of its maintenance, never by its name alone, and one
+/// of somebody else is never touched.
 #[async_trait]
 pub trait Gate: Send + Sync {
     /// What there is; `None`: the server is not part of it. `operation`: for a power operation.
-    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError>;
+    async fn system(&self, operation: bool) -> Result<Option<ExternalSystem>, BackendError>;
 
-    /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of the system was.
-    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError>;
+    /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of
+    /// the system was.
+    async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError>;
 
     /// Makes the request, or does nothing where it is there.
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError>;
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError>;
 
-    /// Takes it back, or removes what it left. Returns once that is accepted, not once the server is back.
-    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError>;
+    /// Takes it back, or removes what it left. Returns once that is accepted, not once the server
+    /// is back.
+    async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError>;
 
     /// Requests of ours for this server.
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError>;
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError>;
 
     /// Takes back a request whose maintenance is no more.
-    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError>;
+    async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError>;
 
     /// How a person takes a request back, for when we cannot. Asks nobody.
-    fn by_hand(&self, wish: &GateWish, order: Order) -> String;
+    fn by_hand(&self, wish: &ExternalRequest, order: QueueAuthority) -> String;
 
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);
 
     /// What a reviewer of a plan should know.
-    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError>;
+    async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError>;
 
-    /// How the server is there, for people; `None`: it is not part of it, or that is told elsewhere.
+    /// How the server is there, for people; `None`: it is not part of it, or that is told
+    /// elsewhere.
     async fn state(&self) -> Result<Option<String>, BackendError> {
         Ok(None)
     }
@@ -321,22 +330,24 @@ pub trait GateKind: Send + Sync + Debug {
     /// Its name, as records keep it.
     fn id(&self) -> &'static str;
 
-    /// The gate of a server, whether it is configured or only known from a record. `machine`: as every reader has it. Does no
-    /// I/O.
+    /// The gate of a server, whether it is configured or only known from a record. `machine`: as
+    /// every reader has it. Does no I/O.
     fn of(&self, server: &str, machine: Option<Arc<dyn Machine>>) -> Arc<dyn Gate>;
 
-    /// Every request that one of our processes made, for any configured server; `None`: none is configured.
-    async fn requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>>;
+    /// Every request that one of our processes made, for any configured server; `None`: none is
+    /// configured.
+    async fn requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>>;
 }
 
 /// The maintenance system that a server itself is part of: the innermost gate.
 #[async_trait]
 pub trait MaintenanceSystem: Gate {
-    /// The machine, as far as a granted request may change it. What it shows is not older than the question.
-    fn under(&self, wish: &GateWish) -> Arc<dyn Machine>;
+    /// The machine, as far as a granted request may change it. What it shows is not older than the
+    /// question.
+    fn under(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
 
     /// The machine of a request, for a reader: the last known state of the system is enough.
-    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine>;
+    fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
 
     /// Whether an operation in its own turn would last.
     ///
@@ -356,7 +367,8 @@ pub trait ServiceControl: Send + Sync {
     /// Where it stands. `since`: the stamp from before it was begun; `None`: it was not.
     async fn look(&self, service: &ServiceSpec, since: Option<&str>) -> Result<ServiceView, BackendError>;
 
-    /// Lets it begin, and returns once that is accepted. Refused where the stamp is not that of the server any more.
+    /// Lets it begin, and returns once that is accepted. Refused where the stamp is not that of the
+    /// server any more.
     async fn begin(&self, service: &ServiceSpec, stamp: &str) -> Result<(), BackendError>;
 }
 
@@ -370,8 +382,9 @@ pub trait PowerControl {
 /// Boot override.
 #[async_trait]
 pub trait BootControl {
-    /// Makes the boot override equal to `wanted` in every property that `wanted` names and that differs now; other
-    /// properties are not sent. `clear_http_boot_uri` says that a listed `HttpBootUri` is to be emptied.
+    /// Makes the boot override equal to `wanted` in every property that `wanted` names and that
+    /// differs now; other properties are not sent. `clear_http_boot_uri` says that a listed
+    /// `HttpBootUri` is to be emptied.
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError>;
 
     /// The firmware's boot menu; empty where it is not listed.
@@ -383,8 +396,9 @@ pub trait BootControl {
 /// Virtual media.
 #[async_trait]
 pub trait MediaControl {
-    /// Every virtual drive and what is in it; empty where the machine has none. `known` are drives that were listed before,
-    /// by this process or by another one: while they are all there, a machine need not be asked which drives it has.
+    /// Every virtual drive and what is in it; empty where the machine has none. `known` are drives
+    /// that were listed before, by this process or by another one: while they are all there, a
+    /// machine need not be asked which drives it has.
     async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError>;
 
     /// Inserts the image at `image` into the drive `slot`.

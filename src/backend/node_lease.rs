@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use super::BackendError;
 use crate::maintenance::node::{NodeLease, SeenLease};
 
-/// The Leases of the Nodes of one cluster, whatever store keeps the lock and whatever backend drives the servers.
+/// The Leases of the Nodes of one cluster, whatever store keeps the lock and whatever backend
+/// drives the servers.
 ///
 /// `us` is the name under which a maintenance holds a Lease.
 #[async_trait]

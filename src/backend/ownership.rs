@@ -1,10 +1,11 @@
-//! Claims and approvals of a server's own maintenance system, where it has them: words and the capability.
+//! Claims and approvals of a server's own maintenance system, where it has them: words and the
+//! capability.
 
 use async_trait::async_trait;
 
 use crate::maintenance::machine::{Ignition, PowerTarget};
 
-use super::{BackendError, ExternalRequest};
+use super::{BackendError, ExternalRequestRef};
 
 /// A taint of servers that a claim puts up with, in the words of their own system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,7 +135,7 @@ pub struct ExternalWaiter {
 
 /// An owner's yes, and where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovalMark {
+pub struct ApprovalMarkRef {
     /// This incarnation: it is written beside the yes, so that nobody else's is taken back.
     pub uid: String,
     /// `namespace/name` of the claim.
@@ -147,7 +148,7 @@ pub struct ApprovalMark {
 
 /// What is there of an owner's yes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApprovalMarkView {
+pub struct ApprovalMarkState {
     /// The mark and where it is, for people.
     pub place: String,
     /// Whether the mark is there.
@@ -176,36 +177,39 @@ pub trait ExternalOwnership: Send + Sync {
     /// Whether a claim can put up with taints there; `Err` inside: why not.
     async fn tolerates(&self) -> Result<Result<(), String>, BackendError>;
 
-    /// How a server and the claim of this `namespace/name`, which puts up with these taints, stand to each other now.
+    /// How a server and the claim of this `namespace/name`, which puts up with these taints, stand
+    /// to each other now.
     async fn binding(&self, id: &str, server: &str, tolerated: &[Toleration]) -> Result<Binding, BackendError>;
 
-    /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without it, a claim of that name
-    /// that is not of the same owner is refused.
+    /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without
+    /// it, a claim of that name that is not of the same owner is refused.
     async fn claim(&self, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError>;
 
-    /// Gives exactly this incarnation of a claim up. Returns once that is accepted, not once the server is free.
+    /// Gives exactly this incarnation of a claim up. Returns once that is accepted, not once the
+    /// server is free.
     async fn unclaim(&self, id: &str, uid: &str) -> Result<(), BackendError>;
 
-    /// What keeps a server with a claim that was given up, in words that complete "waiting for"; `None`: nothing does.
+    /// What keeps a server with a claim that was given up, in words that complete "waiting for";
+    /// `None`: nothing does.
     async fn kept(&self, id: &str, uid: &str, server: &str) -> Result<Option<String>, BackendError>;
 
     /// The name of the Secret that content with this SHA-256 gets for a claim.
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
 
     /// Every request that one of our processes made, for any server.
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError>;
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError>;
 
     /// What is asked for a server, in no order.
     async fn asked(&self, server: &str) -> Result<Vec<ExternalWaiter>, BackendError>;
 
     /// What is there of a yes.
-    async fn word(&self, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError>;
+    async fn word(&self, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError>;
 
     /// Writes a yes, unless there is one.
-    async fn approve(&self, word: &ApprovalMark) -> Result<(), BackendError>;
+    async fn approve(&self, word: &ApprovalMarkRef) -> Result<(), BackendError>;
 
     /// Takes exactly this yes back.
-    async fn withdraw(&self, word: &ApprovalMark) -> Result<(), BackendError>;
+    async fn withdraw(&self, word: &ApprovalMarkRef) -> Result<(), BackendError>;
 
     /// Returns when something about claims or servers may have changed.
     async fn changed(&self);

@@ -1,5 +1,6 @@
-//! What makes a backend configurable. A backend brings all of it in its own folder; the one line outside is its entry in
-//! [`PLUGINS`]. A backend from another crate is registered by the `main` of its own program (`program.rs`).
+//! What makes a backend configurable. A backend brings all of it in its own folder; the one line
+//! outside is its entry in [`PLUGINS`]. A backend from another crate is registered by the `main` of
+//! its own program (`program.rs`).
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +26,16 @@ pub fn plugins() -> &'static [&'static dyn BackendPlugin] {
     OF_PROGRAM.get_or_init(|| PLUGINS.to_vec())
 }
 
-/// Gives this program more backends. To be called before anything asks for one; `false`: it was too late.
+/// Gives this program more backends. To be called before anything asks for one; `false`: it was too
+/// late.
 #[must_use]
 pub fn add(more: &[&'static dyn BackendPlugin]) -> bool {
     OF_PROGRAM.set([PLUGINS, more].concat()).is_ok()
 }
 
-/// The longest request that may change something: half of a lease, which is what is left of it when a call begins in time
-/// (`engine/lease.rs`), so that the call ends before another process can conclude that its process is gone.
+/// The longest request that may change something: half of a lease, which is what is left of it when
+/// a call begins in time (`engine/lease.rs`), so that the call ends before another process can
+/// conclude that its process is gone.
 const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 
 /// The backend of that name.
@@ -46,7 +49,8 @@ pub type Variables<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// What a backend brings besides its machines.
 pub trait BackendPlugin: Sync + Debug {
-    /// Its name: the block in the provider configuration, and the `backend` of records and data sources.
+    /// Its name: the block in the provider configuration, and the `backend` of records and data
+    /// sources.
     fn name(&self) -> &'static str;
 
     /// What the block is for, in Markdown.
@@ -60,8 +64,8 @@ pub trait BackendPlugin: Sync + Debug {
         &[]
     }
 
-    /// Everything that is wrong with a block as it is written: found without the environment, files or the network, so
-    /// that `validate` reports it. A value that is not known yet is never wrong.
+    /// Everything that is wrong with a block as it is written: found without the environment, files
+    /// or the network, so that `validate` reports it. A value that is not known yet is never wrong.
     fn check(&self, block: &Block) -> Vec<Problem>;
 
     /// The backend of a block that was checked. Reads the environment and files; asks no server.
@@ -73,8 +77,8 @@ pub trait BackendPlugin: Sync + Debug {
     /// How the command line reaches servers of this backend: completes "Run it with".
     fn reach(&self) -> String;
 
-    /// How a person finds a request of ours in the servers' external system and takes it back, where this process does not reach
-    /// that; `None`: there is none, or it is not known by hand.
+    /// How a person finds a request of ours in the servers' external system and takes it back,
+    /// where this process does not reach that; `None`: there is none, or it is not known by hand.
     fn by_hand(&self, _server: &str) -> Option<String> {
         None
     }
@@ -85,12 +89,14 @@ pub trait BackendPlugin: Sync + Debug {
     }
 }
 
-/// A flag of the command line: one that selects its backend, or one whose value is an attribute of the backend's block.
+/// A flag of the command line: one that selects its backend, or one whose value is an attribute of
+/// the backend's block.
 #[derive(Debug)]
 pub struct BackendFlag {
     /// Its name, without the dashes.
     pub name: &'static str,
-    /// The attribute that its value, the path of a file, sets; `None`: it has no value and selects the backend.
+    /// The attribute that its value, the path of a file, sets; `None`: it has no value and selects
+    /// the backend.
     pub setting: Option<&'static Setting>,
     text: &'static str,
 }
@@ -124,21 +130,22 @@ pub struct Setting {
     /// Its name.
     pub name: &'static str,
     /// What it holds.
-    pub kind: Kind,
+    pub kind: AttributeKind,
     text: &'static str,
     variable: Option<&'static str>,
     otherwise: &'static str,
 }
 
 impl Setting {
-    /// An attribute that only the block sets. `text`: its description in Markdown, with its default where it has one.
+    /// An attribute that only the block sets. `text`: its description in Markdown, with its default
+    /// where it has one.
     #[must_use]
-    pub const fn new(name: &'static str, kind: Kind, text: &'static str) -> Self {
+    pub const fn new(name: &'static str, kind: AttributeKind, text: &'static str) -> Self {
         Self { name, kind, text, variable: None, otherwise: "" }
     }
 
-    /// The attribute with a variable of the environment as its default. `otherwise`: what holds where that is not set either, as the
-    /// end of the sentence that names the variable.
+    /// The attribute with a variable of the environment as its default. `otherwise`: what holds
+    /// where that is not set either, as the end of the sentence that names the variable.
     #[must_use]
     pub const fn or_env(mut self, variable: &'static str, otherwise: &'static str) -> Self {
         (self.variable, self.otherwise) = (Some(variable), otherwise);
@@ -181,7 +188,7 @@ impl Setting {
 
 /// What an attribute holds.
 #[derive(Debug)]
-pub enum Kind {
+pub enum AttributeKind {
     /// A text.
     Text,
     /// A text that may not be empty.
@@ -201,17 +208,17 @@ pub enum Kind {
 /// A value of an attribute.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// Of [`Kind::Text`] and [`Kind::Name`].
+    /// Of [`AttributeKind::Text`] and [`AttributeKind::Name`].
     Text(String),
-    /// Of [`Kind::Secret`].
+    /// Of [`AttributeKind::Secret`].
     Secret(SecretString),
-    /// Of [`Kind::Flag`].
+    /// Of [`AttributeKind::Flag`].
     Flag(bool),
-    /// Of [`Kind::Duration`].
+    /// Of [`AttributeKind::Duration`].
     Duration(Duration),
-    /// Of [`Kind::Texts`].
+    /// Of [`AttributeKind::Texts`].
     Texts(BTreeMap<String, String>),
-    /// Of [`Kind::Objects`].
+    /// Of [`AttributeKind::Objects`].
     Objects(BTreeMap<String, Block>),
     /// Known only after apply.
     Unknown,

@@ -1,5 +1,5 @@
-//! What the HTTP clients of this room share: bodies within limits, causes in plain words, pauses that a service asks for,
-//! and how certificates are judged.
+//! What the HTTP clients of this room share: bodies within limits, causes in plain words, pauses
+//! that a service asks for, and how certificates are judged.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! `claims`, `approve` and `withdraw`: what an owner sees and says, wherever claims and approvals are kept.
+//! `claims`, `approve` and `withdraw`: what an owner sees and says, wherever claims and approvals
+//! are kept.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
     engine::{Engine, EngineError},
-    maintenance::{approval::Asked, ids::MaintenanceId, lock::Refusal, queue::shown_time, spec::Policy},
+    maintenance::{approval::PendingMaintenance, ids::MaintenanceId, lock::Refusal, queue::shown_time, spec::Policy},
 };
 
 use super::{cluster_approvals::InCluster, commands::CommandError, shape, store_approvals::InStore};
@@ -41,11 +42,11 @@ pub(super) fn owner(engine: &Engine) -> Box<dyn OwnerCommands + '_> {
 }
 
 /// Pending maintenances, as scripts see them.
-pub(super) fn pending(all: &[Asked]) -> Vec<serde_json::Value> {
+pub(super) fn pending(all: &[PendingMaintenance]) -> Vec<serde_json::Value> {
     all.iter().map(|one| shape::pick(one, shape::PENDING)).collect()
 }
 
-pub(super) fn shown(asked: &Asked) -> String {
+pub(super) fn shown(asked: &PendingMaintenance) -> String {
     let mut text = format!("{} by {} at {}", asked.id, asked.by, shown_time(asked.requested_at));
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(", {reason:?}"));

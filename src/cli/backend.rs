@@ -1,4 +1,5 @@
-//! How servers are reached, as the command line is told: `--backend`, and the flags that backends bring.
+//! How servers are reached, as the command line is told: `--backend`, and the flags that backends
+//! bring.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind, value_parser};
 

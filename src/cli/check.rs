@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
-    maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::Line},
+    maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
     store::VERSION,
 };
 
@@ -160,7 +160,7 @@ fn drive(slot: &MediaSlot) -> String {
     format!("{name} ({kinds}{})", if slot.content().is_some() { "filled" } else { "empty" })
 }
 
-fn queue_text(queue: &[Line]) -> String {
+fn queue_text(queue: &[QueueRow]) -> String {
     match queue.first() {
         None => "free".to_owned(),
         Some(first) if first.position == 0 => {

@@ -1,16 +1,18 @@
-//! An owner's commands where the servers' own system keeps claims and approvals: on a cluster's ServerClaim.
+//! An owner's commands where the servers' own system keeps claims and approvals: on a cluster's
+//! ServerClaim.
 //!
-//! The key on the claim counts for everything that is asked of it. Beside it stands that this owner's command line wrote it, so
-//! that `withdraw` takes back no key of a `metal_maintenance_approval`, of a controller or of a person with kubectl.
+//! The key on the claim counts for everything that is asked of it. Beside it stands that this
+//! owner's command line wrote it, so that `withdraw` takes back no key of a
+//! `metal_maintenance_approval`, of a controller or of a person with kubectl.
 
 use async_trait::async_trait;
 use serde_json::json;
 
 use crate::{
-    backend::{ApprovalMark, ExternalClaimView, ExternalOwnership},
+    backend::{ApprovalMarkRef, ExternalClaimView, ExternalOwnership},
     engine::{Engine, EngineError},
-    maintenance::{approval::Asked, ids::MaintenanceId, spec::Policy},
-    store::Found,
+    maintenance::{approval::PendingMaintenance, ids::MaintenanceId, spec::Policy},
+    store::RecordLookup,
 };
 
 use super::{
@@ -25,38 +27,42 @@ pub(super) struct InCluster<'a> {
 }
 
 /// A request by its name, wherever it is known.
-struct Request {
+struct ApprovalTarget {
     server: String,
     started: bool,
     asks: bool,
 }
 
 /// Finds a request: in the store, or, of somebody else, in the cluster.
-async fn find(engine: &Engine, there: &dyn ExternalOwnership, id: &MaintenanceId) -> Result<Request, CommandError> {
+async fn find(
+    engine: &Engine,
+    there: &dyn ExternalOwnership,
+    id: &MaintenanceId,
+) -> Result<ApprovalTarget, CommandError> {
     let known = engine.store().find(id).await?;
-    if let Some(Found::Active(record)) = &known {
+    if let Some(RecordLookup::Active(record)) = &known {
         let asks = record.spec.policy == Policy::OwnerApproval && !record.spec.always_perform;
         let started = record.admitted_at.is_some();
-        return Ok(Request { server: record.server().to_owned(), started, asks });
+        return Ok(ApprovalTarget { server: record.server().to_owned(), started, asks });
     }
     for server in there.claims().await.map_err(EngineError::from)?.into_iter().filter_map(|claim| claim.server) {
         let all = there.asked(&server).await.map_err(EngineError::from)?;
         // What our store knows is said above, as far as it is not over.
         let mut others = all.into_iter().filter(|it| it.store.as_deref() != Some(engine.store().id()));
         if let Some(found) = others.find(|asked| asked.id == id.to_string()) {
-            return Ok(Request { server, started: found.started, asks: found.asks });
+            return Ok(ApprovalTarget { server, started: found.started, asks: found.asks });
         }
     }
     Err(match known {
-        Some(Found::Past(record)) => EngineError::Over(record),
+        Some(RecordLookup::Past(record)) => EngineError::Over(record),
         _ => EngineError::NotFound { id: id.clone(), store: engine.store().address() },
     }
     .into())
 }
 
 /// The word of this owner's command line on a claim.
-fn word(engine: &Engine, claim: &ExternalClaimView) -> ApprovalMark {
-    ApprovalMark {
+fn word(engine: &Engine, claim: &ExternalClaimView) -> ApprovalMarkRef {
+    ApprovalMarkRef {
         uid: format!("command-line/{}", engine.owner()),
         claim: claim.id.clone(),
         claim_uid: Some(claim.uid.clone()),
@@ -77,12 +83,12 @@ async fn asked(
     there: &dyn ExternalOwnership,
     server: &str,
     approved: bool,
-) -> Result<Vec<Asked>, CommandError> {
+) -> Result<Vec<PendingMaintenance>, CommandError> {
     let key = engine.known_lock_key(server).await;
     Ok(engine.asked_there(there, server, key.as_ref(), approved).await?)
 }
 
-fn lines(asked: &[Asked]) -> String {
+fn lines(asked: &[PendingMaintenance]) -> String {
     asked.iter().map(|asked| format!("  asked     {}\n", shown(asked))).collect()
 }
 
@@ -146,7 +152,7 @@ impl OwnerCommands for InCluster<'_> {
         let claim = claim_on(self.engine, self.there, server).await?;
         let word = word(self.engine, &claim);
         let before = self.there.word(&word).await.map_err(EngineError::from)?;
-        self.engine.give_word(self.there, &word).await?;
+        self.engine.write_approval(self.there, &word).await?;
         let seen = self.there.word(&word).await.map_err(EngineError::from)?;
         let asked = asked(self.engine, self.there, server, true).await?;
         let written = seen.ours && !before.present;
@@ -191,7 +197,7 @@ impl OwnerCommands for InCluster<'_> {
                 self.engine.owner()
             )));
         }
-        self.engine.take_word(self.there, &word).await?;
+        self.engine.remove_approval(self.there, &word).await?;
         let still = self.there.word(&word).await.map_err(EngineError::from)?.present;
         let asked = asked(self.engine, self.there, server, still).await?;
         if as_json {

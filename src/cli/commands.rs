@@ -8,14 +8,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::plug::plugin,
-    engine::{Control, Driven, Engine, EngineError},
-    maintenance::{decide::Finish, gate, ids::MaintenanceId, lock::Refusal, restore, spec::Kind, state::Ending},
+    engine::{Control, Engine, EngineError, ReconcileResult},
+    maintenance::{
+        decide::Finish, gate, ids::MaintenanceId, lock::Refusal, restore, spec::MaintenanceKind, state::Ending,
+    },
     settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
 };
 
 use super::{
-    Cli, Command, Common, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
+    Cli, Command, GlobalArgs, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
     stores, table, tidy, watch,
 };
 
@@ -140,7 +142,8 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     }
     let engine = engine(&common, environment, touches, migrating).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
-    // What nobody drives any more is in the way of others; who changes something there anyway takes it back.
+    // What nobody drives any more is in the way of others; who changes something there anyway takes
+    // it back.
     if drives && result.is_ok() {
         tidy::requests(&engine, None, &stop).await;
     }
@@ -150,7 +153,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
 
 /// Shows the queue until it is stopped.
 pub(super) async fn watch(
-    common: &Common,
+    common: &GlobalArgs,
     server: Option<&str>,
     environment: &Environment,
     is_terminal: bool,
@@ -168,7 +171,7 @@ pub(super) async fn watch(
 
 /// Checks servers with what the whole configuration says, and without making a store.
 async fn check_servers(
-    common: &Common,
+    common: &GlobalArgs,
     servers: Vec<String>,
     environment: &Environment,
     stop: &CancellationToken,
@@ -197,7 +200,7 @@ fn only_reads(cli: &Cli) -> bool {
 
 /// An engine. Commands that only look at the store need no server in the configuration.
 async fn engine(
-    common: &Common,
+    common: &GlobalArgs,
     environment: &Environment,
     touches: bool,
     migrating: bool,
@@ -279,7 +282,8 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             let id = parse(&id)?;
             let control = control(&timeout, stop)?;
             if accept_as_is {
-                let (record, request) = engine.abandon(&id, generation, &reason, block, &control).await?;
+                let (record, request) =
+                    engine.release_without_restore(&id, generation, &reason, block, &control).await?;
                 return Ok(tidy::accepted(&record, request.as_ref(), json));
             }
             let driven = Box::pin(engine.force_release(&id, generation, &reason, block, &control)).await?;
@@ -314,12 +318,12 @@ fn control(timeout: &str, stop: CancellationToken) -> Result<Control, CommandErr
     Ok(Control { stop, timeout, release_timeout: timeout })
 }
 
-async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, CommandError> {
+async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<String, CommandError> {
     let record = &driven.record;
     match &driven.finish {
         Finish::Over
             if record.prior.is_some()
-                && record.spec.kind != Kind::Operation
+                && record.spec.kind != MaintenanceKind::Operation
                 && !restore::verifies(record)
                 && !gate::never_ours(record) =>
         {
@@ -349,12 +353,12 @@ async fn ended(engine: &Engine, driven: &Driven, json: bool) -> Result<String, C
                     record.id,
                     record.server()
                 ),
-                (_, Some(_)) if record.spec.kind != Kind::Operation && gate::never_ours(record) => format!(
+                (_, Some(_)) if record.spec.kind != MaintenanceKind::Operation && gate::never_ours(record) => format!(
                     "{} is over; {} had not been touched: its external system had not granted it\n",
                     record.id,
                     record.server()
                 ),
-                (_, Some(_)) if record.spec.kind == Kind::Operation => {
+                (_, Some(_)) if record.spec.kind == MaintenanceKind::Operation => {
                     format!("{} is over; an operation restores nothing on {}\n", record.id, record.server())
                 }
                 (_, Some(power)) => format!("{} is over; {} is as it was ({power})\n", record.id, record.server()),

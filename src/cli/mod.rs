@@ -78,14 +78,15 @@ const NAME: &str = "terraform-provider-metal";
 )]
 struct Cli {
     #[command(flatten)]
-    common: Common,
+    common: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Args, Clone, Debug)]
-struct Common {
-    /// The coordination store, as in the provider block [default: METAL_COORDINATION_URL, else the user's own file]
+struct GlobalArgs {
+    /// The coordination store, as in the provider block [default: METAL_COORDINATION_URL, else the
+    /// user's own file]
     #[arg(long, global = true, value_name = "URL")]
     coordination_url: Option<String>,
     /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
@@ -100,9 +101,10 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the coordination store and servers before anything is asked of them: certificate, login, rights, identity, power,
-    /// boot sources, drives, and what each kind of maintenance would lack. Only reads; makes no store. Ends with status 3
-    /// when something stands against a maintenance
+    /// Check the coordination store and servers before anything is asked of them: certificate,
+    /// login, rights, identity, power, boot sources, drives, and what each kind of maintenance
+    /// would lack. Only reads; makes no store. Ends with status 3 when something stands against a
+    /// maintenance
     Check {
         /// The servers [default: all that are configured]
         servers: Vec<String>,
@@ -135,15 +137,16 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Go on with a maintenance that was enqueued (wait_for = "Enqueued") until its server is in maintenance. Interrupted, it
-    /// keeps its queue position
+    /// Go on with a maintenance that was enqueued (wait_for = "Enqueued") until its server is in
+    /// maintenance. Interrupted, it keeps its queue position
     Drive {
         /// NAMESPACE/NAME
         id: String,
         /// How long it may take
         #[arg(long, default_value = "6h")]
         timeout: String,
-        /// A file with the whole addresses of signed images, one a line: the store keeps them without their signatures
+        /// A file with the whole addresses of signed images, one a line: the store keeps them
+        /// without their signatures
         #[arg(long, value_name = "FILE")]
         image_addresses: Option<String>,
     },
@@ -158,8 +161,8 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is asked for now; with
-    /// --metal-operator everything that is asked of the server's ServerClaim
+    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is
+    /// asked for now; with --metal-operator everything that is asked of the server's ServerClaim
     Approve {
         /// NAMESPACE/NAME
         id: String,
@@ -170,7 +173,8 @@ enum Command {
         #[arg(long, value_name = "TIME")]
         expires: Option<jiff::Timestamp>,
     },
-    /// Take the approval of a maintenance back; one that has started goes on. With --metal-operator only what approve wrote
+    /// Take the approval of a maintenance back; one that has started goes on. With --metal-operator
+    /// only what approve wrote
     Withdraw {
         /// NAMESPACE/NAME
         id: String,
@@ -189,12 +193,13 @@ enum Command {
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Take a server from its holder: it is given back as it was, and the holder is told so. The name stays refused until
-    /// its triggers change, or until `release --allow`
+    /// Take a server from its holder: it is given back as it was, and the holder is told so. The
+    /// name stays refused until its triggers change, or until `release --allow`
     Release {
         /// NAMESPACE/NAME
         id: String,
-        /// The generation that `queue` or `show` shows: a hold that has changed since is not released
+        /// The generation that `queue` or `show` shows: a hold that has changed since is not
+        /// released
         #[arg(long, required_unless_present = "allow")]
         generation: Option<u64>,
         /// Why; kept in the audit and shown to the holder
@@ -206,23 +211,26 @@ enum Command {
         /// Keep every maintenance from the server for so long, for example 4h
         #[arg(long, value_name = "DURATION")]
         block: Option<String>,
-        /// Release nothing: let a name that was released ask again, and end the block that came with its release
+        /// Release nothing: let a name that was released ask again, and end the block that came
+        /// with its release
         #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
         allow: bool,
-        /// Put nothing back: accept the server as it is now. For one that cannot be put back, or is gone
+        /// Put nothing back: accept the server as it is now. For one that cannot be put back, or is
+        /// gone
         #[arg(long)]
         accept_as_is: bool,
         /// How long giving back may take
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Take back what died runs left in the cluster and nobody drives any more: requests of this store whose maintenance is
-    /// over (--metal-operator)
+    /// Take back what died runs left in the cluster and nobody drives any more: requests of this
+    /// store whose maintenance is over (--metal-operator)
     Tidy {
         /// Only this server
         #[arg(long, conflicts_with = "nodes")]
         server: Option<String>,
-        /// Instead uncordon Nodes that a maintenance which is over left cordoned (METAL_NODE_KUBECONFIG, or the usual kubeconfig)
+        /// Instead uncordon Nodes that a maintenance which is over left cordoned
+        /// (METAL_NODE_KUBECONFIG, or the usual kubeconfig)
         #[arg(long)]
         nodes: bool,
     },
@@ -263,8 +271,8 @@ impl From<CompletionShell> for Shell {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Print the roles that share a store, for its administrator to apply: SQL, manifests or etcdctl commands. Asks no store;
-    /// the prefix or namespace is that of the coordination store
+    /// Print the roles that share a store, for its administrator to apply: SQL, manifests or
+    /// etcdctl commands. Asks no store; the prefix or namespace is that of the coordination store
     Roles {
         /// The kind of store
         kind: RolesOf,
@@ -278,24 +286,29 @@ enum StoreCommand {
         /// The file with the export
         file: std::path::PathBuf,
     },
-    /// Bring the store to the newest schema of this provider version. Opening a store never does that: older versions could
-    /// no longer use it, also not to release their servers. Shows first which versions are alive on it
+    /// Bring the store to the newest schema of this provider version. Opening a store never does
+    /// that: older versions could no longer use it, also not to release their servers. Shows first
+    /// which versions are alive on it
     Migrate {
-        /// Migrate although processes of older versions are alive: they can no longer write to the store
+        /// Migrate although processes of older versions are alive: they can no longer write to the
+        /// store
         #[arg(long)]
         even_though_older_versions_are_alive: bool,
     },
-    /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every process and mark every
-    /// maintenance for inspection. Stop all runs first; the guide "After a restore" says what comes before and after
+    /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every
+    /// process and mark every maintenance for inspection. Stop all runs first; the guide "After a
+    /// restore" says what comes before and after
     Restored {
         /// What happened; kept in the audit and shown to each request for one of the servers
         #[arg(long)]
         reason: String,
-        /// The highest generation that a state or a log shows, if it is far above all that the store knows
+        /// The highest generation that a state or a log shows, if it is far above all that the
+        /// store knows
         #[arg(long, default_value_t = 0)]
         seen: u64,
     },
-    /// After store restored: say that the server of a maintenance was inspected, so that processes may act on it again
+    /// After store restored: say that the server of a maintenance was inspected, so that processes
+    /// may act on it again
     Inspected {
         /// NAMESPACE/NAME, one or more
         #[arg(required = true)]
@@ -316,10 +329,11 @@ enum RolesOf {
 
 #[derive(Debug, Subcommand)]
 enum ServerCommand {
-    /// Move identifiers of a server to another lock, for example after its mainboard was replaced; refused while either
-    /// lock is in use
+    /// Move identifiers of a server to another lock, for example after its mainboard was replaced;
+    /// refused while either lock is in use
     Rebind {
-        /// OWNER/SERVER, uuid:UUID, serial:MANUFACTURER/NUMBER or address:HOST/PATH, as an error names it
+        /// OWNER/SERVER, uuid:UUID, serial:MANUFACTURER/NUMBER or address:HOST/PATH, as an error
+        /// names it
         #[arg(required = true)]
         identifiers: Vec<String>,
         /// The lock that gets them
@@ -408,7 +422,7 @@ fn ended(written: &std::io::Result<()>) -> Exit {
     if written.is_ok() { Exit::Success } else { Exit::Failure }
 }
 
-impl Common {
+impl GlobalArgs {
     fn input(&self) -> Input {
         Input {
             coordination_url: self.coordination_url.clone(),

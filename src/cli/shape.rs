@@ -1,16 +1,19 @@
-//! The documented shape of `--json`, apart from what stores keep: renaming a stored field changes no script.
+//! The documented shape of `--json`, apart from what stores keep: renaming a stored field changes
+//! no script.
 //!
-//! `docs/guides/command-line.md` describes it; a new field raises no version, a removed or renamed one does.
+//! `docs/guides/command-line.md` describes it; a new field raises no version, a removed or renamed
+//! one does.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     engine::Forbidden,
-    maintenance::{ids::Runner, lock::AuditEvent, report::Line, restrictions::Block},
+    maintenance::{ids::Runner, lock::AuditEvent, report::QueueRow, restrictions::Block},
 };
 
-/// The version of the shape. Its first number grows when something is removed or changes its meaning.
+/// The version of the shape. Its first number grows when something is removed or changes its
+/// meaning.
 pub(super) const FORMAT_VERSION: &str = "1.0";
 
 /// One maintenance in `queue`, beside `by`.
@@ -89,7 +92,7 @@ pub(super) fn process(runner: &Runner) -> Value {
 }
 
 /// A line of a queue.
-pub(super) fn line(line: &Line) -> Value {
+pub(super) fn line(line: &QueueRow) -> Value {
     let mut shown = pick(line, LINE);
     shown["by"] = process(&line.by);
     shown

@@ -63,10 +63,11 @@ pub(super) fn roles_of(
 /// A command about the audit log.
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// Verify that each line is as it was written, and name the first one that does not fit; changes nothing in the store
+    /// Verify that each line is as it was written, and name the first one that does not fit;
+    /// changes nothing in the store
     Verify {
-        /// A file outside of the store with the ends of its chains: the log must go on from there, and then the file gets the
-        /// new ends. It is made where it is missing
+        /// A file outside of the store with the ends of its chains: the log must go on from there,
+        /// and then the file gets the new ends. It is made where it is missing
         #[arg(long, value_name = "FILE")]
         anchor: Option<PathBuf>,
     },

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::maintenance::{queue::shown_time, report::Line};
+use crate::maintenance::{queue::shown_time, report::QueueRow};
 use crate::shown;
 
 /// The queue, one line a maintenance; a server's name is not repeated.
-pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
+pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp) -> String {
     if lines.is_empty() {
         return format!("No server is held or waited for in {store}.\n");
     }
@@ -45,7 +45,7 @@ pub(super) fn queue(lines: &[Line], store: &str, now: Timestamp) -> String {
 }
 
 /// What a line waits for, and what is handed over without a restore.
-fn waiting(line: &Line) -> String {
+fn waiting(line: &QueueRow) -> String {
     let parts: Vec<&str> = line.waiting_briefly.iter().chain(&line.hand_over).map(String::as_str).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join("; ") }
 }
@@ -74,8 +74,9 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// The process of a record: whether one is attached, and what becomes of a queue position without one.
-pub(super) fn process(line: &Line) -> String {
+/// The process of a record: whether one is attached, and what becomes of a queue position without
+/// one.
+pub(super) fn process(line: &QueueRow) -> String {
     match (line.attended, line.position, line.place_kept_until) {
         (true, _, _) => "attached".to_owned(),
         (false, 0, _) => "none".to_owned(),

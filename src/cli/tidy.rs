@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Cordon,
-    engine::{Engine, Remaining, TakenBack, Tidied, TidiedNodes},
+    engine::{DeletionResult, Engine, Remaining, TidiedNodes, TidySummary},
     maintenance::state::Maintenance,
 };
 
@@ -20,7 +20,9 @@ pub(super) async fn run(
 ) -> Result<String, CommandError> {
     match requests(engine, server, stop).await {
         Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
-        Some(Tidied { left, .. }) => Err(CommandError::Other(format!("{left} could not be taken back: see above"))),
+        Some(TidySummary { left, .. }) => {
+            Err(CommandError::Other(format!("{left} could not be taken back: see above")))
+        }
         None => Err(CommandError::Other(
             "the cluster was not looked through: tidy needs --backend, and an external system that answers".to_owned(),
         )),
@@ -61,7 +63,7 @@ fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
 }
 
 /// How many requests were taken back, and how many could not be.
-pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<Tidied> {
+pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<TidySummary> {
     tokio::select! {
         tidied = engine.tidy(server) => tidied,
         () = stop.cancelled() => None,
@@ -69,7 +71,7 @@ pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &Cance
 }
 
 /// What to say of orphaned requests, and of those that are none yet.
-fn told(tidied: &Tidied, json: bool) -> String {
+fn told(tidied: &TidySummary, json: bool) -> String {
     if json {
         let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
         let waiting: Vec<Value> = tidied.waiting.iter().map(shown).collect();
@@ -91,13 +93,14 @@ fn told(tidied: &Tidied, json: bool) -> String {
     text
 }
 
-/// What to say of a server that was accepted as it is, and of what its own maintenance system was asked.
-pub(super) fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: bool) -> String {
+/// What to say of a server that was accepted as it is, and of what its own maintenance system was
+/// asked.
+pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, json: bool) -> String {
     let (id, server) = (&record.id, record.server());
     if json {
         let request = request.map(|request| match request {
-            TakenBack::Gone => json!({ "taken_back": true }),
-            TakenBack::Left { why, by_hand } => json!({ "taken_back": false, "why": why, "by_hand": by_hand }),
+            DeletionResult::Gone => json!({ "taken_back": true }),
+            DeletionResult::Left { why, by_hand } => json!({ "taken_back": false, "why": why, "by_hand": by_hand }),
         });
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
@@ -105,8 +108,10 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&TakenBack>, json: 
     let system = record.gates.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}
-        Some(TakenBack::Gone) => text.push_str(&format!("What was asked of its own system is taken back: {system}\n")),
-        Some(TakenBack::Left { why, by_hand }) => text.push_str(&format!(
+        Some(DeletionResult::Gone) => {
+            text.push_str(&format!("What was asked of its own system is taken back: {system}\n"));
+        }
+        Some(DeletionResult::Left { why, by_hand }) => text.push_str(&format!(
             "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
              terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
         )),

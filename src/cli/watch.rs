@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Clears a terminal: cursor home, then everything below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Shows the queue until it is stopped. On a terminal in one place; elsewhere once per change, each time with its time.
+/// Shows the queue until it is stopped. On a terminal in one place; elsewhere once per change, each
+/// time with its time.
 pub(super) async fn run(
     engine: &Engine,
     server: Option<&str>,

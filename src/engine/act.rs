@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     backend::{BackendError, Machine, guarded},
-    clock::{never_beyond, within},
+    clock::{strict_timeout, within},
     maintenance::{
-        change::{Applied, Change, Unreadable},
+        change::{Applied, RecordChange, Unreadable},
         power::{Need, asked_pause_text},
         prior::is_unrecordable,
         spec::CompleteWhen,
@@ -16,12 +16,13 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Drive, ours::Ours};
+use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours};
 
-/// How long a stop waits for the reply of a call under way. Afterwards the call counts as one without a reply.
+/// How long a stop waits for the reply of a call under way. Afterwards the call counts as one
+/// without a reply.
 const STOP_GRACE: Duration = Duration::from_millis(700);
 
-impl Drive<'_> {
+impl Reconciler<'_> {
     pub(super) fn machine(&mut self) -> Result<Arc<dyn Machine>, EngineError> {
         if let Some(machine) = &self.machine {
             return Ok(Arc::clone(machine));
@@ -36,7 +37,8 @@ impl Drive<'_> {
         Ok(machine)
     }
 
-    /// Reads the facts that a rule asked for. A machine that does not answer is asked again until the time is over.
+    /// Reads the facts that a rule asked for. A machine that does not answer is asked again until
+    /// the time is over.
     pub(super) async fn look(
         &mut self,
         need: Need,
@@ -61,7 +63,7 @@ impl Drive<'_> {
             Ok(()) => Ok(()),
             Err(LookError::Engine(error)) => Err(error),
             Err(LookError::Machine(error)) if error.is_transient() => {
-                self.say(&format!("{error}; trying again"));
+                self.log_status(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 if self.engine.parts.clock.monotonic() >= deadline {
                     self.give_up(error, deadline, control).await?;
@@ -79,13 +81,15 @@ impl Drive<'_> {
         match need {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
                 let machine = self.machine()?;
-                // Before the machine is read: once the change has ended, what is read is what became of it.
+                // Before the machine is read: once the change has ended, what is read is what
+                // became of it.
                 if matches!(need, Need::Machine | Need::Media)
                     && let Some(error) = machine.late_answer().await
                 {
                     tracing::warn!("{}: {error}", self.server);
                     let message = with_pause(&error, error.to_string());
-                    // Where the backend does not know how far the change came, it is not sent again.
+                    // Where the backend does not know how far the change came, it is not sent
+                    // again.
                     let transient = error.is_transient() && !error.outcome_unknown();
                     self.note(Reply::Refused { message, transient }).await?;
                 }
@@ -139,7 +143,7 @@ impl Drive<'_> {
 
     /// Follows from a machine that cannot be read what the rules say ([`Unreadable`]).
     async fn give_up(&mut self, error: BackendError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
-        let change = Change::Unreadable { cause: error.to_string(), transient: error.is_transient() };
+        let change = RecordChange::Unreadable { cause: error.to_string(), transient: error.is_transient() };
         match self.apply(&change).await {
             Ok(Applied::Unreadable(Unreadable::Stuck | Unreadable::Kept)) => Err(error.into()),
             Ok(Applied::Unreadable(Unreadable::LeavesQueue)) => Err(self.leave_queue(error, deadline, control).await),
@@ -160,13 +164,13 @@ impl Drive<'_> {
             return self.record_prior(deadline, control).await;
         }
         let opened = self.engine.addresses.open_action(&action)?;
-        // Both clocks must agree that we may act: the store's in the transaction that records the intent, ours right
-        // before the call.
+        // Both clocks must agree that we may act: the store's in the transaction that records the
+        // intent, ours right before the call.
         if let Err(error) = self.engine.lease.keep().await {
-            return self.outlast(error, deadline, control).await;
+            return self.wait_for_store(error, deadline, control).await;
         }
-        // One renewal for both: a heartbeat that succeeds after the store was asked says nothing about the right to act,
-        // which somebody may have taken over meanwhile.
+        // One renewal for both: a heartbeat that succeeds after the store was asked says nothing
+        // about the right to act, which somebody may have taken over meanwhile.
         let renewal = self.engine.lease.renewal();
         if !self.intend(&action).await? {
             return Ok(());
@@ -174,10 +178,10 @@ impl Drive<'_> {
         if !self.engine.lease.is_safe_with(renewal) {
             return Err(EngineError::LeaseLost("the intent was recorded too late".to_owned()));
         }
-        self.say(&format!("{action}"));
+        self.log_status(&format!("{action}"));
         let machine = self.machine()?;
-        // A call ends before anybody else can believe that this process is gone. One that is cut off sends nothing more,
-        // and counts as one without a reply.
+        // A call ends before anybody else can believe that this process is gone. One that is cut
+        // off sends nothing more, and counts as one without a reply.
         let left = self.engine.lease.left_of(renewal);
         let ours = Arc::new(Ours {
             store: Arc::clone(self.engine.store()),
@@ -185,7 +189,7 @@ impl Drive<'_> {
             uid: self.uid.clone(),
             fence: self.fence,
         });
-        let call = never_beyond(left, async {
+        let call = strict_timeout(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
@@ -219,7 +223,7 @@ impl Drive<'_> {
 
     /// Records the intent, in the transaction that checks that we may act. `false` when we may not.
     async fn intend(&self, action: &Action) -> Result<bool, EngineError> {
-        match self.apply(&Change::Intend(action.clone())).await {
+        match self.apply(&RecordChange::Intend(action.clone())).await {
             Ok(applied) => Ok(applied == Applied::Done),
             // The next round finds out who has it now.
             Err(StoreError::Refused(_)) => Ok(false),
@@ -232,9 +236,10 @@ impl Drive<'_> {
     }
 
     async fn note(&self, reply: Reply) -> Result<(), EngineError> {
-        match self.apply(&Change::Replied(reply)).await {
+        match self.apply(&RecordChange::Replied(reply)).await {
             Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
-            // Without this note the call counts as one without a reply, and is answered by observing.
+            // Without this note the call counts as one without a reply, and is answered by
+            // observing.
             Err(error @ StoreError::Unavailable { .. }) => {
                 tracing::warn!(%error, "what came of the call could not be recorded");
                 Ok(())
@@ -266,7 +271,7 @@ impl Drive<'_> {
         let (seen, media) = match read {
             Ok(read) => read,
             Err(error) if error.is_transient() => {
-                self.say(&format!("{error}; trying again"));
+                self.log_status(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 return if self.engine.parts.clock.monotonic() >= deadline {
                     self.give_up(error, deadline, control).await
@@ -291,7 +296,7 @@ impl Drive<'_> {
         if incomplete {
             return Ok(());
         }
-        match self.apply(&Change::Prior(Box::new(prior))).await {
+        match self.apply(&RecordChange::Prior(Box::new(prior))).await {
             Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,5 +1,5 @@
-//! Whole addresses of images and checks: records keep them without signatures and tokens, the process that acts has them from
-//! its configuration.
+//! Whole addresses of images and checks: records keep them without signatures and tokens, the
+//! process that acts has them from its configuration.
 
 use std::{
     collections::HashMap,

@@ -6,7 +6,7 @@ use crate::{
         ability::{Ability, abilities},
         ids::LockKey,
         machine::{Capabilities, MachineView, MediaSlot},
-        report::{self, Line},
+        report::{self, QueueRow},
     },
 };
 
@@ -32,7 +32,7 @@ pub struct ServerCheck {
     /// The lock key with the identifiers it rests on; `None` where the server could not be read.
     pub identity: Option<Result<(LockKey, Vec<String>), EngineError>>,
     /// Holder and waiters; `None` where the store could not be read.
-    pub queue: Option<Vec<Line>>,
+    pub queue: Option<Vec<QueueRow>>,
     /// The time that its BMC took.
     pub timing: Option<Timing>,
     /// The kinds of maintenance, and what the server lacks for each.

@@ -10,7 +10,7 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
     },
-    store::{Found, LockView},
+    store::{LockView, RecordLookup},
 };
 
 use super::{Engine, EngineError};
@@ -91,7 +91,8 @@ impl Engine {
         Ok(self.store().view(key).await?)
     }
 
-    /// Gives the provider's owner's approval on a machine. Without a digest the maintenance must be asked for now.
+    /// Gives the provider's owner's approval on a machine. Without a digest the maintenance must be
+    /// asked for now.
     pub async fn approve(&self, key: &LockKey, uid: &Uid, wish: &ApprovalWish) -> Result<Approval, EngineError> {
         let mut made = None;
         self.store()
@@ -120,7 +121,8 @@ impl Engine {
         made.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))
     }
 
-    /// Withdraws an approval of the provider's owner. What has started goes on. `false` when it was not there any more.
+    /// Withdraws an approval of the provider's owner. What has started goes on. `false` when it was
+    /// not there any more.
     pub async fn withdraw_approval(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()
@@ -138,7 +140,7 @@ impl Engine {
     }
 
     /// A maintenance by name, active or over; `None` when this store never knew it.
-    pub async fn known(&self, id: &MaintenanceId) -> Result<Option<Found>, EngineError> {
+    pub async fn known(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, EngineError> {
         Ok(self.store().find(id).await?)
     }
 }

@@ -7,22 +7,23 @@ use crate::{
     clock::within,
     maintenance::{
         drain::{self, some},
-        gate::GateWish,
+        gate::ExternalRequest,
         ids::Uid,
         spec::Spec,
         state::{Maintenance, Progress},
         step::{Action, Step},
     },
-    store::Found,
+    store::RecordLookup,
 };
 
 use super::{
     Engine, EngineError,
-    drive::Drive,
+    drive::Reconciler,
     gate::{wish_for, wish_of},
 };
 
-/// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes, `node-status-update-frequency`).
+/// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes,
+/// `node-status-update-frequency`).
 const LISTEN: Duration = Duration::from_secs(25);
 
 /// The pause between two looks at a Node.
@@ -38,8 +39,9 @@ pub struct TidiedNodes {
 }
 
 impl Engine {
-    /// Uncordons each Node that a maintenance of this store cordoned which is over, once its kubelet is heard. A maintenance that
-    /// was ended as it is, or whose record is gone, leaves such Nodes.
+    /// Uncordons each Node that a maintenance of this store cordoned which is over, once its
+    /// kubelet is heard. A maintenance that was ended as it is, or whose record is gone, leaves
+    /// such Nodes.
     ///
     /// # Errors
     /// The Nodes cannot be listed, or the store does not answer.
@@ -47,7 +49,7 @@ impl Engine {
         let nodes = self.drainer("kubernetes_node")?;
         let mut tidied = TidiedNodes::default();
         for cordon in nodes.cordons().await?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
-            if let Some(Found::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
+            if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
                 continue;
             }
             match self.tidy_node(nodes.as_ref(), &cordon).await {
@@ -66,7 +68,8 @@ impl Engine {
         if first.was_ready && !first.ready {
             return Err("it is not Ready".to_owned());
         }
-        // Ready is believed for 40 s after the last word of a kubelet; a Lease that is renewed is a word of now.
+        // Ready is believed for 40 s after the last word of a kubelet; a Lease that is renewed is a
+        // word of now.
         let heard = async {
             while look().await?.heard == first.heard {
                 self.parts.clock.sleep(PAUSE).await;
@@ -88,7 +91,8 @@ impl Engine {
         })
     }
 
-    /// What a reviewer should know about draining the Node of a wished server; `None` where it has none.
+    /// What a reviewer should know about draining the Node of a wished server; `None` where it has
+    /// none.
     pub async fn drain_outlook(&self, spec: &Spec) -> Option<String> {
         let spec = self.as_asked_here(spec);
         let wish = drain::wanted(&spec)?;
@@ -133,8 +137,8 @@ impl Engine {
     }
 }
 
-impl Drive<'_> {
-    fn by(&self, record: &Maintenance) -> GateWish {
+impl Reconciler<'_> {
+    fn by(&self, record: &Maintenance) -> ExternalRequest {
         wish_of(record, self.engine.store().id())
     }
 

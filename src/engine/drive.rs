@@ -8,25 +8,25 @@ use crate::{
     backend::Machine,
     clock::within,
     maintenance::{
-        change::{Applied, Change, LockChange},
-        decide::{Decision, Finish, Goal, Intent, Situation, decide},
+        change::{Applied, LockChange, RecordChange},
+        decide::{Decision, DecisionInput, Finish, Goal, Objective, decide},
         gate_chain::outer_gates,
         ids::{Fence, LockKey, Uid},
         lock::Refusal,
         machine::ResetType,
         prepare::Facts,
-        spec::Kind,
+        spec::MaintenanceKind,
         state::{Ending, Maintenance, Phase},
         step::Action,
     },
-    store::{Found, LockView, StoreError},
+    store::{LockView, RecordLookup, StoreError},
 };
 
-use super::{Control, Engine, EngineError, driven::Driving, gate::Talk};
+use super::{Control, Engine, EngineError, driven::Driving, gate::ExternalProgress};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
-pub struct Driven {
+pub struct ReconcileResult {
     /// The record as it is now.
     pub record: Maintenance,
     /// Why the drive ended.
@@ -35,7 +35,7 @@ pub struct Driven {
 
 /// One process driving one record.
 #[derive(Debug)]
-pub(super) struct Drive<'a> {
+pub(super) struct Reconciler<'a> {
     pub(super) engine: &'a Engine,
     pub(super) key: LockKey,
     pub(super) server: String,
@@ -53,12 +53,13 @@ pub(super) struct Drive<'a> {
     /// The hold under which the record acts: itself, or the one that it names.
     holder: Option<Maintenance>,
     /// What this drive said to the server's own maintenance system.
-    pub(super) talk: Talk,
+    pub(super) talk: ExternalProgress,
     said: Option<(String, Duration)>,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     reclaim_after: Duration,
     looks: u32,
-    /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one that begins after it.
+    /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one
+    /// that begins after it.
     stop_seen: bool,
 }
 
@@ -68,7 +69,8 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// For how long what the machine showed counts as seen now, while nothing is done to it.
 const JUST_SEEN: Duration = Duration::from_secs(1);
 
-/// For how long drives to which nothing was done count as seen: while a system shuts down they are not read at every look.
+/// For how long drives to which nothing was done count as seen: while a system shuts down they are
+/// not read at every look.
 const MEDIA_STAY: Duration = Duration::from_mins(1);
 
 /// What may be different after something was done or waited for.
@@ -78,8 +80,8 @@ enum MayChange {
     Nothing,
     /// Power, boot and whatever is asked for by polling; not what is in the drives.
     Watched,
-    /// The drives as well: a system that starts can eject what it booted from, and what another party inserted during a release
-    /// is found by the last look.
+    /// The drives as well: a system that starts can eject what it booted from, and what another
+    /// party inserted during a release is found by the last look.
     Everything,
 }
 
@@ -97,7 +99,7 @@ impl MayChange {
 /// Once a minute a waiter says what it waits for, also when nothing changed.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
-impl<'a> Drive<'a> {
+impl<'a> Reconciler<'a> {
     pub(super) fn new(
         engine: &'a Engine,
         key: &LockKey,
@@ -120,7 +122,7 @@ impl<'a> Drive<'a> {
             changes: engine.store().changes(key),
             last: None,
             holder: None,
-            talk: Talk::default(),
+            talk: ExternalProgress::default(),
             said: None,
             reclaim_after: Duration::ZERO,
             looks: 0,
@@ -148,10 +150,12 @@ impl<'a> Drive<'a> {
         self.looks == 0
     }
 
-    /// Drives until the goal is reached, the time is over, somebody stops us, or the record is lost.
+    /// Drives until the goal is reached, the time is over, somebody stops us, or the record is
+    /// lost.
     ///
-    /// On every way out the right to act is given back; the record, the slot and the place stay as they are.
-    pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<Driven, EngineError> {
+    /// On every way out the right to act is given back; the record, the slot and the place stay as
+    /// they are.
+    pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<ReconcileResult, EngineError> {
         // Boxed: it is as large as everything that a step may wait for.
         let result = Box::pin(self.drive(goal, control)).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
@@ -168,7 +172,7 @@ impl<'a> Drive<'a> {
         }
         let finish = result?;
         let record = self.record_now().await?;
-        Ok(Driven { record, finish })
+        Ok(ReconcileResult { record, finish })
     }
 
     async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {
@@ -180,7 +184,7 @@ impl<'a> Drive<'a> {
             let view = match self.view(control).await {
                 Ok(view) => view,
                 Err(error) => {
-                    self.outlast(error, deadline, control).await?;
+                    self.wait_for_store(error, deadline, control).await?;
                     continue;
                 }
             };
@@ -197,24 +201,24 @@ impl<'a> Drive<'a> {
             }
             let timed_out = self.engine.parts.clock.monotonic() >= deadline;
             let stop = control.stop.is_cancelled();
-            let intent = Intent { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
+            let intent = Objective { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {
                 Decision::Finished(Finish::Refused(why)) => {
                     self.withdraw_from_gates(deadline, control).await?;
-                    self.change(Change::Withdraw).await?;
+                    self.change(RecordChange::Withdraw).await?;
                     return Ok(Finish::Refused(why));
                 }
                 Decision::Finished(finish) => return Ok(finish),
-                Decision::Change(Change::Withdraw) if self.asked_at_gates() => {
+                Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
                     if !self.withdraw_from_gates(deadline, control).await? {
                         return Ok(Finish::Interrupted);
                     }
-                    if let Some(finish) = self.change(Change::Withdraw).await? {
+                    if let Some(finish) = self.change(RecordChange::Withdraw).await? {
                         return Ok(finish);
                     }
                 }
                 Decision::Wait { reason, poll, wake } => {
-                    self.say(&reason);
+                    self.log_status(&reason);
                     waited = Some(reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_gate().await;
@@ -233,7 +237,7 @@ impl<'a> Drive<'a> {
                     self.act(action, deadline, control).await?;
                     self.forget(may_change);
                 }
-                Decision::Change(Change::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
+                Decision::Change(RecordChange::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
                 Decision::Change(change) => {
                     self.looks = 0;
                     if let Some(finish) = self.change(change).await? {
@@ -274,9 +278,9 @@ impl<'a> Drive<'a> {
         }
     }
 
-    fn decide(&self, view: &LockView, intent: &Intent) -> Decision {
+    fn decide(&self, view: &LockView, intent: &Objective) -> Decision {
         let tuning = self.engine.tuning();
-        decide(&Situation {
+        decide(&DecisionInput {
             lock: &view.lock,
             leases: &view.leases,
             now: view.now,
@@ -290,7 +294,8 @@ impl<'a> Drive<'a> {
         })
     }
 
-    /// Waits for whatever comes first: a change in the store, the clock, a stop, or the next look at the machine.
+    /// Waits for whatever comes first: a change in the store, the clock, a stop, or the next look
+    /// at the machine.
     pub(super) async fn wait(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
         let clock = Arc::clone(&self.engine.parts.clock);
         let longest = self.engine.tuning().poll;
@@ -325,8 +330,9 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// A store that does not answer is waited for within the time limit; nothing is done to the machine meanwhile.
-    pub(super) async fn outlast(
+    /// A store that does not answer is waited for within the time limit; nothing is done to the
+    /// machine meanwhile.
+    pub(super) async fn wait_for_store(
         &mut self,
         error: StoreError,
         deadline: Duration,
@@ -335,7 +341,7 @@ impl<'a> Drive<'a> {
         let over = self.engine.parts.clock.monotonic() >= deadline || control.stop.is_cancelled();
         match error {
             StoreError::Unavailable { .. } if !over => {
-                self.say(&format!("waiting for the coordination store: {error}"));
+                self.log_status(&format!("waiting for the coordination store: {error}"));
                 self.wait(true, None, deadline, control).await;
                 Ok(())
             }
@@ -344,7 +350,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Says what is waited for: when it changed, and once a minute.
-    pub(super) fn say(&mut self, reason: &str) {
+    pub(super) fn log_status(&mut self, reason: &str) {
         let now = self.engine.parts.clock.monotonic();
         let fresh = self.said.as_ref().is_none_or(|(said, at)| said != reason || now.saturating_sub(*at) >= SAY_AGAIN);
         if !fresh {
@@ -360,22 +366,22 @@ impl<'a> Drive<'a> {
     }
 
     /// Applies a change of the record that is driven.
-    pub(super) async fn apply(&self, change: &Change) -> Result<Applied, StoreError> {
+    pub(super) async fn apply(&self, change: &RecordChange) -> Result<Applied, StoreError> {
         let (uid, fence) = (&self.uid, self.fence);
         self.engine.apply(&self.key, &LockChange::Driven { uid, fence, change }).await
     }
 
     /// Applies a change that was decided on. Why the drive ends with it, if it does.
-    async fn change(&mut self, change: Change) -> Result<Option<Finish>, EngineError> {
+    async fn change(&mut self, change: RecordChange) -> Result<Option<Finish>, EngineError> {
         match self.apply(&change).await {
             Ok(Applied::Outdated) => Ok(None),
             Ok(applied) => {
-                let kind = self.record().map_or(Kind::Maintenance, |record| record.spec.kind);
+                let kind = self.record().map_or(MaintenanceKind::Maintenance, |record| record.spec.kind);
                 if let Some(said) = change.told(kind) {
-                    self.say(&said);
+                    self.log_status(&said);
                 }
                 // The server was another one's until it was admitted.
-                let ours = !matches!(change, Change::Admit(_) | Change::Reclaim(_));
+                let ours = !matches!(change, RecordChange::Admit(_) | RecordChange::Reclaim(_));
                 let now = self.engine.parts.clock.monotonic();
                 let is_old = |seen: Duration| !ours || now.saturating_sub(seen) > JUST_SEEN;
                 let (machine_at, media_at) = (self.seen_at, self.media_at);
@@ -396,29 +402,30 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Gives back, under a new generation, the server of a holder whose own time is over and whom nobody drives.
+    /// Gives back, under a new generation, the server of a holder whose own time is over and whom
+    /// nobody drives.
     async fn reclaim(&mut self, uid: &Uid, deadline: Duration, control: &Control) -> Result<(), EngineError> {
         let clock = &self.engine.parts.clock;
         if clock.monotonic() < self.reclaim_after || control.stop.is_cancelled() || clock.monotonic() >= deadline {
             let pause = self.reclaim_after.saturating_sub(clock.monotonic());
-            self.say("waiting for an overdue maintenance whose release failed; it is tried again");
+            self.log_status("waiting for an overdue maintenance whose release failed; it is tried again");
             self.wait(false, Some(pause), deadline, control).await;
             return Ok(());
         }
-        let Some(Found::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
+        let Some(RecordLookup::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
         if let Err(error) = self.engine.reaches(&overdue).await {
             tracing::warn!(%error, "{} is overdue and cannot be released from here", overdue.id);
             self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
             return Ok(());
         }
-        self.say(&format!("{} is overdue and no process drives it: giving the server back for it", overdue.id));
+        self.log_status(&format!("{} is overdue and no process drives it: giving the server back for it", overdue.id));
         let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
             Ok(attached) => attached,
             // Somebody else was quicker.
             Err(EngineError::Refused(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut drive = Drive::new(self.engine, &self.key, &self.server, uid, fence, driving);
+        let mut drive = Reconciler::new(self.engine, &self.key, &self.server, uid, fence, driving);
         let within = Control { timeout: control.release_timeout, ..control.clone() };
         match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
             Ok(driven) if driven.finish == Finish::Over => return Ok(()),
@@ -432,7 +439,7 @@ impl<'a> Drive<'a> {
 
     /// Gives the right to act back; whether the store knows that it is over.
     async fn detach(&self) -> bool {
-        match self.apply(&Change::Detach).await {
+        match self.apply(&RecordChange::Detach).await {
             Ok(_) | Err(StoreError::Refused(_)) => true,
             Err(error) => {
                 tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");

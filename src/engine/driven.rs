@@ -1,9 +1,10 @@
 //! Which of our attachments are driven, and how the rest is let go.
 //!
-//! An attachment is good as long as its process lives. Where nothing drives it any more (a read failed after the commit,
-//! the commit's reply was lost, a detach did not arrive, a panic) it would keep a server from others for as long as the
-//! process works on anything at all. So each attachment has a guard from before its transaction on, and the keeper of the
-//! lease ends those that have none.
+//! An attachment is good as long as its process lives. Where nothing drives it any more (a read
+//! failed after the commit, the commit's reply was lost, a detach did not arrive, a panic) it would
+//! keep a server from others for as long as the process works on anything at all. So each
+//! attachment has a guard from before its transaction on, and the keeper of the lease ends those
+//! that have none.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +18,12 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How many heartbeats look for an attachment whose guard ended without a detach. More than one: a commit without a reply
-/// may arrive late.
+/// How many heartbeats look for an attachment whose guard ended without a detach. More than one: a
+/// commit without a reply may arrive late.
 const LOOKS: u32 = 4;
 
 #[derive(Debug, Default)]
-struct Known {
+struct AttachmentSet {
     driven: Vec<Token>,
     /// Locks where an attachment may be left, and how often they are looked at yet.
     left: BTreeMap<LockKey, u32>,
@@ -30,10 +31,10 @@ struct Known {
 
 /// The attachments of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Attachments(Arc<Mutex<Known>>);
+pub(super) struct Attachments(Arc<Mutex<AttachmentSet>>);
 
 impl Attachments {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, AttachmentSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -50,12 +51,12 @@ impl Attachments {
     }
 
     /// Ends the attachments of `runner` that nothing drives, where there may be some.
-    pub(super) async fn let_go(&self, store: &dyn Store, runner: &RunnerId) -> Result<(), StoreError> {
+    pub(super) async fn detach_undriven(&self, store: &dyn Store, runner: &RunnerId) -> Result<(), StoreError> {
         let keys: Vec<LockKey> = self.known().left.keys().cloned().collect();
         for key in keys {
             store
                 .transact(&key, &mut |lock, _, now| {
-                    for id in lock.let_go(runner, &self.driven(), now) {
+                    for id in lock.detach_undriven(runner, &self.driven(), now) {
                         tracing::info!(%id, "nothing drives it any more: its place in the queue is kept for a while");
                     }
                     Ok(())

@@ -6,27 +6,27 @@ use uuid::Uuid;
 
 use crate::{
     maintenance::{
-        change::{Applied, Change, LockChange, Moment},
+        change::{Applied, LockChange, Moment, RecordChange},
         decide::{Finish, Goal},
-        gate::System,
+        gate::ExternalSystem,
         identity::Identified,
         ids::{Fence, Generation, LockKey, MaintenanceId, Uid},
         location::Location,
-        lock::{AskingState, Refusal, Request},
+        lock::{AskingState, EnqueueRequest, Refusal},
         spec::{Spec, WaitFor},
         state::{Ending, Maintenance, Phase},
     },
-    store::{Found, StoreError},
+    store::{RecordLookup, StoreError},
 };
 
-use super::{Control, Driven, Engine, EngineError, TakenBack, drive::Drive, driven::Driving};
+use super::{Control, DeletionResult, Engine, EngineError, ReconcileResult, drive::Reconciler, driven::Driving};
 
 /// How often identifiers are read again that another process claims or moves at the same time.
 const RACES: usize = 8;
 
 /// A server that somebody wants.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct MaintenanceRequest {
     /// The maintenance's name.
     pub id: MaintenanceId,
     /// What is asked.
@@ -39,8 +39,8 @@ pub struct Wish {
 
 impl Engine {
     /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
-    pub async fn hold(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
-        let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
+    pub async fn hold(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
+        let wish = &MaintenanceRequest { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let mut server = tokio::select! {
             server = self.identify(&wish.spec.server) => server?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
@@ -56,7 +56,7 @@ impl Engine {
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         self.lease.keep().await?;
-        self.settle_dead(&key, &wish.id, control).await?;
+        self.end_dead_leases(&key, &wish.id, control).await?;
         loop {
             let (uid, attached) = match self.enqueue(&server, wish, &location, &systems).await {
                 // An identifier was moved since it was read.
@@ -83,10 +83,11 @@ impl Engine {
             let Some((fence, driving)) = attached else {
                 return self.unattended(&key, &uid).await;
             };
-            let mut drive = Drive::new(self, &key, &wish.spec.server, &uid, fence, driving);
+            let mut drive = Reconciler::new(self, &key, &wish.spec.server, &uid, fence, driving);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
-            // An earlier run died while it gave the server back. That is finished now, and the wish begins anew.
+            // An earlier run died while it gave the server back. That is finished now, and the wish
+            // begins anew.
             if leftover && driven.finish == Finish::Over {
                 continue;
             }
@@ -100,16 +101,16 @@ impl Engine {
         Ok(found.is_some_and(|found| matches!(found.record().phase, Phase::Releasing { .. })))
     }
 
-    /// Asks for a place; unless the wish is only to have one, also takes the right to act, in the same transaction: a
-    /// record that nobody drives is never seen by others.
+    /// Asks for a place; unless the wish is only to have one, also takes the right to act, in the
+    /// same transaction: a record that nobody drives is never seen by others.
     async fn enqueue(
         &self,
         server: &Identified,
-        wish: &Wish,
+        wish: &MaintenanceRequest,
         location: &Location,
-        systems: &[System],
+        systems: &[ExternalSystem],
     ) -> Result<(Uid, Option<(Fence, Driving)>), EngineError> {
-        let request = Request {
+        let request = EnqueueRequest {
             uid: Uid(Uuid::now_v7().to_string()),
             id: wish.id.clone(),
             owner: self.owner().to_owned(),
@@ -136,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// Takes a pending record out of the queue whose server turned out to belong to another lock. One that is not
-    /// pending stays: it was there before.
+    /// Takes a pending record out of the queue whose server turned out to belong to another lock.
+    /// One that is not pending stays: it was there before.
     async fn leave_queue(
         &self,
         key: &LockKey,
@@ -148,38 +149,51 @@ impl Engine {
             Some(attached) => attached,
             None => self.attach_to(key, uid, "", Some(self.owner())).await?,
         };
-        self.apply(key, &LockChange::Driven { uid, fence, change: &Change::Withdraw }).await?;
+        self.apply(key, &LockChange::Driven { uid, fence, change: &RecordChange::Withdraw }).await?;
         driving.over();
         Ok(())
     }
 
     /// What a record is that nobody drives.
-    async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<Driven, EngineError> {
+    async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
         let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is gone".to_owned()))?;
-        Ok(Driven { record, finish: Finish::Reached })
+        Ok(ReconcileResult { record, finish: Finish::Reached })
     }
 
-    /// Goes on with a record that this configuration has in its state: after an interrupt, or because its wish changed
-    /// in a way that needs no new record. `None` when the record is not active any more.
-    pub async fn resume(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<Driven>, EngineError> {
+    /// Goes on with a record that this configuration has in its state: after an interrupt, or
+    /// because its wish changed in a way that needs no new record. `None` when the record is not
+    /// active any more.
+    pub async fn resume(
+        &self,
+        uid: &Uid,
+        wish: &MaintenanceRequest,
+        control: &Control,
+    ) -> Result<Option<ReconcileResult>, EngineError> {
         self.resume_with(uid, wish, false, control).await
     }
 
-    /// Prepares a server once more that drifted from what its maintenance asks. `None` when the record is not active any more.
+    /// Prepares a server once more that drifted from what its maintenance asks. `None` when the
+    /// record is not active any more.
     pub async fn restore_drift(
         &self,
         uid: &Uid,
-        wish: &Wish,
+        wish: &MaintenanceRequest,
         control: &Control,
-    ) -> Result<Option<Driven>, EngineError> {
+    ) -> Result<Option<ReconcileResult>, EngineError> {
         self.resume_with(uid, wish, true, control).await
     }
 
-    /// Changes what is requested where the server need not change, without acting on the record: its generation stays.
-    /// `Some(false)`: the record is not as it has to be for that, and nothing was changed. `None`: it is not active any more.
-    pub async fn amend(&self, uid: &Uid, wish: &Wish, control: &Control) -> Result<Option<bool>, EngineError> {
-        let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+    /// Changes what is requested where the server need not change, without acting on the record:
+    /// its generation stays. `Some(false)`: the record is not as it has to be for that, and nothing
+    /// was changed. `None`: it is not active any more.
+    pub async fn amend(
+        &self,
+        uid: &Uid,
+        wish: &MaintenanceRequest,
+        control: &Control,
+    ) -> Result<Option<bool>, EngineError> {
+        let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
         let (spec, by) = (self.as_asked_here(&wish.spec), self.runner().to_string());
         let (state, owner) = (wish.asking.state.as_str(), self.owner());
@@ -190,24 +204,24 @@ impl Engine {
     async fn resume_with(
         &self,
         uid: &Uid,
-        wish: &Wish,
+        wish: &MaintenanceRequest,
         again: bool,
         control: &Control,
-    ) -> Result<Option<Driven>, EngineError> {
-        let wish = &Wish { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
-        let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+    ) -> Result<Option<ReconcileResult>, EngineError> {
+        let wish = &MaintenanceRequest { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
+        let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
         self.refuses_new_gates(&record, &wish.spec).await?;
         self.lease.keep().await?;
-        self.settle_dead(&record.lock_key, &record.id, control).await?;
+        self.end_dead_leases(&record.lock_key, &record.id, control).await?;
         let (fence, driving) = self.attach_for(&wish.asking.state, &record).await?;
-        let change = &Change::Respecify(Box::new(wish.spec.clone()));
+        let change = &RecordChange::Respecify(Box::new(wish.spec.clone()));
         self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
         if again {
-            let change = &Change::PrepareAgain;
+            let change = &RecordChange::PrepareAgain;
             self.apply(&record.lock_key, &LockChange::Driven { uid, fence, change }).await?;
         }
-        let mut drive = Drive::new(self, &record.lock_key, &wish.spec.server, uid, fence, driving);
+        let mut drive = Reconciler::new(self, &record.lock_key, &wish.spec.server, uid, fence, driving);
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
@@ -218,7 +232,7 @@ impl Engine {
         server: &str,
         ending: Ending,
         control: &Control,
-    ) -> Result<Option<Driven>, EngineError> {
+    ) -> Result<Option<ReconcileResult>, EngineError> {
         Box::pin(self.release_for("", uid, server, ending, control)).await
     }
 
@@ -228,12 +242,12 @@ impl Engine {
         record: &Maintenance,
         wait_for: WaitFor,
         control: &Control,
-    ) -> Result<Driven, EngineError> {
+    ) -> Result<ReconcileResult, EngineError> {
         Box::pin(self.reach(record, control)).await?;
         self.lease.keep().await?;
-        self.settle_dead(&record.lock_key, &record.id, control).await?;
+        self.end_dead_leases(&record.lock_key, &record.id, control).await?;
         let (fence, driving) = self.attach_for("", record).await?;
-        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
+        let mut drive = Reconciler::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
         drive.run(Goal::Hold(wait_for), control).await
     }
 
@@ -245,18 +259,18 @@ impl Engine {
         server: &str,
         ending: Ending,
         control: &Control,
-    ) -> Result<Option<Driven>, EngineError> {
-        let Some(Found::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
+    ) -> Result<Option<ReconcileResult>, EngineError> {
+        let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(None) };
         self.reach(&record, control).await?;
         self.lease.keep().await?;
-        self.settle_dead(&record.lock_key, &record.id, control).await?;
+        self.end_dead_leases(&record.lock_key, &record.id, control).await?;
         let (fence, driving) = self.attach_for(state, &record).await?;
-        let mut drive = Drive::new(self, &record.lock_key, server, uid, fence, driving);
+        let mut drive = Reconciler::new(self, &record.lock_key, server, uid, fence, driving);
         Ok(Some(drive.run(Goal::Release(ending), control).await?))
     }
 
-    /// Takes a hold from its holder, whoever works on it, and gives the server back. `seen` is the generation that the
-    /// person saw; `reason` goes into the audit.
+    /// Takes a hold from its holder, whoever works on it, and gives the server back. `seen` is the
+    /// generation that the person saw; `reason` goes into the audit.
     pub async fn force_release(
         &self,
         id: &MaintenanceId,
@@ -264,34 +278,39 @@ impl Engine {
         reason: &str,
         block: Option<Duration>,
         control: &Control,
-    ) -> Result<Driven, EngineError> {
+    ) -> Result<ReconcileResult, EngineError> {
         let active = self.active(id).await?;
         Box::pin(self.reach(&active, control)).await?;
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
-        let (record, fence, driving) = Box::pin(self.seize(id, seen, Some(&ending), (reason, block), control)).await?;
-        let mut drive = Drive::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
+        let (record, fence, driving) =
+            Box::pin(self.fence_holder(id, seen, Some(&ending), (reason, block), control)).await?;
+        let mut drive = Reconciler::new(self, &record.lock_key, record.server(), &record.uid, fence, driving);
         Box::pin(drive.run(Goal::Release(ending), control)).await
     }
 
-    /// Ends a maintenance without putting anything back: the server stays as it is now. For a server that cannot be put
-    /// back, or that is gone. Asks no machine; only what the server's own maintenance system was asked is taken back, as far as
-    /// that can be done in a short time: nobody will do it later. Audited like every release.
-    pub async fn abandon(
+    /// Ends a maintenance without putting anything back: the server stays as it is now. For a
+    /// server that cannot be put back, or that is gone. Asks no machine; only what the server's own
+    /// maintenance system was asked is taken back, as far as that can be done in a short time:
+    /// nobody will do it later. Audited like every release.
+    pub async fn release_without_restore(
         &self,
         id: &MaintenanceId,
         seen: Generation,
         reason: &str,
         block: Option<Duration>,
         control: &Control,
-    ) -> Result<(Maintenance, Option<TakenBack>), EngineError> {
-        let (record, fence, mut driving) = Box::pin(self.seize(id, seen, None, (reason, block), control)).await?;
+    ) -> Result<(Maintenance, Option<DeletionResult>), EngineError> {
+        let (record, fence, mut driving) =
+            Box::pin(self.fence_holder(id, seen, None, (reason, block), control)).await?;
         if control.stop.is_cancelled() {
-            // Somebody may be in the middle of a call. The hold stays, under a generation that nobody else has.
+            // Somebody may be in the middle of a call. The hold stays, under a generation that
+            // nobody else has.
             return Err(EngineError::Stopped);
         }
-        // While the slot is still held, so that the next holder does not wait behind it; and as it is after whoever was attached.
+        // While the slot is still held, so that the next holder does not wait behind it; and as it
+        // is after whoever was attached.
         let record = match self.store().find_uid(&record.uid).await? {
-            Some(Found::Active(now)) => *now,
+            Some(RecordLookup::Active(now)) => *now,
             _ => record,
         };
         let taken_back = self.withdraw_from_gates(&record, control).await;
@@ -299,15 +318,16 @@ impl Engine {
         self.leaves_node(&record);
         let reason = format!("{reason}; nothing was put back");
         let by = self.runner().to_string();
-        let change = &Change::Abandon(Ending::Released { by, reason, seen });
+        let change = &RecordChange::Abandon(Ending::Released { by, reason, seen });
         self.apply(&record.lock_key, &LockChange::Driven { uid: &record.uid, fence, change }).await?;
         driving.over();
         Ok((record, taken_back))
     }
 
-    /// Takes a hold from its holder and, with `ending`, begins the release in the same transaction. Returns when no call of
-    /// an earlier process can reach the machine any more: neither a restore nor the next holder must meet one.
-    async fn seize(
+    /// Takes a hold from its holder and, with `ending`, begins the release in the same transaction.
+    /// Returns when no call of an earlier process can reach the machine any more: neither a restore
+    /// nor the next holder must meet one.
+    async fn fence_holder(
         &self,
         id: &MaintenanceId,
         seen: Generation,
@@ -362,8 +382,8 @@ impl Engine {
     /// The active record of a name.
     pub async fn active(&self, id: &MaintenanceId) -> Result<Maintenance, EngineError> {
         match self.store().find(id).await? {
-            Some(Found::Active(record)) => Ok(*record),
-            Some(Found::Past(record)) => Err(EngineError::Over(record)),
+            Some(RecordLookup::Active(record)) => Ok(*record),
+            Some(RecordLookup::Past(record)) => Err(EngineError::Over(record)),
             None => Err(EngineError::NotFound { id: id.clone(), store: self.store().address() }),
         }
     }
@@ -405,7 +425,7 @@ impl Engine {
                 let at = Moment { leases, now, aging: tuning.aging, limits: &tuning.limits };
                 if attaches {
                     // One's own record that nothing drives any more may be attached to again.
-                    lock.let_go(&self.runner().id, &self.lease.attachments().driven(), now);
+                    lock.detach_undriven(&self.runner().id, &self.lease.attachments().driven(), now);
                 }
                 applied = lock.apply(change, &at)?;
                 Ok(())

@@ -43,7 +43,8 @@ pub enum EngineError {
         /// The store's address.
         store: String,
     },
-    /// The record names an image without the signature of its address, and this process was not told the whole address.
+    /// The record names an image without the signature of its address, and this process was not
+    /// told the whole address.
     #[error(
         "the store keeps {image} without its signature, and this process does not know the whole address: apply the \
          configuration again, or name the address in a file (drive --image-addresses)"

@@ -10,18 +10,18 @@ use futures_util::future::select_all;
 
 use crate::{
     backend::{BackendError, Gate, Machine, Outlook},
-    clock::{never_beyond, within},
+    clock::{strict_timeout, within},
     maintenance::{
-        change::{Applied, Change, LockChange},
-        gate::{self, Asks, GateRecord, GateWish, Standing, System},
-        spec::{Kind, Policy, Spec},
+        change::{Applied, LockChange, RecordChange},
+        gate::{self, Asks, ExternalRequest, ExternalState, ExternalSystem, GateRecord},
+        spec::{MaintenanceKind, Policy, Spec},
         state::Maintenance,
         step::Step,
     },
     store::StoreError,
 };
 
-use super::{Control, Engine, EngineError, act::LookError, drive::Drive, stops_node};
+use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
 
 /// How long a stop waits until a request is taken back.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ const TAKE_BACK: Duration = Duration::from_secs(30);
 
 /// What a drive said to the gates before a server.
 #[derive(Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct ExternalProgress {
     /// The gates, by their places, for which it noted that a request may be there.
     asked: BTreeSet<usize>,
     /// On our own clock: requests that nobody drives are looked for again a while after this.
@@ -42,7 +42,7 @@ pub(super) struct Talk {
 }
 
 /// A machine with a maintenance system of its own, and what is said to that about a hold.
-pub(super) type Asked = (Arc<dyn Machine>, GateWish);
+pub(super) type ExternalTarget = (Arc<dyn Machine>, ExternalRequest);
 
 /// A gate before a server.
 pub(super) enum GateRef {
@@ -63,13 +63,13 @@ impl GateRef {
 
 /// What a mark on something of a record's server tells.
 #[must_use]
-pub fn wish_of(record: &Maintenance, store: &str) -> GateWish {
+pub fn wish_of(record: &Maintenance, store: &str) -> ExternalRequest {
     wish_to(record, gate::own(&record.gates), store)
 }
 
 /// What a request to a gate tells about a record.
-pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &str) -> GateWish {
-    GateWish {
+pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &str) -> ExternalRequest {
+    ExternalRequest {
         uid: record.uid.to_string(),
         id: record.id.to_string(),
         run: record.requester.to_string(),
@@ -83,8 +83,8 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &s
     }
 }
 
-pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> GateWish {
-    GateWish {
+pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest {
+    ExternalRequest {
         store: store.to_owned(),
         uid: String::new(),
         id: String::new(),
@@ -100,7 +100,7 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> GateWish {
         ticket: spec.ticket.clone(),
         asked: false,
         entered: false,
-        enters: spec.kind != Kind::Operation && spec.parent.is_none(),
+        enters: spec.kind != MaintenanceKind::Operation && spec.parent.is_none(),
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),
@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// The gates before a server, as a wish meets them, the outermost first.
-    pub async fn systems(&self, spec: &Spec) -> Result<Vec<System>, EngineError> {
+    pub async fn systems(&self, spec: &Spec) -> Result<Vec<ExternalSystem>, EngineError> {
         let machine = self.machine(&spec.server)?;
         let mut systems = Vec::new();
         // What acts under a hold was granted with it, and what stops nothing needs no gate.
@@ -123,14 +123,15 @@ impl Engine {
             systems.extend(kind.of(&spec.server, Some(Arc::clone(&machine))).system(false).await?);
         }
         if let Some(own) = machine.maintenance_system()
-            && let Some(system) = own.system(spec.kind == Kind::Operation).await?
+            && let Some(system) = own.system(spec.kind == MaintenanceKind::Operation).await?
         {
-            systems.push(System { enters: system.enters && spec.parent.is_none(), ..system });
+            systems.push(ExternalSystem { enters: system.enters && spec.parent.is_none(), ..system });
         }
         Ok(systems)
     }
 
-    /// Refuses a change that stops what runs on a server, where what is in force did not and so asked no gate.
+    /// Refuses a change that stops what runs on a server, where what is in force did not and so
+    /// asked no gate.
     pub(super) async fn refuses_new_gates(&self, record: &Maintenance, wanted: &Spec) -> Result<(), EngineError> {
         if stops_node(&record.spec) || !stops_node(wanted) || record.spec.parent.is_some() {
             return Ok(());
@@ -164,12 +165,14 @@ impl Engine {
     pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Outlook, EngineError> {
         let machine = self.machine(&spec.server)?;
         let spec = self.as_asked_here(spec);
-        let wish =
-            GateWish { id: id.unwrap_or_default().to_owned(), ..wish_for(&spec, self.owner(), self.store().id()) };
+        let wish = ExternalRequest {
+            id: id.unwrap_or_default().to_owned(),
+            ..wish_for(&spec, self.owner(), self.store().id())
+        };
         let mut outlook = Outlook::default();
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(&spec)) {
             let gate = kind.of(&spec.server, Some(Arc::clone(&machine)));
-            let wish = GateWish { enters: true, ..wish.clone() };
+            let wish = ExternalRequest { enters: true, ..wish.clone() };
             outlook.add(match gate.outlook(&wish).await {
                 Ok(told) => told,
                 Err(error) => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
@@ -181,7 +184,8 @@ impl Engine {
         Ok(outlook)
     }
 
-    /// How a server is at the gates before it, by their names; those that do not answer are left out.
+    /// How a server is at the gates before it, by their names; those that do not answer are left
+    /// out.
     pub async fn gate_states(&self, server: &str) -> BTreeMap<String, String> {
         let mut states = BTreeMap::new();
         for kind in &self.parts.gates {
@@ -219,9 +223,10 @@ impl Engine {
     }
 }
 
-impl Drive<'_> {
-    /// The machine and what is said about the hold, where the server has a maintenance system of its own.
-    pub(super) fn own_gate(&self) -> Result<Option<Asked>, EngineError> {
+impl Reconciler<'_> {
+    /// The machine and what is said about the hold, where the server has a maintenance system of
+    /// its own.
+    pub(super) fn own_gate(&self) -> Result<Option<ExternalTarget>, EngineError> {
         let Some(holder) = self.holder().filter(|holder| gate::own(&holder.gates).is_some()) else {
             return Ok(None);
         };
@@ -229,7 +234,7 @@ impl Drive<'_> {
     }
 
     /// A gate by its place, and the request to it for the hold.
-    pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, GateWish)>, BackendError> {
+    pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, ExternalRequest)>, BackendError> {
         let Some(holder) = self.holder() else { return Ok(None) };
         let Some(gate) = holder.gates.get(place) else { return Ok(None) };
         let link = self.engine.link(&self.server, gate)?.ok_or_else(|| BackendError::Unsupported {
@@ -240,7 +245,7 @@ impl Drive<'_> {
     }
 
     /// All of them, the innermost first.
-    fn links(&self) -> Vec<(usize, GateRef, GateWish)> {
+    fn links(&self) -> Vec<(usize, GateRef, ExternalRequest)> {
         let places = self.holder().map_or(0, |holder| holder.gates.len());
         let link = |place: usize| self.link(place).ok().flatten().map(|(link, wish)| (place, link, wish));
         (0..places).rev().filter_map(link).collect()
@@ -262,10 +267,11 @@ impl Drive<'_> {
         let Some(gate) = link.gate() else { return Ok(()) };
         // A waiter is woken by changes; before an action the state has to be fresh.
         let fresh = fresh || !self.waits() || self.looks_first();
-        // While the system does what it was asked, nothing is done here, and its change wakes us: what is known of it is enough.
+        // While the system does what it was asked, nothing is done here, and its change wakes us:
+        // what is known of it is enough.
         let passes = fresh && self.passes_gate();
         let mut view = gate.look(&wish, fresh && !passes).await?;
-        if passes && !matches!(view.standing, Standing::Entering(_) | Standing::Returning(_)) {
+        if passes && !matches!(view.standing, ExternalState::Entering(_) | ExternalState::Returning(_)) {
             view = gate.look(&wish, true).await?;
         }
         self.facts.gates.insert(place, view);
@@ -306,15 +312,16 @@ impl Drive<'_> {
         control: &Control,
     ) -> Result<(), EngineError> {
         if let Err(error) = self.engine.lease.keep().await {
-            return self.outlast(error, deadline, control).await;
+            return self.wait_for_store(error, deadline, control).await;
         }
         let renewal = self.engine.lease.renewal();
-        // First the note that it may be there: whoever finds the record later knows what to take back.
-        match self.apply(&Change::AskExternal(place)).await {
+        // First the note that it may be there: whoever finds the record later knows what to take
+        // back.
+        match self.apply(&RecordChange::AskExternal(place)).await {
             Ok(Applied::Done) => drop(self.talk.asked.insert(place)),
             // The next round finds out who has it now.
             Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
-            Err(error) => return self.outlast(error, deadline, control).await,
+            Err(error) => return self.wait_for_store(error, deadline, control).await,
         }
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
@@ -323,13 +330,14 @@ impl Drive<'_> {
         }
         let name = self.holder().and_then(|holder| holder.gates.get(place)).map(|gate| gate.system.shown().to_owned());
         let name = name.unwrap_or_default();
-        self.say(&if enter { format!("ask {name} for it") } else { format!("withdraw the request to {name}") });
+        self.log_status(&if enter { format!("ask {name} for it") } else { format!("withdraw the request to {name}") });
         let left = self.engine.lease.left_of(renewal);
-        let call = never_beyond(left, async { if enter { gate.enter(&wish).await } else { gate.leave(&wish).await } });
+        let call =
+            strict_timeout(left, async { if enter { gate.enter(&wish).await } else { gate.leave(&wish).await } });
         match call.await {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.is_transient() => {
-                self.say(&format!("{error}; trying again"));
+                self.log_status(&format!("{error}; trying again"));
                 self.wait(true, None, deadline, control).await;
                 Ok(())
             }
@@ -337,7 +345,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Nothing that waiting would mend: the request is taken back, the record leaves the queue, and the error tells why.
+    /// Nothing that waiting would mend: the request is taken back, the record leaves the queue, and
+    /// the error tells why.
     pub(super) async fn leave_queue(
         &mut self,
         error: BackendError,
@@ -358,13 +367,14 @@ impl Drive<'_> {
     }
 
     async fn withdraw(&self) {
-        let left = self.apply(&Change::Withdraw).await;
+        let left = self.apply(&RecordChange::Withdraw).await;
         if let Err(error) = left {
             tracing::warn!(%error, "could not leave the queue; the place is lost when its time is over");
         }
     }
 
-    /// Takes the requests back before their record goes, the innermost first. `false`: one could not be seen to be gone in time.
+    /// Takes the requests back before their record goes, the innermost first. `false`: one could
+    /// not be seen to be gone in time.
     pub(super) async fn withdraw_from_gates(
         &mut self,
         deadline: Duration,
@@ -383,8 +393,8 @@ impl Drive<'_> {
                 }
                 let Some(gate) = link.gate() else { continue };
                 // Who leaves waits for no owner any more.
-                let wish = GateWish { asks: Asks::Nobody, asked: true, ..wish };
-                self.engine.until_gone(gate, &wish).await?;
+                let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish };
+                self.engine.wait_deleted(gate, &wish).await?;
             }
             Ok::<_, BackendError>(())
         };
@@ -395,8 +405,9 @@ impl Drive<'_> {
         Ok(matches!(gone, Some(Ok(()))))
     }
 
-    /// Takes back requests of ours whose maintenance is no more: somebody died between the two, or did not come back in
-    /// time. Whoever waits for the same server does it, because such a request may be the one it waits for.
+    /// Takes back requests of ours whose maintenance is no more: somebody died between the two, or
+    /// did not come back in time. Whoever waits for the same server does it, because such a request
+    /// may be the one it waits for.
     pub(super) async fn tidy_gate(&mut self) {
         let now = self.engine.parts.clock.monotonic();
         // Also one that is not asked yet may wait behind a request whose maintenance is over.

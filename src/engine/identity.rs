@@ -8,10 +8,10 @@ use std::{
 use futures_util::future::join_all;
 
 use crate::{
-    backend::Identity,
+    backend::HardwareIdentity,
     maintenance::{
         aliases::{Alias, SystemUuid},
-        identity::{AliasClaim, Identified, Place, Sighting, decide},
+        identity::{AliasClaim, AliasTarget, Identified, Sighting, decide},
         ids::LockKey,
         lock::ServerLock,
     },
@@ -21,7 +21,7 @@ use crate::{
 use super::{Engine, EngineError};
 
 /// Where identifiers lead.
-pub(super) type Places = BTreeMap<Alias, Place>;
+pub(super) type Places = BTreeMap<Alias, AliasTarget>;
 
 impl Engine {
     /// The lock of a server, by what it shows and what is known of that. Writes nothing.
@@ -31,8 +31,8 @@ impl Engine {
 
     /// The lock of a server with the identifiers that lead to it.
     ///
-    /// While the server does not answer, its name is enough if it is known; without one it is an error, because a lock
-    /// under a guessed key would exclude nobody.
+    /// While the server does not answer, its name is enough if it is known; without one it is an
+    /// error, because a lock under a guessed key would exclude nobody.
     pub(super) async fn identify(&self, server: &str) -> Result<Identified, EngineError> {
         match self.machine(server)?.identify().await {
             Ok(identity) => self.located(&self.sighting(server, identity), true).await,
@@ -82,16 +82,16 @@ impl Engine {
         Ok(self.by_name(server).await?.is_some())
     }
 
-    /// The name under which a server's lock is known: names belong to an owner, so that two teams may use the same
-    /// name for two servers.
+    /// The name under which a server's lock is known: names belong to an owner, so that two teams
+    /// may use the same name for two servers.
     #[must_use]
     pub fn bound_name(&self, server: &str) -> String {
         format!("{}/{server}", self.owner())
     }
 
     /// The rules' view of what a server says it is.
-    fn sighting(&self, server: &str, identity: Identity) -> Sighting {
-        let Identity { lock_key, uuid, manufacturer, serial_number, has_siblings, authority, path } = identity;
+    fn sighting(&self, server: &str, identity: HardwareIdentity) -> Sighting {
+        let HardwareIdentity { lock_key, uuid, manufacturer, serial_number, has_siblings, authority, path } = identity;
         let system = has_siblings.then_some(path.as_str());
         let maker = manufacturer.unwrap_or_default();
         Sighting {
@@ -108,7 +108,7 @@ impl Engine {
         let name = Alias::name(&self.bound_name(server));
         let mut places = self.places(std::slice::from_ref(&name)).await?;
         self.follow(&mut places).await?;
-        let Some(Place::At { key, version }) = places.remove(&name) else { return Ok(None) };
+        let Some(AliasTarget::At { key, version }) = places.remove(&name) else { return Ok(None) };
         Ok(Some(Identified { key, claims: vec![AliasClaim { alias: name, version }], fresh: Vec::new() }))
     }
 
@@ -117,14 +117,14 @@ impl Engine {
         let names: Vec<String> = aliases.iter().map(Alias::stored).collect();
         let found = self.store().bindings(&names).await?;
         let known = aliases.iter().zip(found).filter_map(|(alias, key)| Some((alias.clone(), key?)));
-        Ok(known.map(|(alias, key)| (alias, Place::At { key, version: 0 })).collect())
+        Ok(known.map(|(alias, key)| (alias, AliasTarget::At { key, version: 0 })).collect())
     }
 
     /// Follows identifiers that were moved to where they lead now.
     pub(super) async fn follow(&self, places: &mut Places) -> Result<(), EngineError> {
         let mut locks: HashMap<LockKey, Arc<ServerLock>> = HashMap::new();
         for (alias, place) in places {
-            while let Place::At { key, version } = &*place {
+            while let AliasTarget::At { key, version } = &*place {
                 let lock = match locks.get(key) {
                     Some(lock) => Arc::clone(lock),
                     None => self.store().view(key).await?.lock,
@@ -140,8 +140,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The lock of a server by what it shows. `certain`: as it is now, for one that is about to be changed; a plan
-    /// follows moves only where identifiers do not agree.
+    /// The lock of a server by what it shows. `certain`: as it is now, for one that is about to be
+    /// changed; a plan follows moves only where identifiers do not agree.
     async fn located(&self, seen: &Sighting, certain: bool) -> Result<Identified, EngineError> {
         let mut places = self.places(&seen.aliases()).await?;
         let former = self.former(seen, &places).await?;
@@ -166,12 +166,14 @@ impl Engine {
         Ok(former.collect())
     }
 
-    /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a claim by now: while
-    /// it has, no identifier of that lock is moved. `false`: another lock was first, and nothing may be done here.
+    /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a
+    /// claim by now: while it has, no identifier of that lock is moved. `false`: another lock was
+    /// first, and nothing may be done here.
     ///
-    /// Each claim is one write that succeeds once in the whole store, so of two processes that see one server by
-    /// different identifiers the later one is told where they lead. The best identifier is claimed alone: a process
-    /// that loses it must not lead the others to a lock that the server does not have.
+    /// Each claim is one write that succeeds once in the whole store, so of two processes that see
+    /// one server by different identifiers the later one is told where they lead. The best
+    /// identifier is claimed alone: a process that loses it must not lead the others to a lock that
+    /// the server does not have.
     pub(super) async fn claim_fresh(&self, found: &Identified) -> Result<bool, EngineError> {
         if found.fresh.is_empty() {
             return Ok(true);

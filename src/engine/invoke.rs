@@ -1,15 +1,16 @@
-//! An operation that is invoked, and leaves nothing in a state: which invocation an earlier record stands for.
+//! An operation that is invoked, and leaves nothing in a state: which invocation an earlier record
+//! stands for.
 
 use crate::{
     maintenance::{
         decide::Finish,
-        spec::{Kind, Spec},
+        spec::{MaintenanceKind, Spec},
         state::{Ending, Maintenance, Phase},
     },
-    store::Found,
+    store::RecordLookup,
 };
 
-use super::{Control, Driven, Engine, EngineError, Wish};
+use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult};
 
 /// What became of an invocation.
 #[derive(Clone, Debug)]
@@ -17,17 +18,18 @@ pub enum Invoked {
     /// An earlier run made it: nothing is sent.
     MadeBefore(Maintenance),
     /// An earlier invocation of this name, for something else, has not ended.
-    NotEnded(Driven),
+    NotEnded(ReconcileResult),
     /// It was driven now.
-    Driven(Driven),
+    Driven(ReconcileResult),
 }
 
 impl Engine {
-    /// Makes an operation once per name, `triggers` and content: what an earlier run of the same made is not made again, what
-    /// it left unfinished is continued, and a record of other content is ended first.
-    pub async fn invoke(&self, wish: &Wish, control: &Control) -> Result<Invoked, EngineError> {
-        if let Some(Found::Active(record)) = self.store().find(&wish.id).await?
-            && record.spec.kind == Kind::Operation
+    /// Makes an operation once per name, `triggers` and content: what an earlier run of the same
+    /// made is not made again, what it left unfinished is continued, and a record of other content
+    /// is ended first.
+    pub async fn invoke(&self, wish: &MaintenanceRequest, control: &Control) -> Result<Invoked, EngineError> {
+        if let Some(RecordLookup::Active(record)) = self.store().find(&wish.id).await?
+            && record.spec.kind == MaintenanceKind::Operation
             && record.owner == self.owner()
         {
             let ends = matches!(record.phase, Phase::Releasing { .. });

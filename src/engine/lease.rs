@@ -1,4 +1,5 @@
-//! Keeps the lease of this process while it is attached to anything, and sweeps the store by the way.
+//! Keeps the lease of this process while it is attached to anything, and sweeps the store by the
+//! way.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -24,15 +25,15 @@ const SWEEP_CLAIM: Duration = Duration::from_mins(10);
 const SWEPT_AT_ONCE: u32 = 100;
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
-/// From which part of a lease on it is renewed before a call, in percent: what is then left is enough for the longest
-/// request. The heartbeat comes every third, so this is seldom needed.
+/// From which part of a lease on it is renewed before a call, in percent: what is then left is
+/// enough for the longest request. The heartbeat comes every third, so this is seldom needed.
 const RENEWS: u32 = 30;
 
 /// Which part of a lease a call may begin in, counted from the last renewal, in percent.
 const BEGINS: u32 = 50;
 
-/// Which part of a lease a call may last into, in percent. The rest is the margin: for a request that is on its way when
-/// the call is cut, and for clocks that do not run equally fast.
+/// Which part of a lease a call may last into, in percent. The rest is the margin: for a request
+/// that is on its way when the call is cut, and for clocks that do not run equally fast.
 const ENDS: u32 = 80;
 
 /// When a renewal was begun, on our own monotonic clock. `None`: there was none.
@@ -47,8 +48,8 @@ pub(super) struct LeaseKeeper {
     runner: Runner,
     ttl: Duration,
     history: Option<Duration>,
-    /// When the last renewal that succeeded was begun, on our own monotonic clock. Begun, not ended: the store counted
-    /// from some moment after it.
+    /// When the last renewal that succeeded was begun, on our own monotonic clock. Begun, not
+    /// ended: the store counted from some moment after it.
     renewed: Arc<Mutex<Option<Duration>>>,
     started: Mutex<bool>,
     attachments: Attachments,
@@ -93,7 +94,7 @@ impl LeaseKeeper {
                         continue;
                     }
                     // The next renewal must not wait for it.
-                    match within(ttl / 6, attachments.let_go(&*store, &runner.id)).await {
+                    match within(ttl / 6, attachments.detach_undriven(&*store, &runner.id)).await {
                         Some(Ok(())) => {}
                         error => tracing::debug!(?error, "what nothing drives is let go with a later heartbeat"),
                     }
@@ -125,14 +126,15 @@ impl LeaseKeeper {
         Renewal(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether something may be done to a machine now, judged by our own clock: so little of the lease has passed since
-    /// this renewal that nobody else can believe it is over, and that what is left is enough for a call.
+    /// Whether something may be done to a machine now, judged by our own clock: so little of the
+    /// lease has passed since this renewal that nobody else can believe it is over, and that what
+    /// is left is enough for a call.
     pub(super) fn is_safe_with(&self, renewal: Renewal) -> bool {
         self.is_younger(renewal, BEGINS)
     }
 
-    /// How long a call may last from now on, by our own clock and without counting on a later renewal than this one: it
-    /// ends well before another process may judge the lease as expired.
+    /// How long a call may last from now on, by our own clock and without counting on a later
+    /// renewal than this one: it ends well before another process may judge the lease as expired.
     pub(super) fn left_of(&self, renewal: Renewal) -> Duration {
         renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl * ENDS / 100).saturating_sub(self.clock.monotonic()))
     }
@@ -162,8 +164,8 @@ async fn renew(
     Ok(())
 }
 
-/// Forgets what is history for longer than it is kept, unless another process does. In small batches with pauses between
-/// them: no one waits for it, and the next process continues.
+/// Forgets what is history for longer than it is kept, unless another process does. In small
+/// batches with pauses between them: no one waits for it, and the next process continues.
 async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Duration) {
     clock.sleep(SWEEP_AFTER).await;
     match store.claim_sweep(runner, SWEEP_CLAIM).await {
@@ -191,7 +193,8 @@ mod tests {
     use super::*;
     use crate::{clock::SimulatedClock, store::MemoryStore};
 
-    /// A call begins in the first half of a lease and is cut at four fifths of it, counted from the renewal.
+    /// A call begins in the first half of a lease and is cut at four fifths of it, counted from the
+    /// renewal.
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_with_a_margin_before_its_lease() {
         let clock = Arc::new(SimulatedClock::starting_at("2026-11-22T10:00:00Z".parse().unwrap()));

@@ -1,20 +1,24 @@
-//! Whether a process of this machine still runs: the mark that a process leaves in the store, and what proves its end.
+//! Whether a process of this machine still runs: the mark that a process leaves in the store, and
+//! what proves its end.
 //!
-//! Each process keeps a file locked for as long as it lives (flock(2)); its mark names the file by a random nonce. The
-//! kernel releases the lock when the process ends, in whatever way, and never before. So a lock that can be taken is
-//! proof of its end, and nothing else is: not a `/proc` that shows no process (`hidepid`, `ProtectProc`, another
-//! process-number namespace), not a file that cannot be opened (another user, no file descriptor left), not a file that
-//! is missing. The nonce tells machines apart that were cloned while they ran and share the id of their boot: on the
+//! Each process keeps a file locked for as long as it lives (flock(2)); its mark names the file by
+//! a random nonce. The kernel releases the lock when the process ends, in whatever way, and never
+//! before. So a lock that can be taken is proof of its end, and nothing else is: not a `/proc` that
+//! shows no process (`hidepid`, `ProtectProc`, another process-number namespace), not a file that
+//! cannot be opened (another user, no file descriptor left), not a file that is missing. The nonce
+//! tells machines apart that were cloned while they ran and share the id of their boot: on the
 //! clone there is no such file.
 //!
-//! On other systems than Linux a process leaves no mark, and its end is known when its lease has run out.
+//! On other systems than Linux a process leaves no mark, and its end is known when its lease has
+//! run out.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the rule is pure, and tested everywhere"))]
 
 use uuid::Uuid;
 
 use crate::clock::Boot;
 
-/// The form of marks that this version writes. Marks of any other form are not understood: nothing follows from them.
+/// The form of marks that this version writes. Marks of any other form are not understood: nothing
+/// follows from them.
 const FORM: &str = "2";
 
 /// What is known about a process.
@@ -96,7 +100,8 @@ fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Sh
     if mark.machine != here.machine || mark.boot != here.id {
         return Liveness::Unknown;
     }
-    // A file system that forgets locks (a network one, whose server started anew) is caught in a lie.
+    // A file system that forgets locks (a network one, whose server started anew) is caught in a
+    // lie.
     let contradicted = pids == Some(mark.pids.as_str()) && shown == Shown::Running;
     match file {
         LockFile::Locked => Liveness::Alive,
@@ -143,7 +148,8 @@ mod linux {
     use super::{Liveness, LockFile, Mark, Shown, judge};
     use crate::clock::this_boot;
 
-    /// Where the files are: one folder for each user. Not the folder that `TMPDIR` names, which differs from job to job.
+    /// Where the files are: one folder for each user. Not the folder that `TMPDIR` names, which
+    /// differs from job to job.
     const BASE: &str = "/tmp";
 
     /// From which age on a file of a process that was killed is removed.
@@ -154,7 +160,7 @@ mod linux {
 
     /// What our process keeps for its mark.
     #[derive(Debug)]
-    struct Own {
+    struct OwnMark {
         mark: String,
         path: PathBuf,
         /// The lock is this open file.
@@ -162,9 +168,10 @@ mod linux {
         users: usize,
     }
 
-    static OWN: Mutex<Option<Own>> = Mutex::new(None);
+    static OWN: Mutex<Option<OwnMark>> = Mutex::new(None);
 
-    /// The mark of our own process; empty where it cannot be given one. To be ended with [`end_mark`].
+    /// The mark of our own process; empty where it cannot be given one. To be ended with
+    /// [`end_mark`].
     #[must_use]
     pub fn own_mark() -> String {
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -212,8 +219,9 @@ mod linux {
         Some(fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
     }
 
-    /// Makes and locks the file of our own process. `None`: the system does not tell what a mark needs.
-    fn make(base: &Path) -> io::Result<Option<Own>> {
+    /// Makes and locks the file of our own process. `None`: the system does not tell what a mark
+    /// needs.
+    fn make(base: &Path) -> io::Result<Option<OwnMark>> {
         let Some(((boot, pids), started)) = this_boot().zip(pids()).zip(started(std::process::id())) else {
             return Ok(None);
         };
@@ -232,10 +240,11 @@ mod linux {
         flock(&made, FlockOperation::NonBlockingLockExclusive)?;
         sweep(&folder, &made);
         let mark = Mark { machine: boot.machine, boot: boot.id, pids, user, pid: std::process::id(), started, nonce };
-        Ok(Some(Own { mark: mark.text(), path, _file: made, users: 0 }))
+        Ok(Some(OwnMark { mark: mark.text(), path, _file: made, users: 0 }))
     }
 
-    /// Whether only this user can put files there. A folder that others write to could show any file unlocked.
+    /// Whether only this user can put files there. A folder that others write to could show any
+    /// file unlocked.
     fn belongs_to(folder: &Path, user: u32) -> bool {
         fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.uid() == user && it.mode() & 0o022 == 0)
     }
@@ -278,10 +287,12 @@ mod linux {
         if started(mark.pid).is_some_and(|started| started == mark.started) { Shown::Running } else { Shown::Otherwise }
     }
 
-    /// When a process started, in clock ticks after boot; `None` when there is only its remains, or nothing to be read.
+    /// When a process started, in clock ticks after boot; `None` when there is only its remains, or
+    /// nothing to be read.
     fn started(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+        // The second field is the program's name in parentheses and may itself hold spaces and
+        // parentheses.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_whitespace();
         let state = fields.next()?;
@@ -291,6 +302,7 @@ mod linux {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::clock::{Clock as _, SystemClock};
 
         #[test]
         fn what_was_killed_long_ago_is_swept_and_what_runs_stays() {
@@ -317,12 +329,13 @@ mod linux {
             until_free(&folder, &mark);
         }
 
-        /// Waits until the lock can be taken. A program that another test of this process starts at the same moment
-        /// holds every open file, and with it the lock, from its fork until its exec.
+        /// Waits until the lock can be taken. A program that another test of this process starts at
+        /// the same moment holds every open file, and with it the lock, from its fork until its
+        /// exec.
         fn until_free(folder: &Path, mark: &Mark) {
-            let begun = std::time::Instant::now();
+            let clock = SystemClock::default();
             while look(folder, mark) != LockFile::Free {
-                assert!(begun.elapsed() < Duration::from_secs(30), "the lock is still {:?}", look(folder, mark));
+                assert!(clock.monotonic() < Duration::from_secs(30), "the lock is still {:?}", look(folder, mark));
                 std::thread::yield_now();
             }
         }
@@ -374,8 +387,8 @@ mod tests {
         }
     }
 
-    /// All cases. Only a lock that can be taken is proof, on the machine and in the boot of the mark, and only when the
-    /// process is not seen running.
+    /// All cases. Only a lock that can be taken is proof, on the machine and in the boot of the
+    /// mark, and only when the process is not seen running.
     #[test]
     fn only_proof_is_proof() {
         let here = Boot { machine: "m".into(), id: "b".into(), namespace: "time:[1]".into() };

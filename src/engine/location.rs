@@ -1,4 +1,5 @@
-//! The place of a record: reached before anything is touched, or refused; and what is seen there afterwards.
+//! The place of a record: reached before anything is touched, or refused; and what is seen there
+//! afterwards.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -48,7 +49,8 @@ impl Engine {
     /// Checks once that this process reaches the place that a record names.
     ///
     /// # Errors
-    /// [`crate::maintenance::lock::Refusal::Elsewhere`] where it does not; the backend's error where that cannot be told.
+    /// [`crate::maintenance::lock::Refusal::Elsewhere`] where it does not; the backend's error
+    /// where that cannot be told.
     pub async fn reaches(&self, record: &Maintenance) -> Result<(), EngineError> {
         if record.location.is_none() {
             return Ok(());
@@ -57,8 +59,8 @@ impl Engine {
         Ok(reaches(record, Some(&reached))?)
     }
 
-    /// The same before a record is acted on: a backend that does not answer is waited for within the time limit. What has
-    /// touched nothing can be ended from everywhere.
+    /// The same before a record is acted on: a backend that does not answer is waited for within
+    /// the time limit. What has touched nothing can be ended from everywhere.
     pub(super) async fn reach(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
         let asked = gate::is_asked(record);
         if record.phase == Phase::Pending && !asked {

@@ -9,18 +9,18 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         machine::MachineView,
         queue::{self, Turn},
-        report::{self, Line},
+        report::{self, QueueRow},
         spec::Spec,
         state::{Maintenance, Phase},
     },
-    store::{Found, LockView, StoreError},
+    store::{LockView, RecordLookup, StoreError},
 };
 
 use super::{Engine, EngineError, location::unreached};
 
 /// A record as it stands, with its place where it has one.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct MaintenanceStatus {
     /// The record, active or over.
     pub record: Maintenance,
     /// Whether it is active.
@@ -35,12 +35,13 @@ pub struct Held {
 
 /// What a record and its machine look like.
 #[derive(Debug)]
-pub struct Seen {
+pub struct Observation {
     /// The record.
-    pub held: Held,
+    pub held: MaintenanceStatus,
     /// The machine, or why it could not be read.
     pub machine: Result<MachineView, BackendError>,
-    /// Why the server's own maintenance system does not hold it for us any more, where that was seen.
+    /// Why the server's own maintenance system does not hold it for us any more, where that was
+    /// seen.
     pub taken_away: Option<String>,
     /// Why the Lease of its Kubernetes Node, which came with the hold, is not ours any more.
     pub node_lost: Option<String>,
@@ -50,7 +51,7 @@ pub struct Seen {
 
 impl Engine {
     /// A record by its incarnation; `None` when this store does not know it.
-    pub async fn held(&self, uid: &Uid) -> Result<Option<Held>, EngineError> {
+    pub async fn held(&self, uid: &Uid) -> Result<Option<MaintenanceStatus>, EngineError> {
         match self.store().find_uid(uid).await? {
             Some(found) => Ok(Some(self.describe(found).await?)),
             None => Ok(None),
@@ -58,18 +59,24 @@ impl Engine {
     }
 
     /// A record by its name; `None` when this store does not know it.
-    pub async fn held_by_name(&self, id: &MaintenanceId) -> Result<Option<Held>, EngineError> {
+    pub async fn held_by_name(&self, id: &MaintenanceId) -> Result<Option<MaintenanceStatus>, EngineError> {
         match self.store().find(id).await? {
             Some(found) => Ok(Some(self.describe(found).await?)),
             None => Ok(None),
         }
     }
 
-    async fn describe(&self, found: Found) -> Result<Held, EngineError> {
-        let active = matches!(found, Found::Active(_));
+    async fn describe(&self, found: RecordLookup) -> Result<MaintenanceStatus, EngineError> {
+        let active = matches!(found, RecordLookup::Active(_));
         let record = found.record().clone();
         if !active || !matches!(record.phase, Phase::Pending) {
-            return Ok(Held { record, active, waiting_for: None, ahead: None, now: self.parts.clock.now() });
+            return Ok(MaintenanceStatus {
+                record,
+                active,
+                waiting_for: None,
+                ahead: None,
+                now: self.parts.clock.now(),
+            });
         }
         let view = self.store().view(&record.lock_key).await?;
         let turn = queue::turn_in(&view.queue, &view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
@@ -84,7 +91,7 @@ impl Engine {
                 (Some(reason.to_string()), Some(ahead))
             }
         };
-        Ok(Held { record, active, waiting_for, ahead, now: view.now })
+        Ok(MaintenanceStatus { record, active, waiting_for, ahead, now: view.now })
     }
 
     /// The waiter that takes the server as it is if the maintenance ends now.
@@ -98,14 +105,16 @@ impl Engine {
         next.map(|next| next.id.clone())
     }
 
-    /// The active record of a name, whichever server it is of. All that one plan asks is read in one look at the store.
+    /// The active record of a name, whichever server it is of. All that one plan asks is read in
+    /// one look at the store.
     pub async fn planned_record(&self, id: &MaintenanceId) -> Result<Option<Maintenance>, EngineError> {
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let mut active = views.values().flat_map(|view| &view.lock.active);
         Ok(active.find(|record| record.id == *id).map(|record| (**record).clone()))
     }
 
-    /// Why a request of this name would be refused: the name is in use for another server, or for another request.
+    /// Why a request of this name would be refused: the name is in use for another server, or for
+    /// another request.
     ///
     /// What a state of this run manages is released before, and does not count.
     pub async fn name_conflict(&self, id: &MaintenanceId, spec: &Spec, key: Option<&LockKey>) -> Option<EngineError> {
@@ -128,14 +137,15 @@ impl Engine {
     }
 
     /// Every hold and every waiter, by machine, in one read of the store.
-    pub async fn queue(&self) -> Result<Vec<Line>, EngineError> {
+    pub async fn queue(&self) -> Result<Vec<QueueRow>, EngineError> {
         let views = self.store().view_all().await?;
         let aging = self.tuning().aging;
         Ok(views.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now)).collect())
     }
 
-    /// The same for one server by its name. All that one plan asks is read in one look at the store.
-    pub async fn queue_of(&self, server: &str) -> Result<Vec<Line>, EngineError> {
+    /// The same for one server by its name. All that one plan asks is read in one look at the
+    /// store.
+    pub async fn queue_of(&self, server: &str) -> Result<Vec<QueueRow>, EngineError> {
         let aging = self.tuning().aging;
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let is_blocked = |view: &LockView| view.lock.block(view.now).is_some_and(|block| block.server == server);
@@ -147,9 +157,15 @@ impl Engine {
     }
 
     /// A record and its machine. The machine is asked only while the record holds it.
-    pub async fn seen(&self, server: &str, held: Held) -> Seen {
+    pub async fn seen(&self, server: &str, held: MaintenanceStatus) -> Observation {
         if let Err(error) = self.reaches(&held.record).await {
-            return Seen { held, machine: Err(unreached(error)), taken_away: None, node_lost: None, drain_lost: None };
+            return Observation {
+                held,
+                machine: Err(unreached(error)),
+                taken_away: None,
+                node_lost: None,
+                drain_lost: None,
+            };
         }
         let machine = match self.parts.backend.machine(server) {
             Ok(plain) => match self.machine_of(&held.record) {
@@ -161,6 +177,6 @@ impl Engine {
         let taken_away = self.taken_away(&held.record).await;
         let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
         let drain_lost = self.drain_lost(&held.record).await.filter(|_| held.active);
-        Seen { held, machine, taken_away, node_lost, drain_lost }
+        Observation { held, machine, taken_away, node_lost, drain_lost }
     }
 }

@@ -1,4 +1,5 @@
-//! Which state manages a record: marking it, taking it over, and what a person forbade or allows again.
+//! Which state manages a record: marking it, taking it over, and what a person forbade or allows
+//! again.
 
 use std::sync::PoisonError;
 
@@ -9,7 +10,7 @@ use crate::{
         restrictions::{Block, ReleasedName, Restrictions},
         state::Maintenance,
     },
-    store::Found,
+    store::RecordLookup,
 };
 
 use super::{Engine, EngineError};
@@ -57,10 +58,11 @@ impl Engine {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }
 
-    /// Notes under which name a state requests the server of its record next; `None`: under no other. Only a mark: where it
-    /// cannot be written, a creation before the release waits instead of being refused.
+    /// Notes under which name a state requests the server of its record next; `None`: under no
+    /// other. Only a mark: where it cannot be written, a creation before the release waits instead
+    /// of being refused.
     pub async fn announce(&self, uid: &Uid, state: &str, successor: Option<&MaintenanceId>) {
-        let Ok(Some(Found::Active(record))) = self.store().find_uid(uid).await else { return };
+        let Ok(Some(RecordLookup::Active(record))) = self.store().find_uid(uid).await else { return };
         let known = record.known_to.as_ref().and_then(|known| known.successor.as_ref());
         if known == successor || state.is_empty() {
             return;
@@ -90,8 +92,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Lets a name that was released ask again, and ends the block that came with its release. Nothing is returned when
-    /// nothing was forbidden.
+    /// Lets a name that was released ask again, and ends the block that came with its release.
+    /// Nothing is returned when nothing was forbidden.
     pub async fn allow(&self, id: &MaintenanceId) -> Result<Restrictions, EngineError> {
         let by = self.runner().to_string();
         let views = self.store().view_all().await?;

@@ -1,4 +1,5 @@
-//! Drives one record: load → decide → act → record. Knows stores, machines and probes by their traits only.
+//! Drives one record: load → decide → act → record. Knows stores, machines and probes by their
+//! traits only.
 
 mod act;
 mod addresses;
@@ -49,7 +50,7 @@ use crate::{
         machine::ResetType,
         node::{NodeLease, NodeWish},
         power::Limits,
-        spec::{Kind, Policy, Spec},
+        spec::{MaintenanceKind, Policy, Spec},
         window::WindowSpec,
     },
     probe::Probe,
@@ -59,14 +60,14 @@ use crate::{
 pub use check::ServerCheck;
 pub use consent::{ApprovalWish, ClaimWish};
 pub use drain::TidiedNodes;
-pub use drive::Driven;
-pub use entry::Wish;
+pub use drive::ReconcileResult;
+pub use entry::MaintenanceRequest;
 pub use error::EngineError;
 pub use invoke::Invoked;
 pub use location::Observed;
-pub use look::{Held, Seen};
+pub use look::{MaintenanceStatus, Observation};
 pub use managed::Forbidden;
-pub use orphans::{Remaining, TakenBack, Tidied};
+pub use orphans::{DeletionResult, Remaining, TidySummary};
 pub use owners::Claimed;
 pub use progress::Listening;
 pub use rebind::Rebound;
@@ -77,7 +78,7 @@ use addresses::Addresses;
 use lease::LeaseKeeper;
 use open::OpenLocks;
 use progress::Listeners;
-use snapshot::Snapshot;
+use snapshot::PlanSnapshot;
 
 /// Numbers that shape how the engine works.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +145,8 @@ pub struct Parts {
     pub tuning: Tuning,
 }
 
-/// Which Kubernetes Nodes run on which servers, where that is to be minded: the provider's `node_leases`.
+/// Which Kubernetes Nodes run on which servers, where that is to be minded: the provider's
+/// `node_leases`.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     /// The Lease of a server's Node, by the server's name.
@@ -164,7 +166,7 @@ pub struct Nodes {
 pub struct Engine {
     parts: Parts,
     lease: LeaseKeeper,
-    snapshot: Snapshot,
+    snapshot: PlanSnapshot,
     /// The records that states of this run manage.
     managed: Mutex<HashSet<Uid>>,
     /// Those of them for which an earlier plan announced a successor.
@@ -187,7 +189,7 @@ impl Engine {
         Self {
             parts,
             lease,
-            snapshot: Snapshot::default(),
+            snapshot: PlanSnapshot::default(),
             managed: Mutex::default(),
             announced: Mutex::default(),
             addresses: Addresses::default(),
@@ -232,12 +234,12 @@ impl Engine {
         self.parts.always_perform
     }
 
-    /// A wish with what the provider's configuration adds to it, as a record keeps it: without the signature of an image's
-    /// address, which this process remembers.
+    /// A wish with what the provider's configuration adds to it, as a record keeps it: without the
+    /// signature of an image's address, which this process remembers.
     #[must_use]
     pub fn as_asked_here(&self, spec: &Spec) -> Spec {
         let lease = self.parts.nodes.leases.get(&spec.server);
-        let take = self.parts.nodes.take && spec.kind == Kind::Maintenance;
+        let take = self.parts.nodes.take && spec.kind == MaintenanceKind::Maintenance;
         self.addresses.keep(spec);
         Spec {
             always_perform: self.parts.always_perform && spec.policy == Policy::OwnerApproval,
@@ -269,7 +271,8 @@ impl Engine {
         Ok(self.parts.backend.machine(server)?)
     }
 
-    /// What is known of a machine, for a plan: all the machines of one plan are read in one look at the store.
+    /// What is known of a machine, for a plan: all the machines of one plan are read in one look at
+    /// the store.
     pub async fn planned_view(&self, key: &LockKey) -> Result<LockView, EngineError> {
         self.snapshot.view(&self.parts.store, &self.parts.clock, key).await
     }
@@ -284,12 +287,13 @@ impl Engine {
     }
 }
 
-/// Whether a wish stops what runs on the server, so that its Node is drained first. Switching a server on stops nothing, and a
-/// boot configuration without a power state changes the next start only.
+/// Whether a wish stops what runs on the server, so that its Node is drained first. Switching a
+/// server on stops nothing, and a boot configuration without a power state changes the next start
+/// only.
 fn stops_node(spec: &Spec) -> bool {
     match spec.kind {
-        Kind::Maintenance => true,
-        Kind::Operation => spec.operation.as_ref().is_none_or(|operation| operation.reset != ResetType::On),
-        Kind::BootConfiguration => spec.server_power.is_some(),
+        MaintenanceKind::Maintenance => true,
+        MaintenanceKind::Operation => spec.operation.as_ref().is_none_or(|operation| operation.reset != ResetType::On),
+        MaintenanceKind::BootConfiguration => spec.server_power.is_some(),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-use super::{Engine, drive::Drive};
+use super::{Engine, drive::Reconciler};
 
 impl Engine {
     /// What a reviewer should know about the Node of a wished server; `None` where it has none.
@@ -72,7 +72,7 @@ impl Engine {
     }
 }
 
-impl Drive<'_> {
+impl Reconciler<'_> {
     /// Looks whose the Lease is.
     pub(super) async fn look_node(&mut self) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };

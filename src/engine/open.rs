@@ -1,8 +1,9 @@
 //! A lock for one run: its process stays attached after the server is locked, until it closes it.
 //!
-//! A maintenance of a resource has no process between apply and destroy. Here the process is there all the time, so its lease
-//! tells whether the run lives. When the run dies, nothing is freed: its record becomes overdue like any other, the next waiter
-//! releases it then, and the next run of the same configuration adopts it before.
+//! A maintenance of a resource has no process between apply and destroy. Here the process is there
+//! all the time, so its lease tells whether the run lives. When the run dies, nothing is freed: its
+//! record becomes overdue like any other, the next waiter releases it then, and the next run of the
+//! same configuration adopts it before.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -12,13 +13,13 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::maintenance::{
-    change::{Change, LockChange},
+    change::{LockChange, RecordChange},
     decide::Finish,
     ids::{Fence, Uid},
     state::{Ending, Maintenance, Phase},
 };
 
-use super::{Control, Driven, Engine, EngineError, Wish, driven::Driving};
+use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult, driven::Driving};
 
 /// A lock that this process holds open.
 #[derive(Debug)]
@@ -53,9 +54,10 @@ impl OpenLocks {
 }
 
 impl Engine {
-    /// Locks a server and stays attached. Where that is not reached, the server is released again, because no one would close
-    /// what was not opened; `stop` of `control` ends the wait, but not that release.
-    pub async fn open(&self, wish: &Wish, control: &Control) -> Result<Driven, EngineError> {
+    /// Locks a server and stays attached. Where that is not reached, the server is released again,
+    /// because no one would close what was not opened; `stop` of `control` ends the wait, but not
+    /// that release.
+    pub async fn open(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
         let mut driven = self.hold(wish, control).await?;
         let uid = driven.record.uid.clone();
         if driven.finish == Finish::Reached {
@@ -74,13 +76,14 @@ impl Engine {
             let ending = Ending::Failed("its run was interrupted".to_owned());
             if let Some(released) = self.release(&uid, driven.record.server(), ending, &control).await? {
                 let finish = if released.finish == Finish::Over { driven.finish } else { released.finish };
-                return Ok(Driven { record: released.record, finish });
+                return Ok(ReconcileResult { record: released.record, finish });
             }
         }
         Ok(driven)
     }
 
-    /// Whether a lock that this process opened is still its own; the record as it is now where it is not.
+    /// Whether a lock that this process opened is still its own; the record as it is now where it
+    /// is not.
     pub async fn is_open(&self, uid: &Uid) -> Result<Result<(), Option<Maintenance>>, EngineError> {
         self.lease.keep().await?;
         let fence = self.open_locks.fence(uid).map(|(_, fence)| fence);
@@ -90,21 +93,23 @@ impl Engine {
         Ok(if ours { Ok(()) } else { Err(record) })
     }
 
-    /// Restores the server and frees its lock. `None`: the lock was not this process's any more, and nothing was touched.
-    pub async fn close_lock(&self, uid: &Uid, control: &Control) -> Result<Option<Driven>, EngineError> {
+    /// Restores the server and frees its lock. `None`: the lock was not this process's any more,
+    /// and nothing was touched.
+    pub async fn close_lock(&self, uid: &Uid, control: &Control) -> Result<Option<ReconcileResult>, EngineError> {
         let lost = self.is_open(uid).await?.is_err();
         let Some(OpenLock { record, fence, mut driving, .. }) = self.open_locks.take(uid) else { return Ok(None) };
         if lost {
             driving.over();
             return Ok(None);
         }
-        let change = LockChange::Driven { uid, fence, change: &Change::Detach };
+        let change = LockChange::Driven { uid, fence, change: &RecordChange::Detach };
         self.apply(&record.lock_key, &change).await?;
         driving.over();
         self.release(uid, record.server(), Ending::Completed, control).await
     }
 
-    /// Closes the locks that the host did not close, all at once. What cannot be released stays locked and becomes overdue.
+    /// Closes the locks that the host did not close, all at once. What cannot be released stays
+    /// locked and becomes overdue.
     pub async fn close_open_locks(&self) {
         let closing = self.open_locks.all().into_iter().map(async |(uid, limit)| {
             let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };

@@ -1,21 +1,22 @@
-//! Requests to servers' own maintenance systems whose maintenance is no more: taken back by whoever meets them.
+//! Requests to servers' own maintenance systems whose maintenance is no more: taken back by whoever
+//! meets them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, ExternalRequest, Gate, plug::plugin},
+    backend::{BackendError, ExternalRequestRef, Gate, plug::plugin},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
-        gate::{self, Asks, GateRecord, GateWish, Order, Standing},
+        gate::{self, Asks, ExternalRequest, ExternalState, GateRecord, QueueAuthority},
         ids::{MaintenanceId, Uid},
         lock::place_kept_until,
         queue::shown_time,
         state::{Maintenance, Phase},
     },
-    store::Found,
+    store::RecordLookup,
 };
 
 use super::{
@@ -34,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// What became of a request whose maintenance was ended as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenBack {
+pub enum DeletionResult {
     /// It is gone, or its system lets go of the server.
     Gone,
     /// It is still there.
@@ -48,7 +49,7 @@ pub enum TakenBack {
 
 /// What became of requests whose maintenance is no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tidied {
+pub struct TidySummary {
     /// So many were taken back.
     pub taken_back: usize,
     /// So many could not be.
@@ -73,14 +74,14 @@ pub struct Remaining {
 }
 
 impl Engine {
-    /// Takes back what a record asked of its gates, the innermost first, as far as that can be done in a short time. `None`: it
-    /// asked nothing there.
-    pub(super) async fn withdraw_from_gates(&self, record: &Maintenance, control: &Control) -> Option<TakenBack> {
+    /// Takes back what a record asked of its gates, the innermost first, as far as that can be done
+    /// in a short time. `None`: it asked nothing there.
+    pub(super) async fn withdraw_from_gates(&self, record: &Maintenance, control: &Control) -> Option<DeletionResult> {
         let mut taken_back = None;
         for gate in record.gates.iter().rev().filter(|gate| (gate.asked || gate.entered) && !gate.left) {
             let done = self.take_back_one(record, gate, control).await;
             // One outside it waits until this one is really back.
-            if matches!(done, TakenBack::Left { .. }) {
+            if matches!(done, DeletionResult::Left { .. }) {
                 return Some(done);
             }
             taken_back = Some(done);
@@ -88,8 +89,8 @@ impl Engine {
         taken_back
     }
 
-    async fn take_back_one(&self, record: &Maintenance, gate: &GateRecord, control: &Control) -> TakenBack {
-        let wish = GateWish { asks: Asks::Nobody, ..wish_to(record, Some(gate), self.store().id()) };
+    async fn take_back_one(&self, record: &Maintenance, gate: &GateRecord, control: &Control) -> DeletionResult {
+        let wish = ExternalRequest { asks: Asks::Nobody, ..wish_to(record, Some(gate), self.store().id()) };
         let link = self.link(record.server(), gate).ok().flatten();
         let order = gate.system.order;
         let Some(system) = link.as_ref().and_then(GateRef::gate) else {
@@ -103,13 +104,13 @@ impl Engine {
             let own = place.filter(|_| gate.system.gate.is_none());
             let by_hand = own.and_then(|place| place.by_hand(record.server()));
             let by_hand = by_hand.unwrap_or_else(|| format!("{} shows it, and removes it", gate.system.name));
-            return TakenBack::Left { why, by_hand };
+            return DeletionResult::Left { why, by_hand };
         };
         // What is deleted in another cluster is not this record's.
         if gate.system.gate.is_none()
             && let Err(error @ EngineError::Refused(_)) = self.reaches(record).await
         {
-            return TakenBack::Left { why: error.to_string(), by_hand: system.by_hand(&wish, order) };
+            return DeletionResult::Left { why: error.to_string(), by_hand: system.by_hand(&wish, order) };
         }
         let mut trouble = None;
         let gone = within(PATIENCE.min(control.timeout), self.until_let_go(system, &wish, order, &mut trouble));
@@ -118,24 +119,25 @@ impl Engine {
             () = control.stop.cancelled() => None,
         };
         let why = match gone {
-            Some(Ok(())) => return TakenBack::Gone,
+            Some(Ok(())) => return DeletionResult::Gone,
             Some(Err(error)) => error.to_string(),
             None => trouble.map_or_else(|| "it did not end in time".to_owned(), |error| error.to_string()),
         };
-        TakenBack::Left { why, by_hand: system.by_hand(&wish, order) }
+        DeletionResult::Left { why, by_hand: system.by_hand(&wish, order) }
     }
 
-    /// Until nothing of ours is in the way any more. That a server is on its way back is not waited for where its request is
-    /// gone: nobody needs it for that. `trouble`: what went wrong last and is tried again.
+    /// Until nothing of ours is in the way any more. That a server is on its way back is not waited
+    /// for where its request is gone: nobody needs it for that. `trouble`: what went wrong last and
+    /// is tried again.
     async fn until_let_go(
         &self,
         system: &dyn Gate,
-        wish: &GateWish,
-        order: Order,
+        wish: &ExternalRequest,
+        order: QueueAuthority,
         trouble: &mut Option<BackendError>,
     ) -> Result<(), BackendError> {
         loop {
-            match let_go(system, wish, order).await {
+            match try_release(system, wish, order).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => *trouble = None,
                 Err(error) if error.is_transient() => *trouble = Some(error),
@@ -149,13 +151,14 @@ impl Engine {
     }
 
     /// The same as it was waited for by whoever leaves the queue.
-    pub(super) async fn until_gone(&self, system: &dyn Gate, wish: &GateWish) -> Result<(), BackendError> {
+    pub(super) async fn wait_deleted(&self, system: &dyn Gate, wish: &ExternalRequest) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.parts.clock);
         loop {
             let seen = match system.look(wish, true).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    // What may not be looked at may be taken back all the same; that it is gone is then not known.
+                    // What may not be looked at may be taken back all the same; that it is gone is
+                    // then not known.
                     if !error.is_transient() {
                         system.leave(wish).await?;
                     }
@@ -164,14 +167,14 @@ impl Engine {
             };
             match seen.standing {
                 // What is on its way back needs nobody.
-                Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => return Ok(()),
-                Standing::Returning(_) => {}
-                Standing::Waiting(_)
-                | Standing::Entering(_)
-                | Standing::Granted
-                | Standing::Lost(_)
-                | Standing::Failed(_)
-                | Standing::Leftovers(_) => {
+                ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => return Ok(()),
+                ExternalState::Returning(_) => {}
+                ExternalState::Waiting(_)
+                | ExternalState::Entering(_)
+                | ExternalState::Granted
+                | ExternalState::Lost(_)
+                | ExternalState::Failed(_)
+                | ExternalState::Leftovers(_) => {
                     system.leave(wish).await?;
                 }
             }
@@ -182,16 +185,16 @@ impl Engine {
         }
     }
 
-    /// Takes a request back if it is of our store and its maintenance is no more. Another store's has somebody there; ours had
-    /// its record before it was made.
-    /// `false`: it is not for us to judge, or somebody drives it.
-    pub(super) async fn discard_orphan(&self, request: &ExternalRequest) -> Result<bool, EngineError> {
+    /// Takes a request back if it is of our store and its maintenance is no more. Another store's
+    /// has somebody there; ours had its record before it was made. `false`: it is not for us to
+    /// judge, or somebody drives it.
+    pub(super) async fn discard_orphan(&self, request: &ExternalRequestRef) -> Result<bool, EngineError> {
         if request.store != self.store().id() {
             return Ok(false);
         }
         let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
-            Some(Found::Active(_)) => return Ok(false),
-            Some(Found::Past(record)) => Some(record),
+            Some(RecordLookup::Active(_)) => return Ok(false),
+            Some(RecordLookup::Past(record)) => Some(record),
             None => None,
         };
         let machine = self.machine(&request.server);
@@ -208,15 +211,16 @@ impl Engine {
             request.server,
             request.name
         );
-        // What was before parking is in the record only; without it the server is let go, and stays closed to new claims.
+        // What was before parking is in the record only; without it the server is let go, and stays
+        // closed to new claims.
         let Some(record) = record.filter(|_| request.parks) else {
             system.discard(request).await?;
             return Ok(true);
         };
         let gate = record.gates.iter().find(|gate| gate.system.gate.as_deref() == request.gate);
-        let wish = GateWish { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
+        let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
         let mut trouble = None;
-        match (within(PATIENCE, self.until_let_go(system, &wish, Order::Ours, &mut trouble)).await, trouble) {
+        match (within(PATIENCE, self.until_let_go(system, &wish, QueueAuthority::Ours, &mut trouble)).await, trouble) {
             (Some(done), _) => done?,
             (None, Some(error)) => return Err(error.into()),
             (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
@@ -224,9 +228,10 @@ impl Engine {
         Ok(true)
     }
 
-    /// Every request that one of our processes made, to the servers' own systems first and to the gates before them afterwards.
-    /// `None`: there is no such system, or one could not be looked through.
-    async fn every_request(&self) -> Option<Vec<ExternalRequest>> {
+    /// Every request that one of our processes made, to the servers' own systems first and to the
+    /// gates before them afterwards. `None`: there is no such system, or one could not be looked
+    /// through.
+    async fn every_request(&self) -> Option<Vec<ExternalRequestRef>> {
         let mut requests = None;
         let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];
         for kind in self.parts.gates.iter().rev() {
@@ -251,12 +256,13 @@ impl Engine {
         requests
     }
 
-    /// Takes back every request of ours whose maintenance is no more, of one server or of all. Bounded in time; what cannot be
-    /// done is told and left for the next time. `None`: there is no such system, or it could not be looked through.
-    pub async fn tidy(&self, server: Option<&str>) -> Option<Tidied> {
+    /// Takes back every request of ours whose maintenance is no more, of one server or of all.
+    /// Bounded in time; what cannot be done is told and left for the next time. `None`: there is no
+    /// such system, or it could not be looked through.
+    pub async fn tidy(&self, server: Option<&str>) -> Option<TidySummary> {
         self.drop_lost_places().await;
         let requests = self.every_request().await?;
-        let mut tidied = Tidied::default();
+        let mut tidied = TidySummary::default();
         let mut stays = BTreeSet::new();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
             // A gate is left once all behind it are.
@@ -265,7 +271,8 @@ impl Engine {
                 tracing::warn!("{}: {} stays, because one behind it does", request.server, request.name);
                 continue;
             }
-            // Letting go of a parked server has a limit of its own, and needs nobody any more once it is over.
+            // Letting go of a parked server has a limit of its own, and needs nobody any more once
+            // it is over.
             let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
                 Some(Ok(true)) => {
                     tidied.taken_back += 1;
@@ -285,12 +292,13 @@ impl Engine {
         Some(tidied)
     }
 
-    /// What keeps a request of a waiter of this store; `None`: it is of another store, or of a maintenance that has started.
-    async fn remaining(&self, request: &ExternalRequest) -> Option<Remaining> {
+    /// What keeps a request of a waiter of this store; `None`: it is of another store, or of a
+    /// maintenance that has started.
+    async fn remaining(&self, request: &ExternalRequestRef) -> Option<Remaining> {
         if request.store != self.store().id() {
             return None;
         }
-        let Ok(Some(Found::Active(record))) = self.store().find_uid(&Uid(request.uid.clone())).await else {
+        let Ok(Some(RecordLookup::Active(record))) = self.store().find_uid(&Uid(request.uid.clone())).await else {
             return None;
         };
         if record.phase != Phase::Pending {
@@ -315,7 +323,8 @@ impl Engine {
         Some(Remaining { id: record.id.clone(), server, name: request.name.clone(), until, why })
     }
 
-    /// Waiters of which nobody has heard for longer than their place is kept have a request for nobody.
+    /// Waiters of which nobody has heard for longer than their place is kept have a request for
+    /// nobody.
     async fn drop_lost_places(&self) {
         let Ok(views) = self.store().view_all().await else { return };
         let asks = |record: &Maintenance| record.phase == Phase::Pending && gate::is_asked(record);
@@ -334,15 +343,15 @@ impl Engine {
 }
 
 /// One look at what is left of a request, and what is to be done about it. `true`: nothing is.
-async fn let_go(system: &dyn Gate, wish: &GateWish, order: Order) -> Result<bool, BackendError> {
+async fn try_release(system: &dyn Gate, wish: &ExternalRequest, order: QueueAuthority) -> Result<bool, BackendError> {
     match system.look(wish, true).await?.standing {
-        Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Ok(true),
+        ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Ok(true),
         // Another author has the server. Leaving removes only what names our request.
-        Standing::Lost(_) if order == Order::Ours => system.leave(wish).await.map(|()| true),
-        Standing::Returning(_) if order == Order::Theirs => {
+        ExternalState::Lost(_) if order == QueueAuthority::Ours => system.leave(wish).await.map(|()| true),
+        ExternalState::Returning(_) if order == QueueAuthority::Theirs => {
             Ok(!system.requests().await?.iter().any(|request| request.uid == wish.uid))
         }
-        Standing::Returning(_) => Ok(false),
+        ExternalState::Returning(_) => Ok(false),
         _ => system.leave(wish).await.map(|()| false),
     }
 }

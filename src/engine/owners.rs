@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use crate::{
     backend::{
-        ApprovalMark, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
+        ApprovalMarkRef, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
     },
     maintenance::{
-        approval::{self, Asked, Claim},
+        approval::{self, Claim, PendingMaintenance},
         ids::{LockKey, Uid},
         lock::Refusal,
         spec::Policy,
@@ -38,7 +38,8 @@ pub enum Claimed {
 }
 
 impl Engine {
-    /// The claims and approvals of the servers' own maintenance system; `None`: they are in the coordination store.
+    /// The claims and approvals of the servers' own maintenance system; `None`: they are in the
+    /// coordination store.
     #[must_use]
     pub fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         self.parts.backend.ownership()
@@ -83,7 +84,7 @@ impl Engine {
                 }
                 Ok(Some(Binding::Impossible(why))) => {
                     if made {
-                        self.take_back(there, &id).await;
+                        self.delete_failed_claim(there, &id).await;
                     }
                     return Ok(Claimed::Refused(why));
                 }
@@ -98,7 +99,7 @@ impl Engine {
             let over = self.parts.clock.monotonic() >= deadline;
             if over || control.stop.is_cancelled() {
                 if made {
-                    self.take_back(there, &id).await;
+                    self.delete_failed_claim(there, &id).await;
                 }
                 return Ok(if over { Claimed::TimedOut(why) } else { Claimed::Interrupted });
             }
@@ -114,11 +115,12 @@ impl Engine {
         uid: &Uid,
     ) -> Result<Option<ExternalClaimView>, EngineError> {
         self.owns_claim(there, &wanted.id()).await?;
-        self.insist(|| there.claim(wanted, Some(&uid.0))).await?;
+        self.retry_conflicts(|| there.claim(wanted, Some(&uid.0))).await?;
         Ok(there.claim_view(&wanted.id(), true).await?)
     }
 
-    /// Refuses what only the owner of a claim may do. A claim that names no owner was not made by this provider.
+    /// Refuses what only the owner of a claim may do. A claim that names no owner was not made by
+    /// this provider.
     pub async fn owns_claim(&self, there: &dyn ExternalOwnership, id: &str) -> Result<(), EngineError> {
         let Some(claim) = there.claim_view(id, true).await? else { return Ok(()) };
         let server = claim.server.clone().unwrap_or_default();
@@ -140,8 +142,8 @@ impl Engine {
     }
 
     /// What is left of a claim that came to nothing is in nobody's way.
-    async fn take_back(&self, there: &dyn ExternalOwnership, id: &str) {
-        let gone = self.insist(|| async {
+    async fn delete_failed_claim(&self, there: &dyn ExternalOwnership, id: &str) {
+        let gone = self.retry_conflicts(|| async {
             match there.claim_view(id, true).await? {
                 Some(claim) if claim.owner.as_deref() == Some(self.owner()) => there.unclaim(id, &claim.uid).await,
                 _ => Ok(()),
@@ -152,7 +154,8 @@ impl Engine {
         }
     }
 
-    /// Gives a claim up and waits until the server is free. What it still waits for when the time is over.
+    /// Gives a claim up and waits until the server is free. What it still waits for when the time
+    /// is over.
     pub async fn give_up_claim(
         &self,
         there: &dyn ExternalOwnership,
@@ -163,7 +166,7 @@ impl Engine {
     ) -> Result<Option<String>, EngineError> {
         let deadline = self.parts.clock.monotonic() + control.timeout;
         self.owns_claim(there, id).await?;
-        self.insist(|| there.unclaim(id, &uid.0)).await?;
+        self.retry_conflicts(|| there.unclaim(id, &uid.0)).await?;
         loop {
             let why = match there.kept(id, &uid.0, server).await {
                 Ok(None) => return Ok(None),
@@ -186,7 +189,8 @@ impl Engine {
         }
     }
 
-    /// The claim on a server, which must be of the provider's owner, or of nobody that this provider knows.
+    /// The claim on a server, which must be of the provider's owner, or of nobody that this
+    /// provider knows.
     pub async fn claim_on(
         &self,
         there: &dyn ExternalOwnership,
@@ -201,17 +205,26 @@ impl Engine {
     }
 
     /// Writes an owner's yes.
-    pub async fn give_word(&self, there: &dyn ExternalOwnership, word: &ApprovalMark) -> Result<(), EngineError> {
-        self.insist(|| there.approve(word)).await
+    pub async fn write_approval(
+        &self,
+        there: &dyn ExternalOwnership,
+        word: &ApprovalMarkRef,
+    ) -> Result<(), EngineError> {
+        self.retry_conflicts(|| there.approve(word)).await
     }
 
     /// Takes an owner's yes back.
-    pub async fn take_word(&self, there: &dyn ExternalOwnership, word: &ApprovalMark) -> Result<(), EngineError> {
-        self.insist(|| there.withdraw(word)).await
+    pub async fn remove_approval(
+        &self,
+        there: &dyn ExternalOwnership,
+        word: &ApprovalMarkRef,
+    ) -> Result<(), EngineError> {
+        self.retry_conflicts(|| there.withdraw(word)).await
     }
 
-    /// A change of one object, again as long as somebody else's comes between or its reply is lost: each try looks first.
-    async fn insist<F>(&self, change: impl Fn() -> F) -> Result<(), EngineError>
+    /// A change of one object, again as long as somebody else's comes between or its reply is lost:
+    /// each try looks first.
+    async fn retry_conflicts<F>(&self, change: impl Fn() -> F) -> Result<(), EngineError>
     where
         F: Future<Output = Result<(), BackendError>>,
     {
@@ -228,14 +241,15 @@ impl Engine {
         }
     }
 
-    /// What is asked for a server and has not started: what the coordination store knows, and what only its own system does.
+    /// What is asked for a server and has not started: what the coordination store knows, and what
+    /// only its own system does.
     pub async fn asked_there(
         &self,
         there: &dyn ExternalOwnership,
         server: &str,
         key: Option<&LockKey>,
         approved: bool,
-    ) -> Result<Vec<Asked>, EngineError> {
+    ) -> Result<Vec<PendingMaintenance>, EngineError> {
         let mut all = match key {
             Some(key) => {
                 let view = self.view(key).await?;
@@ -258,8 +272,8 @@ fn moment(text: Option<&str>) -> Timestamp {
 }
 
 /// A request that our store does not know.
-fn of_another(asked: ExternalWaiter, approved: bool) -> Option<Asked> {
-    Some(Asked {
+fn of_another(asked: ExternalWaiter, approved: bool) -> Option<PendingMaintenance> {
+    Some(PendingMaintenance {
         id: asked.id.parse().ok()?,
         policy: if asked.asks { Policy::OwnerApproval } else { Policy::Enforced },
         by: asked.by,

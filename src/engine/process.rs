@@ -1,7 +1,7 @@
 //! What becomes of a record whose process may be gone.
 //!
-//! A process that was killed keeps its lease until it runs out. On the same machine that need not be waited for where
-//! there is proof ([`super::liveness`]).
+//! A process that was killed keeps its lease until it runs out. On the same machine that need not
+//! be waited for where there is proof ([`super::liveness`]).
 
 use std::time::Duration;
 
@@ -12,12 +12,14 @@ use super::{Control, Engine, EngineError};
 pub use super::liveness::{Liveness, end_mark, liveness, own_mark};
 
 impl Engine {
-    /// Ends the lease of the process that worked on a record, when there is proof that it is gone, and gives one of which
-    /// nothing is known the time to show whether it lives: after a job was killed, its retry goes on at once on the same
-    /// machine, and after at most one lease elsewhere.
+    /// Ends the lease of the process that worked on a record, when there is proof that it is gone,
+    /// and gives one of which nothing is known the time to show whether it lives: after a job was
+    /// killed, its retry goes on at once on the same machine, and after at most one lease
+    /// elsewhere.
     ///
-    /// Only the record that is about to be taken over counts. Whoever is attached to others keeps its lease.
-    pub(super) async fn settle_dead(
+    /// Only the record that is about to be taken over counts. Whoever is attached to others keeps
+    /// its lease.
+    pub(super) async fn end_dead_leases(
         &self,
         key: &LockKey,
         id: &MaintenanceId,
@@ -142,7 +144,8 @@ pub(super) mod tests {
         sudo
     }
 
-    /// The word of another process about a mark, which runs in a mount namespace of its own after `setup`, as `user`.
+    /// The word of another process about a mark, which runs in a mount namespace of its own after
+    /// `setup`, as `user`.
     fn judged(mark: &str, setup: &str, user: u32, more: &[(&str, &str)]) -> String {
         let place = tempfile::NamedTempFile::new().unwrap();
         // The folder of the test itself may be closed to others.
@@ -174,8 +177,9 @@ pub(super) mod tests {
         marked.signal(Signal::STOP);
         assert_eq!(liveness(&marked.mark), Liveness::Alive);
         marked.signal(Signal::KILL);
-        // Not waited for yet: what is left of it does not count as running. While it dies, its lock can be free before its
-        // number is; that proves nothing yet. The test's own time limit ends a wait in vain.
+        // Not waited for yet: what is left of it does not count as running. While it dies, its lock
+        // can be free before its number is; that proves nothing yet. The test's own time limit ends
+        // a wait in vain.
         while liveness(&marked.mark) != Liveness::Gone {
             std::thread::yield_now();
         }
@@ -216,7 +220,8 @@ pub(super) mod tests {
         assert_eq!(judged(&marked.mark, "true", user, &[]), "Gone");
     }
 
-    /// A machine that was cloned while it ran has the same ids, and none of the files that were made later.
+    /// A machine that was cloned while it ran has the same ids, and none of the files that were
+    /// made later.
     #[test]
     fn of_a_clone_nothing_is_known() {
         let user = rustix::process::geteuid().as_raw();

@@ -1,4 +1,5 @@
-//! What a drive waits for and does, told to a listener while it goes on: for requests whose host shows progress.
+//! What a drive waits for and does, told to a listener while it goes on: for requests whose host
+//! shows progress.
 
 use std::{
     fmt,
@@ -50,7 +51,8 @@ impl Drop for Listening<'_> {
 }
 
 impl Engine {
-    /// Tells each line about a maintenance that the log gets as well, for as long as the result lives.
+    /// Tells each line about a maintenance that the log gets as well, for as long as the result
+    /// lives.
     pub fn listen(&self, id: &MaintenanceId, tell: impl Fn(&str) + Send + Sync + 'static) -> Listening<'_> {
         let number = Uuid::new_v4();
         let mut all = self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner);

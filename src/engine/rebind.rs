@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::maintenance::{
     aliases::{Alias, SystemUuid},
-    identity::{AliasClaim, Place},
+    identity::{AliasClaim, AliasTarget},
     ids::LockKey,
     lock::ServerLock,
     rebind::Rebind,
@@ -22,10 +22,12 @@ pub struct Rebound {
 }
 
 impl Engine {
-    /// Moves known identifiers to another lock, or declares that several servers share them (`key` is `None`).
+    /// Moves known identifiers to another lock, or declares that several servers share them (`key`
+    /// is `None`).
     ///
-    /// Refused while a maintenance is active under either lock. What already belongs to the lock stays. A command that
-    /// dies in between has moved the identifiers of some locks; repeated, it moves the rest.
+    /// Refused while a maintenance is active under either lock. What already belongs to the lock
+    /// stays. A command that dies in between has moved the identifiers of some locks; repeated, it
+    /// moves the rest.
     pub async fn rebind(
         &self,
         identifiers: &[String],
@@ -41,13 +43,13 @@ impl Engine {
         let mut from: BTreeMap<LockKey, Vec<AliasClaim>> = BTreeMap::new();
         for (alias, text) in aliases.iter().zip(identifiers) {
             match places.get(alias) {
-                Some(Place::At { key, .. }) if Some(key) == to.as_ref() => {}
-                Some(Place::At { key, version }) => {
+                Some(AliasTarget::At { key, .. }) if Some(key) == to.as_ref() => {}
+                Some(AliasTarget::At { key, version }) => {
                     let claim = AliasClaim { alias: alias.clone(), version: *version };
                     from.entry(key.clone()).or_default().push(claim);
                 }
-                Some(Place::Shared) if to.is_none() => {}
-                Some(Place::Shared) | None => {
+                Some(AliasTarget::Shared) if to.is_none() => {}
+                Some(AliasTarget::Shared) | None => {
                     let store = self.store().address();
                     return Err(EngineError::UnknownIdentifier { text: text.clone(), store });
                 }

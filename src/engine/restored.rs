@@ -40,8 +40,9 @@ pub struct Restored {
 }
 
 impl Engine {
-    /// Says that the store was restored from an earlier moment. Raises the generations of all locks past all that it knows
-    /// and past `seen`, which a state or a log may show, and marks every maintenance for inspection. It may be repeated.
+    /// Says that the store was restored from an earlier moment. Raises the generations of all locks
+    /// past all that it knows and past `seen`, which a state or a log may show, and marks every
+    /// maintenance for inspection. It may be repeated.
     pub async fn store_restored(&self, seen: Generation, reason: &str) -> Result<Restored, EngineError> {
         let locks = self.store().contents().await?.locks;
         let known = locks.iter().map(|lock| lock.generation).max().unwrap_or(0);
@@ -82,8 +83,9 @@ impl Engine {
         Ok(waited)
     }
 
-    /// Why the store cannot be the one that a state was written with, if so. `generation` and `held` are what the state
-    /// saw: the highest generation of its record, and whether that record had the lock.
+    /// Why the store cannot be the one that a state was written with, if so. `generation` and
+    /// `held` are what the state saw: the highest generation of its record, and whether that record
+    /// had the lock.
     pub async fn lost_since(
         &self,
         found: Option<&Maintenance>,

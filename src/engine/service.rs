@@ -5,7 +5,7 @@ use crate::{
     maintenance::service::stamp_before,
 };
 
-use super::{act::LookError, drive::Drive};
+use super::{act::LookError, drive::Reconciler};
 
 /// Why a server cannot be serviced that no system of its own takes care of.
 fn unsupported(machine: &dyn Machine) -> BackendError {
@@ -15,7 +15,7 @@ fn unsupported(machine: &dyn Machine) -> BackendError {
     }
 }
 
-impl Drive<'_> {
+impl Reconciler<'_> {
     /// Reads where the work stands that the record asks for.
     pub(super) async fn look_service(&mut self) -> Result<(), LookError> {
         let Some(record) = self.record() else { return Ok(()) };

@@ -15,19 +15,21 @@ use crate::{
 
 use super::EngineError;
 
-/// How long a look counts. A plan of a thousand servers takes less; a process that lives for hours sees what is new.
+/// How long a look counts. A plan of a thousand servers takes less; a process that lives for hours
+/// sees what is new.
 const FRESH: Duration = Duration::from_secs(10);
 
-type Views = Arc<HashMap<LockKey, LockView>>;
+type LocksByKey = Arc<HashMap<LockKey, LockView>>;
 
 /// What was read last, and when, on our own clock.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    last: Mutex<Option<(Duration, Views)>>,
+pub(super) struct PlanSnapshot {
+    last: Mutex<Option<(Duration, LocksByKey)>>,
 }
 
-impl Snapshot {
-    /// What is known of a machine, at most [`FRESH`] old. Whoever comes while it is being read waits for that reading.
+impl PlanSnapshot {
+    /// What is known of a machine, at most [`FRESH`] old. Whoever comes while it is being read
+    /// waits for that reading.
     pub(super) async fn view(
         &self,
         store: &Arc<dyn Store>,
@@ -42,14 +44,14 @@ impl Snapshot {
     }
 
     /// What is known of every machine, at most [`FRESH`] old.
-    pub(super) async fn all(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<Views, EngineError> {
+    pub(super) async fn all(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<LocksByKey, EngineError> {
         let mut last = self.last.lock().await;
         let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);
         if let Some((_, views)) = fresh {
             return Ok(Arc::clone(views));
         }
         let read = store.view_all().await?;
-        let views: Views = Arc::new(read.into_iter().map(|view| (view.lock.key.clone(), view)).collect());
+        let views: LocksByKey = Arc::new(read.into_iter().map(|view| (view.lock.key.clone(), view)).collect());
         *last = Some((clock.monotonic(), Arc::clone(&views)));
         Ok(views)
     }

@@ -1,4 +1,5 @@
-//! Several provider versions on one store: what a person sees before a migration, and the migration.
+//! Several provider versions on one store: what a person sees before a migration, and the
+//! migration.
 
 use crate::{
     maintenance::{
@@ -22,8 +23,8 @@ pub struct Migrated {
     pub to: i64,
 }
 
-/// The lock key and the name under which the audit log keeps migrations. No server has this key: hardware identities are
-/// UUIDs, serial numbers and addresses.
+/// The lock key and the name under which the audit log keeps migrations. No server has this key:
+/// hardware identities are UUIDs, serial numbers and addresses.
 fn place() -> Option<(LockKey, MaintenanceId)> {
     MaintenanceId::new("store", "migrations").ok().map(|id| (LockKey("store:migrations".to_owned()), id))
 }
@@ -34,7 +35,8 @@ impl Engine {
         Ok(self.store().usage().await?)
     }
 
-    /// Counts the maintenances that are active. Their next run needs a version that reads the new schema.
+    /// Counts the maintenances that are active. Their next run needs a version that reads the new
+    /// schema.
     pub async fn active_maintenances(&self) -> Result<usize, EngineError> {
         let views = self.store().view_all().await?;
         Ok(views.iter().map(|view| view.lock.active.len() + view.lock.unreadable.len()).sum())

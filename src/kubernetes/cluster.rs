@@ -18,11 +18,12 @@ use tokio::sync::Mutex;
 use super::{ClusterError, error::chain as words, exec};
 use crate::clock::{Clock, within};
 
-/// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`, `~/.kube/config`, or, inside a
-/// pod, from its service account.
+/// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`,
+/// `~/.kube/config`, or, inside a pod, from its service account.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSettings {
-    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins, which get no terminal.
+    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins,
+    /// which get no terminal.
     pub kubeconfig: Option<PathBuf>,
     /// Which of its contexts, instead of the current one.
     pub context: Option<String>,
@@ -42,7 +43,8 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// How long a connection may say nothing while an answer is awaited.
 const SILENCE: Duration = Duration::from_secs(75);
 
-/// How often a request that was turned away for being one too many is made again, before that is told.
+/// How often a request that was turned away for being one too many is made again, before that is
+/// told.
 const AGAIN: u32 = 4;
 
 /// The longest wait before it is made again, whatever the server asks for.
@@ -50,7 +52,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// One request, for messages: `verb` and `resource` are what a role would have to allow.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct RequestInfo<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: &'static str,
     /// For example `servers.metal.ironcore.dev`, or `leases.coordination.k8s.io`.
@@ -61,14 +63,14 @@ pub struct Request<'a> {
     pub name: Option<&'a str>,
 }
 
-impl Request<'_> {
+impl RequestInfo<'_> {
     /// Whether it may have changed something although no answer came.
     pub(super) fn writes(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }
 }
 
-impl fmt::Display for Request<'_> {
+impl fmt::Display for RequestInfo<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         match (self.namespace, self.name) {
@@ -82,9 +84,9 @@ impl fmt::Display for Request<'_> {
 
 /// A cluster. Cheap to make: nothing is read or asked before the first request.
 #[derive(Clone)]
-pub struct Cluster(Arc<Inner>);
+pub struct Cluster(Arc<ClusterInner>);
 
-struct Inner {
+struct ClusterInner {
     settings: ClusterSettings,
     clock: Arc<dyn Clock>,
     /// Locked while it is made, so that one run of an exec plugin serves all who wait.
@@ -110,7 +112,7 @@ impl Cluster {
     /// The cluster of these settings.
     #[must_use]
     pub fn new(settings: ClusterSettings, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Inner { settings, clock, client: Mutex::default(), address: OnceLock::new() }))
+        Self(Arc::new(ClusterInner { settings, clock, client: Mutex::default(), address: OnceLock::new() }))
     }
 
     /// A client. Reads the configuration at the first call; asks no server.
@@ -150,10 +152,12 @@ impl Cluster {
 
     async fn connect(&self) -> Result<Connected, String> {
         let mut config = self.config().await?;
-        // A request that was answered with 503 or 504 may have been carried out: who asks decides what is done then.
+        // A request that was answered with 503 or 504 may have been carried out: who asks decides
+        // what is done then.
         config.default_retry = false;
         config.connect_timeout = Some(self.patience());
-        // A list that a watch begins with has no time limit of its own. A quiet watch is heard of before this.
+        // A list that a watch begins with has no time limit of its own. A quiet watch is heard of
+        // before this.
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
         let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -172,7 +176,7 @@ impl Cluster {
     }
 
     /// What a client's error means for a request.
-    pub(super) fn failure(&self, error: kube::Error, request: Request<'_>) -> ClusterError {
+    pub(super) fn failure(&self, error: kube::Error, request: RequestInfo<'_>) -> ClusterError {
         ClusterError::classify(error, request, &self.address(), self.patience())
     }
 
@@ -215,9 +219,13 @@ impl Cluster {
         }
     }
 
-    /// Makes a request: bounded in time, made again while the server says that it is one too many (429), and its error told
-    /// in our words. `make` is called for each try.
-    pub async fn call<T, F>(&self, request: Request<'_>, make: impl Fn(Client) -> F + Send) -> Result<T, ClusterError>
+    /// Makes a request: bounded in time, made again while the server says that it is one too many
+    /// (429), and its error told in our words. `make` is called for each try.
+    pub async fn call<T, F>(
+        &self,
+        request: RequestInfo<'_>,
+        make: impl Fn(Client) -> F + Send,
+    ) -> Result<T, ClusterError>
     where
         F: Future<Output = Result<T, kube::Error>> + Send,
         T: Send,
@@ -255,7 +263,7 @@ mod tests {
             request_timeout: Some(Duration::from_millis(50)),
             ..ClusterSettings::default()
         };
-        let request = Request { verb: "list", resource: "pods", namespace: None, name: None };
+        let request = RequestInfo { verb: "list", resource: "pods", namespace: None, name: None };
         for _ in 0..20 {
             let cluster = Cluster::new(settings.clone(), Arc::new(SystemClock::default()));
             let asked = cluster.call(request, |client| async move { client.apiserver_version().await }).await;

@@ -5,7 +5,7 @@ use std::{fmt, io, time::Duration};
 
 use kube::core::Status;
 
-use super::Request;
+use super::RequestInfo;
 use crate::clock::no_answer_within;
 
 /// One field of an object that the API server refused.
@@ -102,7 +102,8 @@ pub enum ClusterError {
         /// What was said; of a conflict of field managers it names them.
         message: String,
     },
-    /// What was seen last is too long ago for the server to tell what changed since (410): all has to be read again.
+    /// What was seen last is too long ago for the server to tell what changed since (410): all has
+    /// to be read again.
     #[error("{address}: {request}: {message}")]
     Expired {
         /// Where.
@@ -176,11 +177,11 @@ impl ClusterError {
     }
 
     /// No answer came in time.
-    pub(super) fn silence(request: Request<'_>, address: &str, limit: Duration) -> Self {
+    pub(super) fn silence(request: RequestInfo<'_>, address: &str, limit: Duration) -> Self {
         Self::no_reply(request, address, no_answer_within(limit))
     }
 
-    fn no_reply(request: Request<'_>, address: &str, cause: String) -> Self {
+    fn no_reply(request: RequestInfo<'_>, address: &str, cause: String) -> Self {
         if request.writes() {
             Self::ReplyLost { address: address.to_owned(), request: request.to_string(), cause }
         } else {
@@ -189,7 +190,7 @@ impl ClusterError {
     }
 
     /// What a client's error means for a request; `limit`: how long a connection may take.
-    pub(super) fn classify(error: kube::Error, request: Request<'_>, address: &str, limit: Duration) -> Self {
+    pub(super) fn classify(error: kube::Error, request: RequestInfo<'_>, address: &str, limit: Duration) -> Self {
         let at = || address.to_owned();
         match error {
             kube::Error::Api(status) => Self::said(&status, request, address),
@@ -215,7 +216,7 @@ impl ClusterError {
         }
     }
 
-    fn said(status: &Status, asked: Request<'_>, address: &str) -> Self {
+    fn said(status: &Status, asked: RequestInfo<'_>, address: &str) -> Self {
         let (address, request) = (address.to_owned(), asked.to_string());
         let message = status.message.clone();
         let details = status.details.as_ref();
@@ -240,7 +241,8 @@ impl ClusterError {
                 let retry_after = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
                 Self::Busy { address, request, message, retry_after }
             }
-            // Strict validation of an unknown field is answered with 500 and no reason (seen with kube-apiserver 1.36).
+            // Strict validation of an unknown field is answered with 500 and no reason (seen with
+            // kube-apiserver 1.36).
             (400 | 422, _) => {
                 let causes = details.map(|details| details.causes.as_slice()).unwrap_or_default();
                 let fields = causes
@@ -272,7 +274,8 @@ fn any<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)
     false
 }
 
-/// What may be told of an exec plugin that gave no credentials: never its output, arguments or variables.
+/// What may be told of an exec plugin that gave no credentials: never its output, arguments or
+/// variables.
 fn plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {

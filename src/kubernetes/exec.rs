@@ -1,8 +1,9 @@
 //! Exec plugins of a kubeconfig: programs that print credentials.
 //!
-//! A plugin is another program on the way to the cluster. It runs in a process group of its own, so that one that gives no
-//! answer is killed with the programs that it started; its standard input is empty and its standard error is discarded,
-//! because both of the provider belong to its host, which logs them.
+//! A plugin is another program on the way to the cluster. It runs in a process group of its own, so
+//! that one that gives no answer is killed with the programs that it started; its standard input is
+//! empty and its standard error is discarded, because both of the provider belong to its host,
+//! which logs them.
 
 use std::{process::Stdio, time::Duration};
 
@@ -59,7 +60,8 @@ pub(super) fn plugin(user: &AuthInfo) -> Option<&ExecConfig> {
     user.exec.as_ref().filter(|_| !given && !password)
 }
 
-/// Runs the plugin of a user for at most `limit`. The error names neither its output nor its arguments and variables.
+/// Runs the plugin of a user for at most `limit`. The error names neither its output nor its
+/// arguments and variables.
 pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Duration) -> Result<Credentials, String> {
     let name = plugin.command.clone().ok_or("its user has an exec plugin without a command")?;
     let told = |cause: &str| format!("{cause} (exec plugin {name})");
@@ -69,7 +71,7 @@ pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Dur
     let started = command(plugin, &name).and_then(|mut command| {
         command.spawn().map_err(|error| format!("the exec plugin cannot be started: {}", error.kind()))
     });
-    let mut running = Running::new(started.map_err(|cause| told(&cause))?);
+    let mut running = PluginProcess::new(started.map_err(|cause| told(&cause))?);
     let Some(printed) = within(limit, running.output()).await else {
         running.kill().await;
         let limit = no_answer_within(limit);
@@ -118,12 +120,12 @@ fn parse(printed: &[u8], user: &AuthInfo) -> Option<Credentials> {
 }
 
 /// A plugin that was started. Dropped before its end it is killed, with all of its group.
-struct Running {
+struct PluginProcess {
     child: Child,
     ended: bool,
 }
 
-impl Running {
+impl PluginProcess {
     fn new(child: Child) -> Self {
         Self { child, ended: false }
     }
@@ -148,7 +150,8 @@ impl Running {
         self.ended = true;
     }
 
-    /// The number of the group stays its own until its first process was waited for, so this hits nobody else.
+    /// The number of the group stays its own until its first process was waited for, so this hits
+    /// nobody else.
     fn kill_group(&self) {
         #[cfg(unix)]
         if let Some(group) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
@@ -157,7 +160,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for PluginProcess {
     fn drop(&mut self) {
         if !self.ended {
             self.kill_group();
@@ -178,10 +181,10 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        kubernetes::{Cluster, ClusterSettings, Request},
+        kubernetes::{Cluster, ClusterSettings, RequestInfo},
     };
 
-    const VERSION: Request<'static> = Request { verb: "get", resource: "version", namespace: None, name: None };
+    const VERSION: RequestInfo<'static> = RequestInfo { verb: "get", resource: "version", namespace: None, name: None };
 
     /// A cluster whose user is this shell script as an exec plugin.
     fn with_plugin(folder: &Path, script: &str, server: &str, patience: Duration) -> Cluster {
@@ -219,7 +222,8 @@ mod tests {
         looked.await.unwrap_or_else(|| panic!("{what} did not come"))
     }
 
-    /// A plugin that says nothing, and its child, which has its own way to die. The numbers of both are in the file `pids`.
+    /// A plugin that says nothing, and its child, which has its own way to die. The numbers of both
+    /// are in the file `pids`.
     fn hanging(folder: &Path) -> String {
         let (pipe, pids) = (folder.join("pipe"), folder.join("pids"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -242,7 +246,8 @@ mod tests {
         Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
     }
 
-    /// Both are gone, and none of them is a zombie of this process. That of its child is its new parent's.
+    /// Both are gone, and none of them is a zombie of this process. That of its child is its new
+    /// parent's.
     async fn are_gone(folder: &Path) {
         let pids = pids(folder).unwrap();
         let own = std::process::id().to_string();

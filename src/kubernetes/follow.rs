@@ -1,7 +1,9 @@
-//! Keeping a copy of one kind: a list, then one watch after the other; after a failure a list again.
+//! Keeping a copy of one kind: a list, then one watch after the other; after a failure a list
+//! again.
 //!
-//! A copy counts as what is there only while a watch is open. A watch that resumed after a failure would say nothing while
-//! nothing changes, and what it still has to tell would be missing; so whatever failed begins with a list.
+//! A copy counts as what is there only while a watch is open. A watch that resumed after a failure
+//! would say nothing while nothing changes, and what it still has to tell would be missing; so
+//! whatever failed begins with a list.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,8 +19,8 @@ use kube::{
 use tokio::sync::{Notify, watch};
 
 use super::{
-    Cluster, ClusterError, Request,
-    kind::{About, named},
+    Cluster, ClusterError, RequestInfo,
+    kind::{ResourceRef, named},
 };
 
 /// The pauses after a failure: the first, and the longest.
@@ -39,7 +41,7 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
 
 /// Whether what is known is what is there.
 #[derive(Debug, Default)]
-pub(super) enum State {
+pub(super) enum WatchState {
     /// It is being asked for.
     #[default]
     Asking,
@@ -51,8 +53,8 @@ pub(super) enum State {
 
 /// What is known of a kind.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) state: State,
+pub(super) struct KindCache {
+    pub(super) state: WatchState,
     /// How often it was asked in vain.
     pub(super) failures: u64,
     pub(super) objects: Objects,
@@ -70,7 +72,7 @@ pub(super) struct Replica {
     /// With its group, for messages.
     name: String,
     namespace: Option<String>,
-    known: Mutex<Known>,
+    known: Mutex<KindCache>,
     /// Counts changes of what is known and of its state.
     pub(super) changes: watch::Sender<u64>,
     /// A reader does not want to wait for the end of a pause.
@@ -84,20 +86,20 @@ impl Replica {
         Self { cluster, kind, name, namespace, known: Mutex::default(), changes, again: Notify::new() }
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, KindCache> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request about the whole kind.
-    pub(super) fn request(&self, verb: &'static str) -> Request<'_> {
-        Request { verb, resource: &self.name, namespace: self.namespace.as_deref(), name: None }
+    pub(super) fn request(&self, verb: &'static str) -> RequestInfo<'_> {
+        RequestInfo { verb, resource: &self.name, namespace: self.namespace.as_deref(), name: None }
     }
 
-    fn all(&self) -> About<'_> {
-        About { kind: &self.kind, namespace: self.namespace.as_deref(), name: None }
+    fn all(&self) -> ResourceRef<'_> {
+        ResourceRef { kind: &self.kind, namespace: self.namespace.as_deref(), name: None }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut KindCache)) {
         change(&mut self.known());
         self.changes.send_modify(|count| *count += 1);
     }
@@ -115,7 +117,7 @@ impl Replica {
                 from = None;
                 self.change(|known| {
                     known.failures += 1;
-                    known.state = State::Failed(problem);
+                    known.state = WatchState::Failed(problem);
                 });
             }
             if clock.monotonic().saturating_sub(began) >= PAUSE.1 {
@@ -133,9 +135,10 @@ impl Replica {
         }
     }
 
-    /// One watch from its beginning to its end; `from`: where it begins, nothing when all has to be read.
+    /// One watch from its beginning to its end; `from`: where it begins, nothing when all has to be
+    /// read.
     async fn round(&self, from: &mut Option<String>) -> Result<(), ClusterError> {
-        self.known().state = State::Asking;
+        self.known().state = WatchState::Asking;
         let start = match from.take() {
             Some(start) => start,
             None => self.read_all().await?,
@@ -146,7 +149,7 @@ impl Replica {
             async move { Ok(all.watch(how, start).await?.boxed()) }
         });
         let mut events: Events = opened.await?;
-        self.change(|known| known.state = State::Watching);
+        self.change(|known| known.state = WatchState::Watching);
         let failed = |error| self.cluster.failure(error, self.request("watch"));
         let mut at = start;
         let ended = loop {
@@ -168,7 +171,7 @@ impl Replica {
             }
         };
         // Nobody is told what may change before the next watch is open.
-        self.known().state = State::Asking;
+        self.known().state = WatchState::Asking;
         *from = ended;
         Ok(())
     }
@@ -201,7 +204,7 @@ fn key(object: &DynamicObject) -> Key {
     (object.metadata.namespace.clone(), object.metadata.name.clone().unwrap_or_default())
 }
 
-impl Known {
+impl KindCache {
     /// Those with this text at the pointer.
     pub(super) fn with(&self, text: &str) -> Vec<Arc<DynamicObject>> {
         let keys = self.index.get(text).into_iter().flatten();
@@ -255,8 +258,8 @@ mod tests {
 
     #[test]
     fn the_index_follows_every_change() {
-        let mut known = Known { pointer: Some("/spec/serverRef/name"), ..Known::default() };
-        let mut seen = |change: &dyn Fn(&mut Known)| {
+        let mut known = KindCache { pointer: Some("/spec/serverRef/name"), ..KindCache::default() };
+        let mut seen = |change: &dyn Fn(&mut KindCache)| {
             change(&mut known);
             let mut found: Vec<String> = known
                 .index
@@ -266,8 +269,8 @@ mod tests {
             found.sort();
             (found.join(" "), known.objects.len())
         };
-        let put = |known: &mut Known, (key, object): (Key, Arc<DynamicObject>)| known.put(key, Some(object));
-        let read = |known: &mut Known| known.replace([object("a", "n1"), object("b", "n1")].into());
+        let put = |known: &mut KindCache, (key, object): (Key, Arc<DynamicObject>)| known.put(key, Some(object));
+        let read = |known: &mut KindCache| known.replace([object("a", "n1"), object("b", "n1")].into());
         assert_eq!(seen(&read), ("n1:a n1:b".to_owned(), 2));
         assert_eq!(seen(&|known| put(known, object("a", "n2"))), ("n1:b n2:a".to_owned(), 2));
         assert_eq!(seen(&|known| known.put(object("b", "n1").0, None)), ("n2:a".to_owned(), 1));

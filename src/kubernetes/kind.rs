@@ -7,11 +7,11 @@ use kube::{
     core::{ApiResource, DynamicObject},
 };
 
-use super::{Cluster, ClusterError, Request};
+use super::{Cluster, ClusterError, RequestInfo};
 
 /// What a request is about: one object, or with no name all of them.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct ResourceRef<'a> {
     /// Their kind.
     pub kind: &'a ApiResource,
     /// Where; `None` for all namespaces, and for what belongs to the whole cluster.
@@ -25,16 +25,16 @@ impl Cluster {
     pub async fn ask<T, F>(
         &self,
         verb: &'static str,
-        about: About<'_>,
+        about: ResourceRef<'_>,
         make: impl Fn(Api<DynamicObject>) -> F + Send,
     ) -> Result<T, ClusterError>
     where
         F: Future<Output = Result<T, kube::Error>> + Send,
         T: Send,
     {
-        let About { kind, namespace, name } = about;
+        let ResourceRef { kind, namespace, name } = about;
         let resource = named(kind);
-        let request = Request { verb, resource: &resource, namespace, name };
+        let request = RequestInfo { verb, resource: &resource, namespace, name };
         self.call(request, move |client| make(objects(client, kind, namespace))).await
     }
 }

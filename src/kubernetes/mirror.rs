@@ -1,4 +1,5 @@
-//! All objects of one kind, as a list followed by one watch: however many ask, the API server is asked once.
+//! All objects of one kind, as a list followed by one watch: however many ask, the API server is
+//! asked once.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use tokio::{
 
 use super::{
     Cluster, ClusterError,
-    follow::{Known, Replica, State},
+    follow::{KindCache, Replica, WatchState},
 };
 use crate::clock::within;
 
@@ -49,7 +50,8 @@ impl Mirror {
         self
     }
 
-    /// Those with this text at the pointer of [`Self::indexed`]. As quick with thousands of others as without.
+    /// Those with this text at the pointer of [`Self::indexed`]. As quick with thousands of others
+    /// as without.
     pub async fn by(&self, text: &str) -> Result<Vec<Arc<DynamicObject>>, ClusterError> {
         self.look(|known| known.with(text)).await
     }
@@ -67,7 +69,8 @@ impl Mirror {
         }
     }
 
-    /// All of them. An error when they cannot be read now; what was known before is not passed off as what is.
+    /// All of them. An error when they cannot be read now; what was known before is not passed off
+    /// as what is.
     pub async fn all(&self) -> Result<Vec<Arc<DynamicObject>>, ClusterError> {
         self.look(|known| known.objects.values().cloned().collect()).await
     }
@@ -78,7 +81,7 @@ impl Mirror {
         self.look(|known| known.objects.get(&key).cloned()).await
     }
 
-    async fn look<T>(&self, pick: impl Fn(&Known) -> T + Send) -> Result<T, ClusterError> {
+    async fn look<T>(&self, pick: impl Fn(&KindCache) -> T + Send) -> Result<T, ClusterError> {
         self.task.get_or_try_init(|| self.start()).await?;
         match within(PATIENCE, self.picked(pick)).await {
             Some(picked) => picked,
@@ -86,8 +89,9 @@ impl Mirror {
         }
     }
 
-    /// After a failure it is asked once more, for all who wait at that moment: a watch that is open again would not say so.
-    async fn picked<T>(&self, pick: impl Fn(&Known) -> T + Send) -> Result<T, ClusterError> {
+    /// After a failure it is asked once more, for all who wait at that moment: a watch that is open
+    /// again would not say so.
+    async fn picked<T>(&self, pick: impl Fn(&KindCache) -> T + Send) -> Result<T, ClusterError> {
         let mut changes = self.copy.changes.subscribe();
         let before = self.copy.known().failures;
         loop {
@@ -95,10 +99,10 @@ impl Mirror {
             {
                 let known = self.copy.known();
                 match &known.state {
-                    State::Watching => return Ok(pick(&known)),
-                    State::Failed(problem) if known.failures != before => return Err(problem.clone()),
-                    State::Failed(_) => self.copy.again.notify_one(),
-                    State::Asking => {}
+                    WatchState::Watching => return Ok(pick(&known)),
+                    WatchState::Failed(problem) if known.failures != before => return Err(problem.clone()),
+                    WatchState::Failed(_) => self.copy.again.notify_one(),
+                    WatchState::Asking => {}
                 }
             }
             // The sender lives as long as this mirror.
@@ -107,7 +111,8 @@ impl Mirror {
     }
 
     async fn start(&self) -> Result<AbortHandle, ClusterError> {
-        // A configuration that cannot be read is told to the first reader, and read again by the next one.
+        // A configuration that cannot be read is told to the first reader, and read again by the
+        // next one.
         self.copy.cluster.client().await?;
         Ok(tokio::spawn(Arc::clone(&self.copy).keep()).abort_handle())
     }

@@ -1,11 +1,13 @@
 //! The lock that the operators of medik8s share: one Lease for each node.
 //!
-//! Node maintenance, self remediation and their relatives hold `node-<name>` in the namespace `medik8s-leases` while they work
-//! on a node (<https://github.com/medik8s/common>, `pkg/lease`). Whoever takes a server of such a node away should hold it too,
-//! and must not when somebody else does.
+//! Node maintenance, self remediation and their relatives hold `node-<name>` in the namespace
+//! `medik8s-leases` while they work on a node (<https://github.com/medik8s/common>, `pkg/lease`).
+//! Whoever takes a server of such a node away should hold it too, and must not when somebody else
+//! does.
 //!
-//! They judge a Lease by their own clocks; here the time is that of the API server. It is an advisory lock with a time limit,
-//! and no replacement for the coordination store: a holder that falls silent loses it.
+//! They judge a Lease by their own clocks; here the time is that of the API server. It is an
+//! advisory lock with a time limit, and no replacement for the coordination store: a holder that
+//! falls silent loses it.
 
 use std::{fmt, time::Duration};
 
@@ -23,7 +25,7 @@ use kube::{
     core::ObjectMeta,
 };
 
-use super::{Cluster, ClusterError, Request};
+use super::{Cluster, ClusterError, RequestInfo};
 
 /// Where medik8s keeps them when nothing else is said (`LEASE_NAMESPACE`).
 pub const NAMESPACE: &str = "medik8s-leases";
@@ -44,7 +46,8 @@ pub struct Holder {
     pub renewed: Option<Timestamp>,
     /// For how long it counts from then on.
     pub duration: Duration,
-    /// Whether it is over, by the API server's time: then anybody may take the node. A Lease from the future counts.
+    /// Whether it is over, by the API server's time: then anybody may take the node. A Lease from
+    /// the future counts.
     pub expired: bool,
 }
 
@@ -100,7 +103,8 @@ impl NodeLeases {
         }
     }
 
-    /// Takes a node for `duration`, or renews it when it is ours already. Refused while somebody else holds it.
+    /// Takes a node for `duration`, or renews it when it is ours already. Refused while somebody
+    /// else holds it.
     pub async fn take(&self, node: &str, identity: &str, duration: Duration) -> Result<(), NodeLeaseError> {
         for _ in 0..TRIES {
             let now = self.cluster.time().await?;
@@ -147,8 +151,8 @@ impl NodeLeases {
         Err(self.contended(node))
     }
 
-    fn request<'a>(&'a self, verb: &'static str, name: &'a str) -> Request<'a> {
-        Request { verb, resource: LEASES, namespace: Some(&self.namespace), name: Some(name) }
+    fn request<'a>(&'a self, verb: &'static str, name: &'a str) -> RequestInfo<'a> {
+        RequestInfo { verb, resource: LEASES, namespace: Some(&self.namespace), name: Some(name) }
     }
 
     fn held(&self, node: &str, holder: Holder) -> NodeLeaseError {
@@ -183,7 +187,7 @@ impl NodeLeases {
         duration: Duration,
         now: Timestamp,
     ) -> Result<bool, ClusterError> {
-        let asked = Request { verb: "get", resource: "nodes", namespace: None, name: Some(node) };
+        let asked = RequestInfo { verb: "get", resource: "nodes", namespace: None, name: Some(node) };
         let found = self.cluster.call(asked, |client| {
             let nodes = Api::<Node>::all(client);
             async move { nodes.get(node).await }

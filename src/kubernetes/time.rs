@@ -6,13 +6,15 @@ use kube::{
     core::{params::GetParams, request::Request as Path},
 };
 
-use super::{Cluster, ClusterError, Request};
+use super::{Cluster, ClusterError, RequestInfo};
 
 impl Cluster {
-    /// The time of the API server that answers: the `Date` of RFC 9110, section 6.6.1, which is to the second.
+    /// The time of the API server that answers: the `Date` of RFC 9110, section 6.6.1, which is to
+    /// the second.
     pub async fn time(&self) -> Result<Timestamp, ClusterError> {
-        // Everybody who is known to a cluster may ask for its version (ClusterRole system:public-info-viewer).
-        let request = Request { verb: "get", resource: "/version", namespace: None, name: None };
+        // Everybody who is known to a cluster may ask for its version (ClusterRole
+        // system:public-info-viewer).
+        let request = RequestInfo { verb: "get", resource: "/version", namespace: None, name: None };
         let asked = self.call(request, |client| async move {
             let path = Path::new("").get("version", &GetParams::default()).map_err(kube::Error::BuildRequest)?;
             let reply = client.send(path.map(Body::from)).await?;

@@ -21,7 +21,8 @@ const MOST_REDIRECTS: usize = 10;
 pub struct ProbeSettings {
     /// Time limit of one question, and of each pause while an image is read.
     pub timeout: Duration,
-    /// The least that an image host has to send while its image is read, in bytes for each `timeout` that passes.
+    /// The least that an image host has to send while its image is read, in bytes for each
+    /// `timeout` that passes.
     pub least_rate: u64,
     /// The largest image that is read, in bytes.
     pub greatest_size: u64,
@@ -95,7 +96,8 @@ impl HttpProbe {
         let mut body = response.bytes_stream();
         let (mut read, mut reached) = (0u64, 0u64);
         loop {
-            // Of each span as much as the least rate: one that drips would otherwise hold the server as long as it likes.
+            // Of each span as much as the least rate: one that drips would otherwise hold the
+            // server as long as it likes.
             let span = async {
                 while read - reached < self.least_rate {
                     let Some(part) = body.next().await else { return Ok(true) };

@@ -52,8 +52,8 @@ pub enum ProbeError {
 /// Asks URLs.
 #[async_trait]
 pub trait Probe: Send + Sync + Debug {
-    /// Whether an image is there and, when a digest is given, is the one that was meant. The digest is of the whole
-    /// content, in lower case hexadecimal digits; checking it reads the image once.
+    /// Whether an image is there and, when a digest is given, is the one that was meant. The digest
+    /// is of the whole content, in lower case hexadecimal digits; checking it reads the image once.
     async fn check_image(&self, url: &str, sha256: Option<&str>) -> Result<(), ProbeError>;
 
     /// Whether a GET answers with this status.

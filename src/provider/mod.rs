@@ -1,7 +1,8 @@
 //! The Terraform surface: the only room, besides the wire, that names tf_provider.
 //!
-//! Each type has a folder. In it `resource`, `data_source`, `list`, `action` or `ephemeral` is what a host calls, `model` its
-//! attributes, `plan` and `outcome` what a plan shows and what an apply leaves. `shared` is what several types have in common.
+//! Each type has a folder. In it `resource`, `data_source`, `list`, `action` or `ephemeral` is what
+//! a host calls, `model` its attributes, `plan` and `outcome` what a plan shows and what an apply
+//! leaves. `shared` is what several types have in common.
 
 mod approval;
 mod boot_configuration;
@@ -123,14 +124,14 @@ impl ServedProvider for MetalProvider {
     fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)> {
         use approval::resource::MaintenanceApproval;
         use boot_configuration::resource::ServerBootConfiguration;
-        use claim::resource::ServerClaim;
+        use claim::resource::ServerClaimResource;
         use maintenance::resource::ServerMaintenance;
         use operation::resource::ServerOperation;
         let cell = || self.cell.clone();
         vec![
             ("metal_server_maintenance", resource(ServerMaintenance { cell: cell() })),
             ("metal_server_operation", resource(ServerOperation { cell: cell() })),
-            ("metal_server_claim", resource(ServerClaim { cell: cell() })),
+            ("metal_server_claim", resource(ServerClaimResource { cell: cell() })),
             ("metal_maintenance_approval", resource(MaintenanceApproval { cell: cell() })),
             ("metal_server_boot_configuration", resource(ServerBootConfiguration { cell: cell() })),
         ]
@@ -140,12 +141,12 @@ impl ServedProvider for MetalProvider {
         use planning::preview::MaintenancePreview;
         use planning::queue::MaintenanceQueue;
         use planning::window::MaintenanceWindow;
-        use server::data_source::Server;
+        use server::data_source::ServerDataSource;
         let cell = || self.cell.clone();
         vec![
-            ("metal_server", data_source(Server { cell: cell() })),
+            ("metal_server", data_source(ServerDataSource { cell: cell() })),
             ("metal_servers", data_source(server::data_source_of_many::Servers { cell: cell() })),
-            ("metal_server_claim", data_source(claim::data_source::ServerClaim { cell: cell() })),
+            ("metal_server_claim", data_source(claim::data_source::ServerClaimDataSource { cell: cell() })),
             ("metal_maintenance_queue", data_source(MaintenanceQueue { cell: cell() })),
             ("metal_maintenance_preview", data_source(MaintenancePreview { cell: cell() })),
             ("metal_maintenance_window", data_source(MaintenanceWindow { cell: cell() })),

@@ -13,8 +13,8 @@ use crate::{
 
 use super::{ClusterApiInput, Environment, variables};
 
-/// All of them. Also those that nothing configures: the command line withdraws the requests of a hold. Nothing is read or
-/// asked before.
+/// All of them. Also those that nothing configures: the command line withdraws the requests of a
+/// hold. Nothing is read or asked before.
 pub(super) fn gates(
     cluster_api: Option<ClusterApiInput>,
     env: &Environment,

@@ -46,7 +46,8 @@ pub struct CiJob {
     pub user: Option<String>,
 }
 
-/// The CI job that this process runs in, if it runs in one. The variables are those that each system documents.
+/// The CI job that this process runs in, if it runs in one. The variables are those that each
+/// system documents.
 #[must_use]
 pub fn ci_job(env: &Environment) -> Option<CiJob> {
     let get = |name: &str| env.get(name).map(str::to_owned);
@@ -125,14 +126,16 @@ pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     }
 }
 
-/// The name of this machine: what the kernel says (Linux only), or a variable (`COMPUTERNAME` on Windows).
+/// The name of this machine: what the kernel says (Linux only), or a variable (`COMPUTERNAME` on
+/// Windows).
 fn host(kernel: Option<&str>, env: &Environment) -> String {
     let kernel = kernel.map(str::trim).filter(|name| !name.is_empty());
     let name = kernel.or_else(|| env.get("HOSTNAME")).or_else(|| env.get("COMPUTERNAME"));
     name.unwrap_or("an unknown host").to_owned()
 }
 
-/// The account that this process runs as, where no variable says so: cron and containers often set none.
+/// The account that this process runs as, where no variable says so: cron and containers often set
+/// none.
 fn account() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();

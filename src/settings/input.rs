@@ -15,9 +15,11 @@ use crate::{
 pub struct Input {
     /// Where records live.
     pub coordination_url: Option<String>,
-    /// Whether that store is opened to be migrated, also with a schema that is too old for this version.
+    /// Whether that store is opened to be migrated, also with a schema that is too old for this
+    /// version.
     pub migrating: bool,
-    /// Whether an embedded store that is not there yet stays so: what would be written is forgotten with the process.
+    /// Whether an embedded store that is not there yet stays so: what would be written is forgotten
+    /// with the process.
     pub makes_no_store: bool,
     /// Whose maintenances these are.
     pub owner: Option<String>,
@@ -83,7 +85,8 @@ pub struct ClusterApiInput {
 pub struct NodeLeasesInput {
     /// The Node of a server, by the server's name.
     pub nodes: BTreeMap<String, String>,
-    /// Whether a maintenance takes the Lease, and does not only wait until no other component holds it.
+    /// Whether a maintenance takes the Lease, and does not only wait until no other component holds
+    /// it.
     pub take: bool,
     /// The namespace of the Leases.
     pub namespace: Option<String>,

@@ -1,7 +1,8 @@
-//! From what was configured to an engine: the composition root of the provider and of the command line.
+//! From what was configured to an engine: the composition root of the provider and of the command
+//! line.
 //!
-//! Three forms: what was written ([`Input`]), what it means with the environment and files read, and the parts made of
-//! it.
+//! Three forms: what was written ([`Input`]), what it means with the environment and files read,
+//! and the parts made of it.
 
 mod error;
 mod gates;
@@ -45,8 +46,8 @@ pub struct Built {
     pub warnings: Vec<Warning>,
 }
 
-/// Everything that is wrong with a configuration as it was written: found without the environment, files or the network, so
-/// that `validate` reports it.
+/// Everything that is wrong with a configuration as it was written: found without the environment,
+/// files or the network, so that `validate` reports it.
 #[must_use]
 pub fn check(input: &Input) -> Vec<SettingsError> {
     let url = input.coordination_url.as_deref().and_then(|url| store::check_url(url).err());

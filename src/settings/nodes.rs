@@ -17,8 +17,8 @@ const DRAIN: Duration = Duration::from_mins(10);
 /// How long a Node may take to be Ready again when nothing else is said.
 const READY: Duration = Duration::from_mins(15);
 
-/// Which Nodes are minded, by their Leases and by draining them. `of_store`: the cluster of the coordination store, where it is
-/// in one.
+/// Which Nodes are minded, by their Leases and by draining them. `of_store`: the cluster of the
+/// coordination store, where it is in one.
 pub(super) fn nodes(
     leases: Option<NodeLeasesInput>,
     drains: Option<KubernetesNodeInput>,
@@ -40,7 +40,8 @@ pub(super) fn nodes(
     let of_leases = of_nodes(leases.kubeconfig, leases.context, env);
     let of_drains = of_nodes(drains.kubeconfig, drains.context, env);
     let (of_leases, of_drains) = clusters(of_leases, of_drains, of_store, env);
-    // Both also without a configuration: the command line gives back what a hold took. Nothing is read or asked before.
+    // Both also without a configuration: the command line gives back what a hold took. Nothing is
+    // read or asked before.
     Nodes {
         leases: leases.nodes.iter().map(|(server, node)| (server.clone(), lease(node))).collect(),
         take: leases.take,
@@ -50,8 +51,8 @@ pub(super) fn nodes(
     }
 }
 
-/// The cluster of the Leases and that of the drains. Both are about the Nodes of the servers: where only one is named, it is meant
-/// for both.
+/// The cluster of the Leases and that of the drains. Both are about the Nodes of the servers: where
+/// only one is named, it is meant for both.
 fn clusters(
     of_leases: Option<ClusterSettings>,
     of_drains: Option<ClusterSettings>,

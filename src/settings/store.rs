@@ -17,7 +17,7 @@ use super::{Environment, SettingsError, variables};
 
 /// Where records are kept, by the scheme of its URL.
 #[derive(Clone, Debug)]
-enum Place {
+enum StoreLocation {
     /// A file, and whether other users of this machine may write it.
     File(PathBuf, bool),
     Postgres(SecretString),
@@ -29,7 +29,7 @@ enum Place {
 const FORMS: &str =
     "sqlite:///path/to/file, postgres://user@host/database, etcd://host:2379/prefix or kubernetes://namespace";
 
-impl Place {
+impl StoreLocation {
     async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
         let database = PostgresOptions { migrating, ..PostgresOptions::default() };
         Ok(match self {
@@ -71,10 +71,11 @@ impl Place {
     }
 }
 
-/// Opens the store of a URL, or of the environment, or the embedded default. `true`: it reaches this machine only.
+/// Opens the store of a URL, or of the environment, or the embedded default. `true`: it reaches
+/// this machine only.
 ///
-/// A store that cannot be reached now is opened again by each request: the refresh of other resources must not fail
-/// with it. One that can never be used is an error at once.
+/// A store that cannot be reached now is opened again by each request: the refresh of other
+/// resources must not fail with it. One that can never be used is an error at once.
 pub async fn open_store(
     url: Option<&str>,
     env: &Environment,
@@ -91,7 +92,7 @@ pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
 /// The address of the embedded store, where nothing has made it yet: reading it would make it.
 pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     match place(url.or_else(|| env.get(variables::COORDINATION_URL)))? {
-        Place::File(path, _) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
+        StoreLocation::File(path, _) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
         _ => Ok(None),
     }
 }
@@ -104,11 +105,14 @@ pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<
 
 /// The cluster in which a store lies; `None`: it lies in none.
 pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<ClusterSettings>, SettingsError> {
-    let Place::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else { return Ok(None) };
+    let StoreLocation::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else {
+        return Ok(None);
+    };
     KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
-/// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this version.
+/// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this
+/// version.
 pub(super) async fn open(
     url: Option<&str>,
     env: &Environment,
@@ -135,16 +139,16 @@ pub(super) async fn open(
 }
 
 /// A file that is not there and cannot be made is a wrong path; one that is there may be locked.
-fn may_come_back(place: &Place) -> bool {
+fn may_come_back(place: &StoreLocation) -> bool {
     match place {
-        Place::File(path, _) => path.exists(),
-        Place::Postgres(_) | Place::Etcd(_) | Place::Kubernetes(_) => true,
+        StoreLocation::File(path, _) => path.exists(),
+        StoreLocation::Postgres(_) | StoreLocation::Etcd(_) | StoreLocation::Kubernetes(_) => true,
     }
 }
 
-fn place(url: Option<&str>) -> Result<Place, SettingsError> {
+fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
     let Some(url) = url else {
-        return default_path().map(|path| Place::File(path, false)).ok_or_else(|| SettingsError::Store {
+        return default_path().map(|path| StoreLocation::File(path, false)).ok_or_else(|| SettingsError::Store {
             problem: "there is no place for the default store: neither XDG_STATE_HOME nor HOME is set; give \
                       coordination_url"
                 .to_owned(),
@@ -157,15 +161,15 @@ fn place(url: Option<&str>) -> Result<Place, SettingsError> {
         "sqlite" if rest.starts_with('/') && rest.len() > 1 => {
             let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
             match parameters {
-                "" => Ok(Place::File(PathBuf::from(path), false)),
-                "shared=true" => Ok(Place::File(PathBuf::from(path), true)),
+                "" => Ok(StoreLocation::File(PathBuf::from(path), false)),
+                "shared=true" => Ok(StoreLocation::File(PathBuf::from(path), true)),
                 _ => Err(wrong("coordination_url has an unknown parameter; sqlite:// knows ?shared=true")),
             }
         }
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
-        "postgres" | "postgresql" => Ok(Place::Postgres(SecretString::from(url))),
-        "etcd" => Ok(Place::Etcd(SecretString::from(url))),
-        "kubernetes" => Ok(Place::Kubernetes(url.to_owned())),
+        "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
+        "etcd" => Ok(StoreLocation::Etcd(SecretString::from(url))),
+        "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
 }

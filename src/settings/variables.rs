@@ -1,5 +1,5 @@
-//! The variables of the environment that hold where the provider block sets nothing, apart from those of the backends' own
-//! blocks, which each attribute names itself (`backend/plug.rs`).
+//! The variables of the environment that hold where the provider block sets nothing, apart from
+//! those of the backends' own blocks, which each attribute names itself (`backend/plug.rs`).
 
 /// The coordination store.
 pub const COORDINATION_URL: &str = "METAL_COORDINATION_URL";

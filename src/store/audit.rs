@@ -13,8 +13,9 @@ pub struct ChainEnd {
     pub hash: String,
 }
 
-/// The ends of the chains of a store, by the names of the chains. Kept outside of the store they are an anchor: who may write
-/// everything in the store can compute new chains, and not ones that go on from these.
+/// The ends of the chains of a store, by the names of the chains. Kept outside of the store they
+/// are an anchor: who may write everything in the store can compute new chains, and not ones that
+/// go on from these.
 pub type ChainEnds = BTreeMap<String, ChainEnd>;
 
 /// What a look at all lines of the audit log found.
@@ -54,7 +55,8 @@ pub struct BrokenLine {
     pub number: Option<u64>,
     /// What of it does not fit.
     pub problem: &'static str,
-    /// When it was written, by which role, and about which maintenance; nothing where it is missing.
+    /// When it was written, by which role, and about which maintenance; nothing where it is
+    /// missing.
     pub line: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 //! Whatever holds a server has to be recorded step by step until it is released, and what it was
 //! becomes history. A lock that was filled by its own queue could not take that any more.
 
-use super::{StoreError, fault::About};
+use super::{StoreError, fault::StoreErrors};
 use crate::maintenance::ids::LockKey;
 
 /// How much of the capacity new records may fill, in percent.
@@ -14,7 +14,13 @@ const FOR_NEW: usize = 75;
 pub(super) const RECORDS: usize = 10_000;
 
 /// Refuses a change that adds a record, if the lock would be fuller than three quarters with it.
-pub(super) fn check(about: &About, key: &LockKey, used: usize, capacity: usize, unit: &str) -> Result<(), StoreError> {
+pub(super) fn check(
+    about: &StoreErrors,
+    key: &LockKey,
+    used: usize,
+    capacity: usize,
+    unit: &str,
+) -> Result<(), StoreError> {
     if used.saturating_mul(100) <= capacity.saturating_mul(FOR_NEW) {
         return Ok(());
     }
@@ -31,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_quarter_is_kept_for_the_release() {
-        let (about, key) = (About::new("here"), LockKey("k".into()));
+        let (about, key) = (StoreErrors::new("here"), LockKey("k".into()));
         check(&about, &key, 75, 100, "records").unwrap();
         let refused = check(&about, &key, 76, 100, "records").unwrap_err();
         assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");

@@ -1,10 +1,11 @@
-//! The audit log as chains of hashes: each line has a number and a hash of itself and of the line before it, so that none can be
-//! changed, left out or added afterwards without all later ones.
+//! The audit log as chains of hashes: each line has a number and a hash of itself and of the line
+//! before it, so that none can be changed, left out or added afterwards without all later ones.
 //!
-//! A store whose changes follow one another anyway has one chain. Where changes of different servers must not wait for each
-//! other there is one for each lock, and the end of it is in what the same change writes on its condition: it costs no request
-//! and no condition of its own. An owner who only approves writes apart from the lock, and so has a chain apart.
-//! Lines that are older than the chains, or came from another store, have one of their own.
+//! A store whose changes follow one another anyway has one chain. Where changes of different
+//! servers must not wait for each other there is one for each lock, and the end of it is in what
+//! the same change writes on its condition: it costs no request and no condition of its own. An
+//! owner who only approves writes apart from the lock, and so has a chain apart. Lines that are
+//! older than the chains, or came from another store, have one of their own.
 //!
 //! PostgreSQL has its chain in the database, where its roles cannot reach it (`postgres/chain.rs`).
 
@@ -15,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     audit::{AuditProof, BrokenLine, ChainEnd, ChainEnds},
-    optimistic::Change,
+    optimistic::CommitDelta,
 };
 use crate::maintenance::{ids::LockKey, lock::AuditEvent};
 
@@ -28,7 +29,8 @@ pub(super) fn unreadable(number: Option<u64>, error: &dyn fmt::Display) -> Audit
     AuditProof::Broken(BrokenLine { chain: None, number, problem: "cannot be read", line })
 }
 
-/// Which lines are one chain. The default: all lines of a store with one chain, or those that are older than the chains of locks.
+/// Which lines are one chain. The default: all lines of a store with one chain, or those that are
+/// older than the chains of locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct ChainName {
     /// The lock that they are about.
@@ -68,14 +70,14 @@ pub(super) struct ChainPlace {
 
 /// A line as it is stored; without a link where the store has no chains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct AuditLine {
     #[serde(flatten)]
     pub(super) event: AuditEvent,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) chain: Option<ChainPlace>,
 }
 
-impl From<AuditEvent> for Line {
+impl From<AuditEvent> for AuditLine {
     fn from(event: AuditEvent) -> Self {
         Self { event, chain: None }
     }
@@ -88,10 +90,11 @@ pub(super) struct Chain {
     pub(super) start: ChainEnd,
     /// The last line.
     pub(super) end: ChainEnd,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<AuditLine>,
 }
 
-/// The hash of a line. Texts have their quotes and their places in a list, so that no two lines are written alike.
+/// The hash of a line. Texts have their quotes and their places in a list, so that no two lines are
+/// written alike.
 fn hash(previous: &str, name: &ChainName, number: u64, event: &AuditEvent) -> String {
     let AuditEvent { at, id, uid, generation, by, what, detail } = event;
     let parts = (
@@ -109,13 +112,13 @@ pub(super) fn add<'a>(
     name: &ChainName,
     end: &mut ChainEnd,
     events: impl IntoIterator<Item = &'a AuditEvent>,
-) -> Vec<Line> {
+) -> Vec<AuditLine> {
     let mut lines = Vec::new();
     for event in events {
         let number = end.number.saturating_add(1);
         *end = ChainEnd { number, hash: hash(&end.hash, name, number, event) };
         let link = ChainPlace { name: name.clone(), number, hash: end.hash.clone() };
-        lines.push(Line { event: event.clone(), chain: Some(link) });
+        lines.push(AuditLine { event: event.clone(), chain: Some(link) });
     }
     lines
 }
@@ -129,15 +132,15 @@ pub(super) struct Ends {
 }
 
 /// The lines of a change, in the chain that they belong to; without one where the store has none.
-pub(super) fn lines(change: &Change<'_>, ends: Option<&mut Ends>) -> Vec<Line> {
-    let Some(ends) = ends else { return change.events.iter().cloned().map(Line::from).collect() };
+pub(super) fn lines(change: &CommitDelta<'_>, ends: Option<&mut Ends>) -> Vec<AuditLine> {
+    let Some(ends) = ends else { return change.events.iter().cloned().map(AuditLine::from).collect() };
     let told = change.told_only();
     let end = if told { &mut ends.words } else { &mut ends.lock };
     add(&ChainName::of(&change.after.key, told), end, change.events)
 }
 
 /// Whether lines are older than the chains of the locks.
-pub(super) fn are_older(lines: &[Line]) -> bool {
+pub(super) fn are_older(lines: &[AuditLine]) -> bool {
     lines.iter().all(|line| line.chain.as_ref().is_none_or(|link| link.name == ChainName::default()))
 }
 
@@ -158,15 +161,15 @@ impl Chains {
         self.chains.entry(name).or_default().start = start;
     }
 
-    pub(super) fn line(&mut self, line: Line) {
+    pub(super) fn line(&mut self, line: AuditLine) {
         match line.chain.as_ref().map(|link| link.name.clone()) {
             Some(name) => self.chains.entry(name).or_default().lines.push(line),
             None => self.loose.push(line.event),
         }
     }
 
-    /// Verifies all of them, and that the ends of an `earlier` look are still there. `adopting`: the older lines are being given their
-    /// places.
+    /// Verifies all of them, and that the ends of an `earlier` look are still there. `adopting`:
+    /// the older lines are being given their places.
     pub(super) fn verify(mut self, earlier: &ChainEnds, adopting: bool) -> AuditProof {
         if let Some(event) = self.loose.first().filter(|_| !adopting) {
             let problem = "has no place in the chain: it was not written by a change";
@@ -213,9 +216,10 @@ fn shown(event: &AuditEvent) -> String {
     format!("{} {} {} {}", event.at, event.id, event.what, event.by)
 }
 
-/// Verifies one chain. Lines up to its start may be left over from pruning that was cut short; then they lead to it.
+/// Verifies one chain. Lines up to its start may be left over from pruning that was cut short; then
+/// they lead to it.
 fn fits(name: &ChainName, chain: &mut Chain) -> Result<(), BrokenLine> {
-    let broken = |number: u64, problem, line: Option<&Line>| BrokenLine {
+    let broken = |number: u64, problem, line: Option<&AuditLine>| BrokenLine {
         chain: name.lock.is_some().then(|| name.to_string()),
         number: Some(number),
         problem,
@@ -262,9 +266,9 @@ fn fits(name: &ChainName, chain: &mut Chain) -> Result<(), BrokenLine> {
     Ok(())
 }
 
-/// What pruning makes of the start of a chain, when these lines of it go. `None`: they are not the next ones. `gaps`: nothing that
-/// comes before them is left, so that they go without them.
-pub(super) fn forget(start: &ChainEnd, going: &[Line], gaps: bool) -> Option<ChainEnd> {
+/// What pruning makes of the start of a chain, when these lines of it go. `None`: they are not the
+/// next ones. `gaps`: nothing that comes before them is left, so that they go without them.
+pub(super) fn forget(start: &ChainEnd, going: &[AuditLine], gaps: bool) -> Option<ChainEnd> {
     let mut links: Vec<&ChainPlace> = going.iter().filter_map(|line| line.chain.as_ref()).collect();
     links.sort_by_key(|link| link.number);
     let (first, last) = (links.first()?, links.last()?);
@@ -299,13 +303,13 @@ mod tests {
         ChainName::of(&LockKey("k".into()), false)
     }
 
-    fn chain(count: u64) -> (ChainEnd, Vec<Line>) {
+    fn chain(count: u64) -> (ChainEnd, Vec<AuditLine>) {
         let mut end = ChainEnd::default();
         let lines = add(&name(), &mut end, &(0..count).map(event).collect::<Vec<_>>());
         (end, lines)
     }
 
-    fn verified(start: ChainEnd, end: ChainEnd, lines: Vec<Line>) -> Result<u64, String> {
+    fn verified(start: ChainEnd, end: ChainEnd, lines: Vec<AuditLine>) -> Result<u64, String> {
         let mut chains = Chains::default();
         chains.starts(name(), start);
         chains.ends(name(), end);
@@ -319,7 +323,7 @@ mod tests {
         }
     }
 
-    fn end_at(lines: &[Line], number: usize) -> ChainEnd {
+    fn end_at(lines: &[AuditLine], number: usize) -> ChainEnd {
         let link = lines[number - 1].chain.clone().unwrap();
         ChainEnd { number: link.number, hash: link.hash }
     }
@@ -329,9 +333,9 @@ mod tests {
         let (_, lines) = chain(1);
         let text = serde_json::to_string(&lines).unwrap();
         assert_eq!(serde_json::from_str::<Vec<AuditEvent>>(&text).unwrap(), [event(0)]);
-        assert_eq!(serde_json::from_str::<Vec<Line>>(&text).unwrap(), lines);
+        assert_eq!(serde_json::from_str::<Vec<AuditLine>>(&text).unwrap(), lines);
         let plain = serde_json::to_string(&[event(0)]).unwrap();
-        assert_eq!(serde_json::from_str::<Vec<Line>>(&plain).unwrap(), [Line::from(event(0))]);
+        assert_eq!(serde_json::from_str::<Vec<AuditLine>>(&plain).unwrap(), [AuditLine::from(event(0))]);
     }
 
     #[test]
@@ -339,7 +343,7 @@ mod tests {
         let (end, lines) = chain(6);
         let none = ChainEnd::default();
         assert_eq!(verified(none.clone(), end.clone(), lines.clone()), Ok(6));
-        let tampered = |change: &dyn Fn(&mut Vec<Line>), told: &str| {
+        let tampered = |change: &dyn Fn(&mut Vec<AuditLine>), told: &str| {
             let mut lines = lines.clone();
             change(&mut lines);
             let said = verified(none.clone(), end.clone(), lines).unwrap_err();
@@ -352,14 +356,14 @@ mod tests {
         tampered(&|lines| drop(lines.pop()), "line 6 of the chain of k is missing: the chain ended later");
         tampered(&|lines| lines.clear(), "line 1 of the chain of k is missing");
         tampered(&|lines| lines.push(event(9).into()), "a line has no place in the chain");
-        let again = |lines: &mut Vec<Line>| {
+        let again = |lines: &mut Vec<AuditLine>| {
             let mut twice = lines[3].clone();
             twice.event.by = "eve".into();
             lines.push(twice);
         };
         tampered(&again, "line 4 of the chain of k is there twice");
         // A chain that is computed again is noticed by its end.
-        let forged = |lines: &mut Vec<Line>| {
+        let forged = |lines: &mut Vec<AuditLine>| {
             let mut events: Vec<_> = lines.iter().map(|line| line.event.clone()).collect();
             events[2].by = "eve".into();
             *lines = add(&name(), &mut ChainEnd::default(), &events);
@@ -387,7 +391,7 @@ mod tests {
     #[test]
     fn what_an_anchor_has_seen_is_still_there() {
         let (end, lines) = chain(6);
-        let judge = |end: &ChainEnd, lines: &[Line], earlier: &ChainEnds| {
+        let judge = |end: &ChainEnd, lines: &[AuditLine], earlier: &ChainEnds| {
             let mut chains = Chains::default();
             chains.ends(name(), end.clone());
             lines.iter().cloned().for_each(|line| chains.line(line));

@@ -1,4 +1,5 @@
-//! Everything that a store holds, as one document: to look it over, and to move it to another store.
+//! Everything that a store holds, as one document: to look it over, and to move it to another
+//! store.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,8 @@ impl Contents {
         wrong
     }
 
-    /// What cannot be moved: whoever holds a server or drives a record would go on in the old store.
+    /// What cannot be moved: whoever holds a server or drives a record would go on in the old
+    /// store.
     #[must_use]
     pub fn in_use(&self) -> Vec<String> {
         let records = self.locks.iter().flat_map(|lock| &lock.active);

@@ -8,7 +8,8 @@ use crate::maintenance::{
 /// A failed request to a store. Messages name no credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be opened or reached, or did not answer in time. Nothing is known about what it holds.
+    /// The store cannot be opened or reached, or did not answer in time. Nothing is known about
+    /// what it holds.
     #[error("the coordination store {address} cannot be used: {cause}")]
     Unavailable {
         /// Which, without credentials.
@@ -16,7 +17,8 @@ pub enum StoreError {
         /// Why.
         cause: String,
     },
-    /// It was reached and says no: the login, a right that is missing, or a URL it cannot be used with.
+    /// It was reached and says no: the login, a right that is missing, or a URL it cannot be used
+    /// with.
     #[error("the coordination store {address} refuses: {cause}")]
     Forbidden {
         /// Which, without credentials.
@@ -61,7 +63,8 @@ pub enum StoreError {
         /// The key that was found now.
         found: LockKey,
     },
-    /// It shows less than it was seen to hold: a backup, a snapshot or a standby that lagged took the place of newer data.
+    /// It shows less than it was seen to hold: a backup, a snapshot or a standby that lagged took
+    /// the place of newer data.
     #[error("the coordination store {address} went back in time: {cause}")]
     WentBack {
         /// Which, without credentials.

@@ -13,15 +13,16 @@ use serde_json::Value;
 use crate::maintenance::{
     address,
     extension::Extension,
-    lock::{ServerLock, Slot},
+    lock::{LockHolder, ServerLock},
     machine::BootOverride,
 };
 
-/// The number of this form. Each later form has a higher one: a version refuses a lock with a number that it does not know.
+/// The number of this form. Each later form has a higher one: a version refuses a lock with a
+/// number that it does not know.
 pub(super) const FORMAT: u32 = 2;
 
-/// The least provider version that reads and writes this form. It is stored with each lock, so that a version that does not
-/// know the form can name the one to use.
+/// The least provider version that reads and writes this form. It is stored with each lock, so that
+/// a version that does not know the form can name the one to use.
 pub(super) const NEEDS: &str = "0.2.0";
 
 /// Whether a lock holds what version 0.1.0 would drop when it writes the lock.
@@ -76,7 +77,7 @@ pub(super) enum StoredSlot {
     /// With what else is known.
     Extended(Extended),
     /// The holder alone.
-    Plain(Slot),
+    Plain(LockHolder),
 }
 
 /// A lock's holder with what else is known.
@@ -89,7 +90,7 @@ pub(super) struct Extended {
     #[serde(default)]
     needs: String,
     /// Who is admitted.
-    holder: Option<Slot>,
+    holder: Option<LockHolder>,
     /// What else is known.
     extension: Extension,
 }
@@ -132,9 +133,9 @@ mod tests {
     fn version_0_1_0_leaves_alone_what_it_does_not_know() {
         let mut lock = ServerLock::new(LockKey("k".into()));
         assert_eq!(StoredSlot::of(&lock), None);
-        lock.slot = Some(Slot { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+        lock.slot = Some(LockHolder { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
         let text = |lock: &ServerLock| serde_json::to_string(&StoredSlot::of(lock)).unwrap();
-        let read_by_0_1_0 = |text: &str| serde_json::from_str::<Option<Slot>>(text);
+        let read_by_0_1_0 = |text: &str| serde_json::from_str::<Option<LockHolder>>(text);
         assert_eq!(read_by_0_1_0(&text(&lock)).unwrap(), lock.slot);
         lock.extension.effects.push(crate::maintenance::effects::PendingEffect {
             root: Uid("u".into()),

@@ -8,9 +8,9 @@ use super::StoreError;
 
 /// Makes errors of one store. Each kind of store adds what its engine says.
 #[derive(Clone, Debug)]
-pub(super) struct About(Arc<str>);
+pub(super) struct StoreErrors(Arc<str>);
 
-impl About {
+impl StoreErrors {
     /// `address`: without credentials.
     pub(super) fn new(address: &str) -> Self {
         Self(address.into())

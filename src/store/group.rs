@@ -1,19 +1,21 @@
 //! Transitions of one process on one lock share a commit.
 //!
-//! A thousand waiters of one server would write its lock a thousand times, each write against all the others. So the
-//! first transition of a process leads: it loads the lock, applies its own transition and those that queued behind it
-//! meanwhile, one after the other in the order of their arrival, and writes the result with one conditional commit.
-//! Each gets its own result:
+//! A thousand waiters of one server would write its lock a thousand times, each write against all
+//! the others. So the first transition of a process leads: it loads the lock, applies its own
+//! transition and those that queued behind it meanwhile, one after the other in the order of their
+//! arrival, and writes the result with one conditional commit. Each gets its own result:
 //!
-//! - A refused transition is left out, and those after it are applied again without it. Its refusal is returned once
-//!   the others are committed: it may rest on what they changed.
-//! - A commit that the store rejects for what is in it (a taken name, a size) is made again with half of the group,
-//!   down to one.
-//! - A commit of unknown outcome is resolved for the whole group: the same content is sent again under another name
-//!   until the lock shows one of the names or has moved on.
-//! - Where this process wrote the lock last and is alone at it, it is not loaded first (see [`recall`](super::recall)).
-//! - The task of any member may end at any time. A transition runs in its own task, so one that ended is left out. When
-//!   the leader ends, the next member takes over, with a commit of unknown outcome if one is under way.
+//! - A refused transition is left out, and those after it are applied again without it. Its refusal
+//!   is returned once the others are committed: it may rest on what they changed.
+//! - A commit that the store rejects for what is in it (a taken name, a size) is made again with
+//!   half of the group, down to one.
+//! - A commit of unknown outcome is resolved for the whole group: the same content is sent again
+//!   under another name until the lock shows one of the names or has moved on.
+//! - Where this process wrote the lock last and is alone at it, it is not loaded first (see
+//!   [`recall`](super::recall)).
+//! - The task of any member may end at any time. A transition runs in its own task, so one that
+//!   ended is left out. When the leader ends, the next member takes over, with a commit of unknown
+//!   outcome if one is under way.
 
 mod line;
 
@@ -21,12 +23,12 @@ use std::{sync::Arc, time::Duration};
 
 use uuid::Uuid;
 
-pub(super) use self::line::Line;
+pub(super) use self::line::WaitingTransitions;
 use self::line::{Content, Draft, Entry, Leading, Message, Open};
 use super::{
     StoreError, Transition,
-    optimistic::{Change, Conditional, Loaded, look},
-    views::{Known, Stored},
+    optimistic::{CommitDelta, Conditional, Loaded, look},
+    views::{CachedLock, Stored},
 };
 use crate::{clock::Clock, maintenance::ids::LockKey};
 
@@ -36,17 +38,17 @@ const GIVE_UP: Duration = Duration::from_secs(30);
 /// The first pause after a lost race; later ones grow to the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
-/// Applies a transition, alone or together with others of this process. Returns what is stored then, or `None` when it
-/// changed nothing.
+/// Applies a transition, alone or together with others of this process. Returns what is stored
+/// then, or `None` when it changed nothing.
 pub(super) async fn transact(
     store: &dyn Conditional,
     clock: &dyn Clock,
-    known: &Known,
+    known: &CachedLock,
     key: &LockKey,
     transition: &mut Transition<'_>,
 ) -> Result<Option<Stored>, StoreError> {
     let leading = 'enter: loop {
-        let mut told = match Line::enter(known.line()) {
+        let mut told = match WaitingTransitions::enter(known.line()) {
             Entry::Lead(leading) => break leading,
             Entry::Wait(told) => told,
         };
@@ -84,10 +86,12 @@ fn fate(open: &Open, stored: &Stored, clock: &dyn Clock) -> Fate {
         return Fate::Made;
     }
     if stored.revision != open.revision {
-        // So many others may have written that ours is among those that are forgotten: made again, it might be twice.
+        // So many others may have written that ours is among those that are forgotten: made again,
+        // it might be twice.
         return if commits.reach(&open.commits) { Fate::Overtaken } else { Fate::Unknown };
     }
-    // Also a store that went back to this revision by another way: the content belongs to what was lost.
+    // Also a store that went back to this revision by another way: the content belongs to what was
+    // lost.
     let other = **commits != *open.commits || clock.monotonic().saturating_sub(open.since) > GIVE_UP;
     if other { Fate::Unknown } else { Fate::Open }
 }
@@ -95,7 +99,7 @@ fn fate(open: &Open, stored: &Stored, clock: &dyn Clock) -> Fate {
 async fn lead(
     store: &dyn Conditional,
     clock: &dyn Clock,
-    known: &Known,
+    known: &CachedLock,
     key: &LockKey,
     own: &mut Transition<'_>,
     mut leading: Leading,
@@ -157,11 +161,12 @@ async fn lead(
         });
         open.names.push(name.clone());
         let unknown = open.error.clone();
-        let change = Change::new(&stored, &content.after, &content.finished, &content.events, &name);
+        let change = CommitDelta::new(&stored, &content.after, &content.finished, &content.events, &name);
         let committed = store.commit(&change).await;
         drop(change);
         if let Err(error @ StoreError::Unavailable { .. }) = committed {
-            // Whether it was written is seen in what is read next; a late arrival fails its condition.
+            // Whether it was written is seen in what is read next; a late arrival fails its
+            // condition.
             tracing::debug!(%error, %key, "a commit without a reply");
             if let Some(open) = &mut leading.round().open {
                 open.error = error;
@@ -191,7 +196,8 @@ async fn lead(
                     leading.halve();
                     continue;
                 }
-                // The content of an earlier leader, or of several: which of them is to blame is not known any more.
+                // The content of an earlier leader, or of several: which of them is to blame is not
+                // known any more.
                 Err(_) if !first && (inherited || !leading.round().members.is_empty()) => {
                     return leading.failed(unknown);
                 }

@@ -1,7 +1,8 @@
 //! A store that could not be opened yet.
 //!
-//! A provider is configured before anything is read. A store that is locked or away at that moment must not fail the
-//! refresh of every resource: each request tries to open it again and says what is wrong.
+//! A provider is configured before anything is read. A store that is locked or away at that moment
+//! must not fail the refresh of every resource: each request tries to open it again and says what
+//! is wrong.
 
 use std::{
     fmt,
@@ -22,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage};
+use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage};
 
 /// Opens a store.
 pub type Opener =
@@ -37,7 +38,8 @@ pub struct LazyStore {
     open: Opener,
     opened: OnceCell<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
-    /// Why it could not be opened, and when that was. Of the hundred resources of a refresh only the first waits for it.
+    /// Why it could not be opened, and when that was. Of the hundred resources of a refresh only
+    /// the first waits for it.
     failed: Mutex<Option<(StoreError, Duration)>>,
     /// What watches before the store is open: it never says anything, and who waits polls by time.
     silence: watch::Sender<u64>,
@@ -107,11 +109,11 @@ impl Store for LazyStore {
         self.get().await?.view_all().await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         self.get().await?.find(id).await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         self.get().await?.find_uid(uid).await
     }
 

@@ -1,4 +1,5 @@
-//! A store that lives as long as its process: for tests, and the plainest statement of what a store does.
+//! A store that lives as long as its process: for tests, and the plainest statement of what a store
+//! does.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,8 +14,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition,
-    chain::{self, ChainName, Chains, Line},
+    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
+    chain::{self, AuditLine, ChainName, Chains},
     forgotten_before, lease_end,
     watchers::Watchers,
 };
@@ -28,20 +29,20 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     locks: BTreeMap<LockKey, Arc<ServerLock>>,
     /// Ended records, in the order in which they ended.
     history: Vec<Maintenance>,
     leases: HashMap<RunnerId, Timestamp>,
     bindings: HashMap<String, LockKey>,
-    audit: Vec<Line>,
+    audit: Vec<AuditLine>,
     /// The end of the audit, and of what was pruned of it.
     audit_end: ChainEnd,
     audit_start: ChainEnd,
     revision: i64,
 }
 
-impl State {
+impl MemoryState {
     fn lock(&self, key: &LockKey) -> Arc<ServerLock> {
         self.locks.get(key).cloned().unwrap_or_else(|| Arc::new(ServerLock::new(key.clone())))
     }
@@ -65,11 +66,11 @@ impl State {
         self.audit.append(&mut lines);
     }
 
-    fn find(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<Found> {
+    fn find(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<RecordLookup> {
         let past = || self.history.iter().rev().find(|record| wanted(record));
         self.active(&wanted)
-            .map(|record| Found::Active(Box::new(record.clone())))
-            .or_else(|| past().map(|record| Found::Past(Box::new(record.clone()))))
+            .map(|record| RecordLookup::Active(Box::new(record.clone())))
+            .or_else(|| past().map(|record| RecordLookup::Past(Box::new(record.clone()))))
     }
 }
 
@@ -78,7 +79,7 @@ impl State {
 pub struct MemoryStore {
     id: String,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     watchers: Watchers,
 }
 
@@ -89,7 +90,7 @@ impl MemoryStore {
         Self { id: Uuid::new_v4().simple().to_string(), clock, state: Mutex::default(), watchers: Watchers::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         // Nothing is left half done in it by a panic: a transition works on a copy.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,11 +143,11 @@ impl Store for MemoryStore {
         Ok(busy.map(|lock| state.view(lock.clone(), now)).collect())
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         Ok(self.state().find(|record| record.id == *id))
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         Ok(self.state().find(|record| record.uid == *uid))
     }
 
@@ -235,7 +236,7 @@ impl Store for MemoryStore {
         });
         // Without gaps.
         let old = state.audit.iter().take(most as usize).take_while(|line| line.event.at < before).count();
-        let gone: Vec<Line> = state.audit.drain(..old).collect();
+        let gone: Vec<AuditLine> = state.audit.drain(..old).collect();
         if let Some(start) = chain::forget(&state.audit_start, &gone, false) {
             state.audit_start = start;
         }
@@ -255,7 +256,8 @@ impl Store for MemoryStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         let (changes, _) = self.watchers.watch(key);
-        // Nothing looks for changes here, so this is the place to forget keys that no watch is open any more.
+        // Nothing looks for changes here, so this is the place to forget keys that no watch is open
+        // any more.
         self.watchers.nobody_left();
         changes
     }

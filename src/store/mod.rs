@@ -1,8 +1,8 @@
 //! Records, slots, leases and audit. This room knows no BMC.
 //!
-//! A store keeps one [`ServerLock`] per lock key and applies the protocol's own pure transitions to it atomically; it
-//! has no rule of its own. Whatever judges leases uses the store's clock, so that no decision compares the clocks of two
-//! machines.
+//! A store keeps one [`ServerLock`] per lock key and applies the protocol's own pure transitions to
+//! it atomically; it has no rule of its own. Whatever judges leases uses the store's clock, so that
+//! no decision compares the clocks of two machines.
 
 mod audit;
 mod capacity;
@@ -75,20 +75,21 @@ impl LockView {
     }
 }
 
-/// A transition: changes the lock or refuses. It may be called more than once (a store with optimistic concurrency
-/// repeats it on fresh data), so it must not remember anything from an earlier call.
+/// A transition: changes the lock or refuses. It may be called more than once (a store with
+/// optimistic concurrency repeats it on fresh data), so it must not remember anything from an
+/// earlier call.
 pub type Transition<'a> = dyn FnMut(&mut ServerLock, &Leases, Timestamp) -> Result<(), Refusal> + Send + 'a;
 
 /// What a store answers about a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RecordLookup {
     /// The record that is not over.
     Active(Box<Maintenance>),
     /// None is active; this is the last one of that name in the history.
     Past(Box<Maintenance>),
 }
 
-impl Found {
+impl RecordLookup {
     /// The record.
     #[must_use]
     pub fn record(&self) -> &Maintenance {
@@ -107,32 +108,34 @@ pub trait Store: Send + Sync + Debug {
     /// How a person would name it: a URL without credentials.
     fn address(&self) -> String;
 
-    /// A warning about a lock that does not reach as far as its user may think, if there is one: for example a file on
-    /// a network file system.
+    /// A warning about a lock that does not reach as far as its user may think, if there is one:
+    /// for example a file on a network file system.
     fn reach_warning(&self) -> Option<String>;
 
-    /// A warning about changes that the store confirms and may lose all the same, if there is one: a server that nobody stands
-    /// by for, for example.
+    /// A warning about changes that the store confirms and may lose all the same, if there is one:
+    /// a server that nobody stands by for, for example.
     fn loss_warning(&self) -> Option<String> {
         None
     }
 
-    /// Applies a transition to one lock key atomically: everything it did is stored, with its finished records and
-    /// audit events, or nothing. The name of an active record is unique in the whole store: a transition that would
-    /// add a second one is refused with [`StoreError::NameTaken`].
+    /// Applies a transition to one lock key atomically: everything it did is stored, with its
+    /// finished records and audit events, or nothing. The name of an active record is unique in the
+    /// whole store: a transition that would add a second one is refused with
+    /// [`StoreError::NameTaken`].
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError>;
 
     /// Reads one lock key. A key nobody asked for yet is an empty lock.
     async fn view(&self, key: &LockKey) -> Result<LockView, StoreError>;
 
-    /// Reads every lock key that has an active record, an owner, or something that a person forbade, sorted by key: the whole queue in one read.
+    /// Reads every lock key that has an active record, an owner, or something that a person
+    /// forbade, sorted by key: the whole queue in one read.
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError>;
 
     /// Finds a maintenance by name: the active one, else the one that ended last.
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError>;
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError>;
 
     /// Finds one incarnation, active or ended.
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError>;
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError>;
 
     /// Makes or renews the lease of a process: `ttl` from now, on the store's clock.
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError>;
@@ -140,7 +143,8 @@ pub trait Store: Send + Sync + Debug {
     /// Ends the lease of a process at once.
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError>;
 
-    /// The lock key that a server's name was bound to in the scope of an owner of names (a backend), if any.
+    /// The lock key that a server's name was bound to in the scope of an owner of names (a
+    /// backend), if any.
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError>;
 
     /// Reads several bindings, in the order of the names.
@@ -152,33 +156,37 @@ pub trait Store: Send + Sync + Debug {
         Ok(found)
     }
 
-    /// Binds a server's name to a lock key. The first binding stays: a different key for a bound name is refused with
-    /// [`StoreError::OtherIdentity`] unless `rebind` says so.
+    /// Binds a server's name to a lock key. The first binding stays: a different key for a bound
+    /// name is refused with [`StoreError::OtherIdentity`] unless `rebind` says so.
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError>;
 
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
-    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an `earlier` look.
+    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an
+    /// `earlier` look.
     async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError>;
 
     /// Everything it holds, of one moment.
     async fn contents(&self) -> Result<Contents, StoreError>;
 
-    /// Fills a store that nobody has used yet, and takes over the id of the store that it came from; refused with
-    /// [`StoreError::InUse`] when there is anything in it. Open handles keep the old id: open it again.
+    /// Fills a store that nobody has used yet, and takes over the id of the store that it came
+    /// from; refused with [`StoreError::InUse`] when there is anything in it. Open handles keep the
+    /// old id: open it again.
     async fn fill(&self, contents: &Contents) -> Result<(), StoreError>;
 
-    /// Forgets what became history longer ago than `keep`, on the store's clock: records that are over, and audit lines;
-    /// at most about `most` of each, so that nobody waits for it. How much was forgotten; nothing when all is done.
+    /// Forgets what became history longer ago than `keep`, on the store's clock: records that are
+    /// over, and audit lines; at most about `most` of each, so that nobody waits for it. How much
+    /// was forgotten; nothing when all is done.
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError>;
 
-    /// Claims the right to forget history for `length` from now, on the store's clock. `false`: another process has
-    /// claimed it and its claim has not run out. A claim is never given back: a process that dies costs one length.
+    /// Claims the right to forget history for `length` from now, on the store's clock. `false`:
+    /// another process has claimed it and its claim has not run out. A claim is never given back: a
+    /// process that dies costs one length.
     async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError>;
 
-    /// A counter that moves whenever somebody, also another process, changed this lock key (heartbeats do not count).
-    /// All watchers of one process share one watch on the store.
+    /// A counter that moves whenever somebody, also another process, changed this lock key
+    /// (heartbeats do not count). All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
 
     /// Reads the schema of the store, and which versions use it.
@@ -186,7 +194,8 @@ pub trait Store: Send + Sync + Debug {
         Ok(Usage::default())
     }
 
-    /// Brings the store to the newest schema that this version reads and writes. Opening a store never does.
+    /// Brings the store to the newest schema that this version reads and writes. Opening a store
+    /// never does.
     async fn migrate(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -195,8 +204,8 @@ pub trait Store: Send + Sync + Debug {
     async fn close(&self);
 }
 
-/// Whose lease stands for the right to forget history, where the stores keep leases. No process is called so: theirs
-/// are UUIDs.
+/// Whose lease stands for the right to forget history, where the stores keep leases. No process is
+/// called so: theirs are UUIDs.
 const SWEEPER: &str = "sweeper";
 
 /// When a lease ends that begins now.

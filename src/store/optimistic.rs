@@ -1,9 +1,10 @@
 //! Transitions on a store that others write to at the same time, without ever holding a lock in it.
 //!
-//! A process that is stopped or cut off in the middle of a transaction would keep its locks in the store, and with them
-//! everybody else, until the store notices. So nothing is locked: the lock is read, the transition is applied here, and
-//! the result is written on the condition that nobody wrote in between; otherwise all of it begins again on fresh data.
-//! `group.rs` does that, for all transitions of a process that come together.
+//! A process that is stopped or cut off in the middle of a transaction would keep its locks in the
+//! store, and with them everybody else, until the store notices. So nothing is locked: the lock is
+//! read, the transition is applied here, and the result is written on the condition that nobody
+//! wrote in between; otherwise all of it begins again on fresh data. `group.rs` does that, for all
+//! transitions of a process that come together.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +20,7 @@ use super::{
     chain::Ends,
     extended::StoredSlot,
     seals::Seals,
-    views::{Known, Stored},
+    views::{CachedLock, Stored},
 };
 use crate::maintenance::{
     ids::{LockKey, Uid},
@@ -28,7 +29,8 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
-/// How many commits of a lock are remembered, so that somebody whose reply was lost finds out whether his is among them.
+/// How many commits of a lock are remembered, so that somebody whose reply was lost finds out
+/// whether his is among them.
 const REMEMBERED: usize = 32;
 
 /// One lock as it was read.
@@ -40,8 +42,8 @@ pub(super) struct Loaded {
     pub(super) now: Timestamp,
 }
 
-/// Names of the last commits of one lock, newest first. A store that keeps the words of the owner apart from the rest
-/// remembers the commits of both apart, too: each is written without the other.
+/// Names of the last commits of one lock, newest first. A store that keeps the words of the owner
+/// apart from the rest remembers the commits of both apart, too: each is written without the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commits([Vec<String>; 2]);
 
@@ -81,7 +83,8 @@ impl Commits {
         earlier.0.iter().filter_map(|names| names.first()).all(|newest| self.contain(std::slice::from_ref(newest)))
     }
 
-    /// Whether what is not among them may be older than what is: they are many, and none of `earlier` is left.
+    /// Whether what is not among them may be older than what is: they are many, and none of
+    /// `earlier` is left.
     pub(super) fn may_have_forgotten(&self, earlier: &Self) -> bool {
         let full = self.0.iter().any(|names| names.len() >= REMEMBERED);
         full && !earlier.0.iter().any(|names| self.contain(names))
@@ -106,20 +109,21 @@ pub(super) struct Parts {
 
 /// What a transition changed.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct CommitDelta<'a> {
     pub(super) before: &'a Stored,
     pub(super) after: &'a ServerLock,
     pub(super) finished: &'a [Maintenance],
     pub(super) events: &'a [AuditEvent],
     /// The name of this commit.
     pub(super) commit: &'a str,
-    /// The records of before: looked for one by one, a queue of a thousand would cost a million comparisons.
+    /// The records of before: looked for one by one, a queue of a thousand would cost a million
+    /// comparisons.
     known: HashMap<&'a Uid, &'a Shared<Maintenance>>,
     /// Those that are still known in some way.
     kept: HashSet<&'a Uid>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> CommitDelta<'a> {
     pub(super) fn new(
         before: &'a Stored,
         after: &'a ServerLock,
@@ -184,8 +188,8 @@ impl<'a> Change<'a> {
         self.told() && self.same_claim() && plain(before) == plain(after) && !records && !newly_used
     }
 
-    /// What is written where the owner's words are kept apart. Those of a claim that is over count no more by themselves: only an
-    /// owner's role may write there.
+    /// What is written where the owner's words are kept apart. Those of a claim that is over count
+    /// no more by themselves: only an owner's role may write there.
     pub(super) fn parts(&self) -> Parts {
         let words = self.told() && (self.same_claim() || !self.after.ownership.approvals.is_empty());
         Parts { lock: !self.told_only(), words }
@@ -199,7 +203,7 @@ impl<'a> Change<'a> {
 
 /// A change that was written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct CommittedChange {
     /// The new revision of the lock.
     pub(super) revision: i64,
     pub(super) parts: Parts,
@@ -212,7 +216,7 @@ pub(super) struct Written {
 }
 
 /// As a store writes it that keeps everything of a lock together.
-impl From<i64> for Written {
+impl From<i64> for CommittedChange {
     fn from(revision: i64) -> Self {
         Self {
             revision,
@@ -227,19 +231,21 @@ impl From<i64> for Written {
 /// A store that writes on conditions.
 #[async_trait]
 pub(super) trait Conditional: Send + Sync {
-    /// Reads one lock. `known` is what is in memory: at the same revision nothing needs to be decoded.
+    /// Reads one lock. `known` is what is in memory: at the same revision nothing needs to be
+    /// decoded.
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError>;
 
-    /// A lock as it would be read now, from what this process wrote last and without asking the store; see
-    /// [`recall`](super::recall). `None` when that takes a read.
+    /// A lock as it would be read now, from what this process wrote last and without asking the
+    /// store; see [`recall`](super::recall). `None` when that takes a read.
     async fn recall(&self, own: &Stored) -> Option<Loaded>;
 
-    /// Writes a change if the lock still is at the revision and the commit it was made from. `None` when another process was
-    /// first. [`StoreError::Unavailable`] leaves open whether it was written.
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError>;
+    /// Writes a change if the lock still is at the revision and the commit it was made from. `None`
+    /// when another process was first. [`StoreError::Unavailable`] leaves open whether it was
+    /// written.
+    async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError>;
 
-    /// How many transitions one commit may carry. A larger commit of a store with a limit would only be rejected and
-    /// made again in halves.
+    /// How many transitions one commit may carry. A larger commit of a store with a limit would
+    /// only be rejected and made again in halves.
     fn together(&self) -> usize {
         64
     }
@@ -252,7 +258,7 @@ pub(super) trait Conditional: Send + Sync {
 }
 
 /// Reads one lock and compares it with what was known of it.
-pub(super) async fn look(store: &dyn Conditional, known: &Known, key: &LockKey) -> Result<Loaded, StoreError> {
+pub(super) async fn look(store: &dyn Conditional, known: &CachedLock, key: &LockKey) -> Result<Loaded, StoreError> {
     let seen = known.seen();
     let loaded = store.load(key, seen.stored.clone()).await?;
     known.settle(&seen, &loaded.stored).map_err(|cause| store.went_back(key, cause))?;

@@ -12,10 +12,12 @@ use crate::clock::{Clock, within};
 /// The pauses between two attempts: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 
-/// For how long after patience ran out nobody else has any: of the hundred resources of a refresh only the first waits.
+/// For how long after patience ran out nobody else has any: of the hundred resources of a refresh
+/// only the first waits.
 const IMPATIENT_FOR: Duration = Duration::from_secs(10);
 
-/// What one attempt may take of all the patience, so that a server that hangs leaves time for another one.
+/// What one attempt may take of all the patience, so that a server that hangs leaves time for
+/// another one.
 const SHARE: u32 = 2;
 
 /// The patience with one store.
@@ -59,8 +61,8 @@ impl Patience {
         within(limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(limit)))
     }
 
-    /// Repeats an attempt that changes nothing, or the same each time, while the store is away: a fail-over or a new
-    /// leader takes a few seconds.
+    /// Repeats an attempt that changes nothing, or the same each time, while the store is away: a
+    /// fail-over or a new leader takes a few seconds.
     pub(super) async fn repeat<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>> + Send,

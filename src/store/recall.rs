@@ -1,12 +1,13 @@
 //! What a process knows of a lock without a read.
 //!
-//! A maintenance passes through a dozen changes, and most often its process is alone at the lock: what it wrote last is what is
-//! stored. Then its next change needs no read. It is made from what is remembered and written on the same conditions as any
-//! other; when another process wrote meanwhile they fail, and the change is made again after a read.
+//! A maintenance passes through a dozen changes, and most often its process is alone at the lock:
+//! what it wrote last is what is stored. Then its next change needs no read. It is made from what
+//! is remembered and written on the same conditions as any other; when another process wrote
+//! meanwhile they fail, and the change is made again after a read.
 //!
-//! That holds for what is written. A refusal, or nothing to change, may rest on what is no longer stored, so it is judged again
-//! after a read. And it holds for locks at which only processes of this handle are attached: whether others are alive is only
-//! known from a read.
+//! That holds for what is written. A refusal, or nothing to change, may rest on what is no longer
+//! stored, so it is judged again after a read. And it holds for locks at which only processes of
+//! this handle are attached: whether others are alive is only known from a read.
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,8 @@ use jiff::Timestamp;
 use super::{optimistic::Loaded, views::Stored};
 use crate::maintenance::{ids::RunnerId, lock::Leases};
 
-/// The leases that this handle has renewed: until when each is in force at least, by the store's time.
+/// The leases that this handle has renewed: until when each is in force at least, by the store's
+/// time.
 #[derive(Debug, Default)]
 pub(super) struct OwnProcesses(Mutex<HashMap<RunnerId, Timestamp>>);
 

@@ -19,8 +19,8 @@ pub enum RoleKind {
     Etcd,
 }
 
-/// Writes the roles of a store, to be applied by its administrator. `url`: the store, whose prefix or namespace then takes
-/// the place of `metal`; one of another kind is not looked at.
+/// Writes the roles of a store, to be applied by its administrator. `url`: the store, whose prefix
+/// or namespace then takes the place of `metal`; one of another kind is not looked at.
 pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, StoreError> {
     use secrecy::ExposeSecret as _;
     let of = |scheme: &str| url.filter(|url| url.expose_secret().starts_with(scheme));
@@ -40,8 +40,8 @@ pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, Store
     })
 }
 
-/// The manifests for another namespace. What belongs to the cluster gets a name of its own there, or the policies of two
-/// stores would replace each other.
+/// The manifests for another namespace. What belongs to the cluster gets a name of its own there,
+/// or the policies of two stores would replace each other.
 fn in_namespace(namespace: &str) -> String {
     KUBERNETES
         .replace("the namespace metal of", &format!("the namespace {namespace} of"))

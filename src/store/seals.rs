@@ -1,4 +1,5 @@
-//! What is kept beside approvals about their use, in a store that cannot forbid that a mark of use is removed.
+//! What is kept beside approvals about their use, in a store that cannot forbid that a mark of use
+//! is removed.
 
 use std::collections::BTreeMap;
 
@@ -17,5 +18,6 @@ pub(super) struct Seal {
     pub(super) used_by: Option<Uid>,
 }
 
-/// The seals of one claim's approvals. Approvals of earlier versions have none, and are judged by their marks alone.
+/// The seals of one claim's approvals. Approvals of earlier versions have none, and are judged by
+/// their marks alone.
 pub(super) type Seals = BTreeMap<Uid, Seal>;

@@ -1,11 +1,12 @@
 //! Requests of one process about different locks that travel together.
 //!
-//! A run with hundreds of servers has as many locks, and a store pays for each request: a round trip, a flush to its disk, a
-//! consensus. So what is asked while earlier requests are under way is collected, and goes out as one when they are back.
-//! Nothing waits for company: a request that is alone leaves at once.
+//! A run with hundreds of servers has as many locks, and a store pays for each request: a round
+//! trip, a flush to its disk, a consensus. So what is asked while earlier requests are under way is
+//! collected, and goes out as one when they are back. Nothing waits for company: a request that is
+//! alone leaves at once.
 //!
-//! Where requests carry conditions, two about one lock never travel together: the condition of the second might be judged
-//! before the first is written.
+//! Where requests carry conditions, two about one lock never travel together: the condition of the
+//! second might be judged before the first is written.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -18,8 +19,8 @@ use tokio::sync::oneshot;
 
 use crate::maintenance::ids::LockKey;
 
-/// How many groups are under way at once, where their order does not matter. The store works on one while the replies to the
-/// other are read.
+/// How many groups are under way at once, where their order does not matter. The store works on one
+/// while the replies to the other are read.
 const UNDER_WAY: usize = 2;
 
 /// How requests are put together.
@@ -64,12 +65,12 @@ fn locked<J, R>(queue: &Mutex<Queue<J, R>>) -> MutexGuard<'_, Queue<J, R>> {
 }
 
 /// One of the groups that may be under way. The place is free again however its task ends.
-struct Place<J, R> {
+struct GroupSlot<J, R> {
     queue: Arc<Mutex<Queue<J, R>>>,
     left: bool,
 }
 
-impl<J, R> Drop for Place<J, R> {
+impl<J, R> Drop for GroupSlot<J, R> {
     fn drop(&mut self) {
         if !self.left {
             locked(&self.queue).under_way -= 1;
@@ -112,7 +113,7 @@ impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
             begins
         };
         if begins {
-            let place = Place { queue: Arc::clone(&self.queue), left: false };
+            let place = GroupSlot { queue: Arc::clone(&self.queue), left: false };
             tokio::spawn(go_on(place, Arc::clone(&self.carry), self.rules));
         }
         replied.await.ok()
@@ -120,7 +121,7 @@ impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
 }
 
 /// One group after the other, until nobody waits.
-async fn go_on<J: Send, R: Send>(mut place: Place<J, R>, carry: Arc<Carry<J, R>>, rules: Rules) {
+async fn go_on<J: Send, R: Send>(mut place: GroupSlot<J, R>, carry: Arc<Carry<J, R>>, rules: Rules) {
     loop {
         // Those who were woken by the same replies ask at the same time.
         tokio::task::yield_now().await;
@@ -141,8 +142,8 @@ async fn go_on<J: Send, R: Send>(mut place: Place<J, R>, carry: Arc<Carry<J, R>>
     }
 }
 
-/// The first requests that are still wanted. Those about different locks are sorted: processes whose groups share locks then
-/// wait for each other in one order.
+/// The first requests that are still wanted. Those about different locks are sorted: processes
+/// whose groups share locks then wait for each other in one order.
 fn next<J, R>(waiting: &mut VecDeque<Passenger<J, R>>, rules: Rules) -> Vec<Passenger<J, R>> {
     let mut group: Vec<Passenger<J, R>> = Vec::new();
     let mut keys = HashSet::new();

@@ -1,7 +1,9 @@
-//! What time it is for everybody who shares a store whose protocol tells none, but whose servers answer HTTP.
+//! What time it is for everybody who shares a store whose protocol tells none, but whose servers
+//! answer HTTP.
 //!
-//! Each such answer has the `Date` of RFC 9110, section 6.6.1. It is to the second; so all that hangs on it is what may be
-//! wrong by a second: when a window opens, how long a place is kept, when a hold is overdue.
+//! Each such answer has the `Date` of RFC 9110, section 6.6.1. It is to the second; so all that
+//! hangs on it is what may be wrong by a second: when a window opens, how long a place is kept,
+//! when a hold is overdue.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -52,7 +54,8 @@ impl ToldTime {
         self.known().filter(|(_, since)| *since < TRUSTED).map(|(now, _)| now)
     }
 
-    /// Notes what time a server told just now. Never backwards: another server of the cluster may be a little behind.
+    /// Notes what time a server told just now. Never backwards: another server of the cluster may
+    /// be a little behind.
     pub(super) fn note(&self, at: Timestamp) -> Timestamp {
         let at = self.known().map_or(at, |(now, _)| now.max(at));
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, self.clock.monotonic()));

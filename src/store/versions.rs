@@ -1,11 +1,13 @@
-//! Several provider versions on one store: which schemas each of them reads and writes, and which of them are in use.
+//! Several provider versions on one store: which schemas each of them reads and writes, and which
+//! of them are in use.
 //!
-//! A process opens a store as it is, as long as it can read and write its schema: a newer version that only looks must not
-//! change the schema under older processes, which could then no longer release their servers. `store migrate` does it.
+//! A process opens a store as it is, as long as it can read and write its schema: a newer version
+//! that only looks must not change the schema under older processes, which could then no longer
+//! release their servers. `store migrate` does it.
 
 use serde::{Deserialize, Serialize};
 
-use super::{StoreError, fault::About};
+use super::{StoreError, fault::StoreErrors};
 use crate::maintenance::ids::Runner;
 
 /// The provider version of this process.
@@ -19,8 +21,9 @@ pub(super) struct Supported {
 }
 
 impl Supported {
-    /// Refuses a schema that this version cannot read and write. `migrating`: it is opened to be migrated.
-    pub(super) fn check(self, found: i64, migrating: bool, about: &About) -> Result<(), StoreError> {
+    /// Refuses a schema that this version cannot read and write. `migrating`: it is opened to be
+    /// migrated.
+    pub(super) fn check(self, found: i64, migrating: bool, about: &StoreErrors) -> Result<(), StoreError> {
         if found > self.newest {
             return Err(about.newer(found, self.newest));
         }
@@ -35,7 +38,7 @@ impl Supported {
     }
 
     /// Refuses to write after a newer version has migrated the store since this process opened it.
-    pub(super) fn check_open(self, found: i64, about: &About) -> Result<(), StoreError> {
+    pub(super) fn check_open(self, found: i64, about: &StoreErrors) -> Result<(), StoreError> {
         if found <= self.newest {
             return Ok(());
         }
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_schema_is_used_as_it_is_refused_or_left_to_store_migrate() {
-        let (both, about) = (Supported { least: 3, newest: 5 }, About::new("sqlite:///x"));
+        let (both, about) = (Supported { least: 3, newest: 5 }, StoreErrors::new("sqlite:///x"));
         for (found, migrating, said) in [
             (2, false, Some("store migrate")),
             (2, true, None),

@@ -1,11 +1,11 @@
 //! Reads of one key, shared by every user who asks at the same time.
 //!
-//! When a lock changes, every waiter of the process wakes and reads it. A read that began after somebody asked is an
-//! answer to them too, so that 500 waiters cost one or two reads; and a lock that did not move is not decoded again. Leases
-//! are always read: heartbeats move no revision.
+//! When a lock changes, every waiter of the process wakes and reads it. A read that began after
+//! somebody asked is an answer to them too, so that 500 waiters cost one or two reads; and a lock
+//! that did not move is not decoded again. Leases are always read: heartbeats move no revision.
 //!
-//! What is remembered is also compared with what is read: a store that lost commits (a standby that lagged, a backup, a
-//! snapshot) must not be taken for one that went on.
+//! What is remembered is also compared with what is read: a store that lost commits (a standby that
+//! lagged, a backup, a snapshot) must not be taken for one that went on.
 
 use std::{
     collections::HashMap,
@@ -24,8 +24,8 @@ use crate::{
     store::{
         LockView, StoreError,
         chain::Ends,
-        group::Line,
-        optimistic::{Commits, Written},
+        group::WaitingTransitions,
+        optimistic::{Commits, CommittedChange},
         seals::Seals,
     },
 };
@@ -33,12 +33,12 @@ use crate::{
 /// How many keys are remembered. More are possible; they are decoded at each read.
 const KEYS: usize = 4096;
 
-/// For how long a process builds on what it wrote itself. A store that went back to an earlier state and on from there needs
-/// longer than that before it hands the same revision out again.
+/// For how long a process builds on what it wrote itself. A store that went back to an earlier
+/// state and on from there needs longer than that before it hands the same revision out again.
 const OWN: Duration = Duration::from_secs(10);
 
-/// A lock as it is in the store. Revision and commits tell whether it still is: a store that lost commits gives the same
-/// revisions out again, and never the same name of a commit.
+/// A lock as it is in the store. Revision and commits tell whether it still is: a store that lost
+/// commits gives the same revisions out again, and never the same name of a commit.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     /// 0 for a key nobody asked for yet.
@@ -50,7 +50,8 @@ pub(super) struct Stored {
     pub(super) raw: Option<Arc<[u8]>>,
     /// The ends of the chains of the audit, where the store keeps them with the lock.
     pub(super) ends: Arc<Ends>,
-    /// What makes the use of an approval last, where the store cannot forbid that its mark is removed.
+    /// What makes the use of an approval last, where the store cannot forbid that its mark is
+    /// removed.
     pub(super) seals: Arc<Seals>,
 }
 
@@ -68,8 +69,8 @@ impl Stored {
     }
 
     /// What a commit of ours made of it.
-    pub(super) fn after(&self, written: Written, lock: ServerLock, commit: &str) -> Self {
-        let Written { revision, parts, raw, ends, seals } = written;
+    pub(super) fn after(&self, written: CommittedChange, lock: ServerLock, commit: &str) -> Self {
+        let CommittedChange { revision, parts, raw, ends, seals } = written;
         Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw, ends, seals }
     }
 
@@ -90,7 +91,7 @@ impl Stored {
 
 /// What a read begins with.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ReadStart {
     pub(super) stored: Option<Stored>,
     generation: Generation,
 }
@@ -99,38 +100,39 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 struct Memory {
     stored: Option<Stored>,
-    /// When this process wrote what is stored, on its monotonic clock; no later change of another process was seen.
+    /// When this process wrote what is stored, on its monotonic clock; no later change of another
+    /// process was seen.
     own: Option<Duration>,
     /// The highest generation that was seen. It stays when what is stored is found to be behind it.
     generation: Generation,
 }
 
 /// What a read found.
-pub(super) type Snapshot = Result<LockView, StoreError>;
+pub(super) type ReadResult = Result<LockView, StoreError>;
 
 /// What is known about one key.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedLock {
     begun: AtomicU64,
-    last: tokio::sync::Mutex<Option<(u64, Snapshot)>>,
+    last: tokio::sync::Mutex<Option<(u64, ReadResult)>>,
     memory: Mutex<Memory>,
-    line: Arc<Line>,
+    line: Arc<WaitingTransitions>,
 }
 
-impl Known {
+impl CachedLock {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The writers of this process.
-    pub(super) fn line(&self) -> &Arc<Line> {
+    pub(super) fn line(&self) -> &Arc<WaitingTransitions> {
         &self.line
     }
 
     /// The lock as it was read or written last, before it is read again.
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> ReadStart {
         let memory = self.memory();
-        Seen { stored: memory.stored.clone(), generation: memory.generation }
+        ReadStart { stored: memory.stored.clone(), generation: memory.generation }
     }
 
     /// The lock as this process wrote it shortly before, as long as no later change is known.
@@ -140,7 +142,8 @@ impl Known {
         memory.stored.clone().filter(|_| fresh)
     }
 
-    /// Remembers what a commit of ours made at a moment of the monotonic clock, unless something later is known.
+    /// Remembers what a commit of ours made at a moment of the monotonic clock, unless something
+    /// later is known.
     pub(super) fn wrote(&self, new: &Stored, monotonic: Duration) {
         self.keep(new, Some(monotonic));
     }
@@ -159,10 +162,10 @@ impl Known {
         }
     }
 
-    /// Remembers what was read, unless something later is known. Refused with a sentence when the store has lost what was
-    /// seen before this read: then all that was remembered is forgotten but the highest generation, and as long as the
-    /// store is behind that, each read is refused.
-    pub(super) fn settle(&self, seen: &Seen, now: &Stored) -> Result<(), String> {
+    /// Remembers what was read, unless something later is known. Refused with a sentence when the
+    /// store has lost what was seen before this read: then all that was remembered is forgotten but
+    /// the highest generation, and as long as the store is behind that, each read is refused.
+    pub(super) fn settle(&self, seen: &ReadStart, now: &Stored) -> Result<(), String> {
         let follows = seen.stored.as_ref().map_or(Ok(()), |before| before.leads_to(now));
         if let Err(lost) = follows {
             let mut memory = self.memory();
@@ -177,14 +180,16 @@ impl Known {
         Ok(())
     }
 
-    /// The result of a read that begins after this call: our own, or that of somebody who asked at the same time.
-    pub(super) async fn read(&self, read: impl Future<Output = Snapshot> + Send) -> Snapshot {
+    /// The result of a read that begins after this call: our own, or that of somebody who asked at
+    /// the same time.
+    pub(super) async fn read(&self, read: impl Future<Output = ReadResult> + Send) -> ReadResult {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if let Some((_, snapshot)) = last.as_ref().filter(|(number, _)| *number > asked) {
             return snapshot.clone();
         }
-        // One change wakes hundreds. Those who are awake by now ask first, and this read is theirs too.
+        // One change wakes hundreds. Those who are awake by now ask first, and this read is theirs
+        // too.
         tokio::task::yield_now().await;
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let snapshot = read.await;
@@ -195,10 +200,10 @@ impl Known {
 
 /// What is known about all keys.
 #[derive(Debug, Default)]
-pub(super) struct Views(Mutex<HashMap<LockKey, Arc<Known>>>);
+pub(super) struct LockCache(Mutex<HashMap<LockKey, Arc<CachedLock>>>);
 
-impl Views {
-    pub(super) fn of(&self, key: &LockKey) -> Arc<Known> {
+impl LockCache {
+    pub(super) fn of(&self, key: &LockKey) -> Arc<CachedLock> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known.get(key) {
             return known.clone();

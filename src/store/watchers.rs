@@ -13,28 +13,31 @@ use crate::maintenance::ids::LockKey;
 
 #[derive(Debug)]
 struct Watched {
-    /// The last revision that the watchers were woken for: a commit of our own is noticed twice, here and on the disk.
+    /// The last revision that the watchers were woken for: a commit of our own is noticed twice,
+    /// here and on the disk.
     revision: i64,
     moves: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WatcherState {
     keys: HashMap<LockKey, Watched>,
     /// Whether something looks for the changes of other processes.
     looking: bool,
 }
 
-/// All watchers of one store handle. A counter moves once per change, however many places notice it.
+/// All watchers of one store handle. A counter moves once per change, however many places notice
+/// it.
 #[derive(Debug, Default)]
-pub(super) struct Watchers(Mutex<Inner>);
+pub(super) struct Watchers(Mutex<WatcherState>);
 
 impl Watchers {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, WatcherState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a key, and says whether the caller has to start looking for changes of other processes.
+    /// Watches a key, and says whether the caller has to start looking for changes of other
+    /// processes.
     pub(super) fn watch(&self, key: &LockKey) -> (watch::Receiver<u64>, bool) {
         let mut inner = self.inner();
         let start = !std::mem::replace(&mut inner.looking, true);
@@ -76,8 +79,8 @@ impl Watchers {
         }
     }
 
-    /// Forgets keys that no watch is open any more. `true` when none is left: the task that looks for changes stops, and
-    /// the next watcher starts anew.
+    /// Forgets keys that no watch is open any more. `true` when none is left: the task that looks
+    /// for changes stops, and the next watcher starts anew.
     pub(super) fn nobody_left(&self) -> bool {
         let mut inner = self.inner();
         inner.keys.retain(|_, watched| watched.moves.receiver_count() > 0);
@@ -86,16 +89,16 @@ impl Watchers {
     }
 }
 
-/// The one task of a store handle that looks for the changes of other processes. It begins with the first watcher, ends with
-/// the last one, and begins anew with the next.
+/// The one task of a store handle that looks for the changes of other processes. It begins with the
+/// first watcher, ends with the last one, and begins anew with the next.
 #[derive(Debug)]
-pub(super) struct Lookout {
+pub(super) struct ChangeTask {
     runtime: Handle,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Lookout {
+impl ChangeTask {
     /// One on the runtime in which it is made.
     pub(super) fn new() -> Self {
         Self { runtime: Handle::current(), stop: CancellationToken::new(), task: Mutex::default() }

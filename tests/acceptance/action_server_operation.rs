@@ -1,5 +1,5 @@
-//! The action `metal_server_operation`: invoked by hand and by changes of a resource. Terraform only, because the pinned
-//! OpenTofu knows no actions.
+//! The action `metal_server_operation`: invoked by hand and by changes of a resource. Terraform
+//! only, because the pinned OpenTofu knows no actions.
 
 use bmc_simulator::{Fault, HeldQuery, JournalQuery, Phase, PowerState};
 

@@ -1,7 +1,8 @@
-//! The jobs of `examples/ci/`: their shell parts, as they are in the files, run with the installed provider.
+//! The jobs of `examples/ci/`: their shell parts, as they are in the files, run with the installed
+//! provider.
 //!
-//! What a forge does itself (checkout, conditions, turns of jobs) is not run here. `gh` and `curl` are stand-ins that write down
-//! how they were called.
+//! What a forge does itself (checkout, conditions, turns of jobs) is not run here. `gh` and `curl`
+//! are stand-ins that write down how they were called.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -92,7 +93,8 @@ impl Forge {
     }
 }
 
-/// A checkout as the examples want it: configuration, comment.py and a lock file, installed from a mirror.
+/// A checkout as the examples want it: configuration, comment.py and a lock file, installed from a
+/// mirror.
 async fn checkout(host: Host, fleet: &Fleet) -> Workspace {
     let mut workspace = Workspace::new(host);
     fleet.configure(&workspace, "");
@@ -148,7 +150,8 @@ async fn a_request_is_planned_and_commented(host: Host, forge: Forge) {
     assert!(fleet.changes("node1").is_empty(), "a plan changes nothing");
 }
 
-/// A job of another repository holds the server; this one waits, is applied, killed in its middle, continued and released.
+/// A job of another repository holds the server; this one waits, is applied, killed in its middle,
+/// continued and released.
 async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let fleet = Fleet::new(1).await;
     let mut workspace = checkout(host, &fleet).await;
@@ -175,7 +178,8 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
     after.says("node1").says("ops/bios-node1");
 
-    // The killed job kept its state's lock file; a backend in CI has the command force-unlock for that.
+    // The killed job kept its state's lock file; a backend in CI has the command force-unlock for
+    // that.
     forge.maintain(&mut workspace, "apply").await.succeeded().says("1 added");
     fleet.until("node1", PowerState::Off).await;
     assert_eq!(fleet.resets("node1").len(), 1, "no reset is sent twice: {:?}", fleet.resets("node1"));

@@ -34,7 +34,8 @@ async fn what_is_shown_can_be_read_by_people_and_by_scripts() {
     workspace.destroy().await.succeeded();
 }
 
-/// No false all-clear: a store that is not there, and a server that nobody knows, are not servers that are free.
+/// No false all-clear: a store that is not there, and a server that nobody knows, are not servers
+/// that are free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -133,7 +134,8 @@ async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
     watch.wait(SOON).await;
 }
 
-/// `make install` puts the command on the PATH, and hosts find the provider without any configuration.
+/// `make install` puts the command on the PATH, and hosts find the provider without any
+/// configuration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     let mut workspace = Workspace::new(Host::OpenTofu);

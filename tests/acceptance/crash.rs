@@ -1,4 +1,5 @@
-//! `kill -9` of host and provider at every request that a maintenance makes: nothing is lost and nothing is done twice.
+//! `kill -9` of host and provider at every request that a maintenance makes: nothing is lost and
+//! nothing is done twice.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Every plan that switches or boots a server says so, in the diff of each resource and in warnings that do not hide each
-//! other.
+//! Every plan that switches or boots a server says so, in the diff of each resource and in warnings
+//! that do not hide each other.
 
 use serde_json::json;
 

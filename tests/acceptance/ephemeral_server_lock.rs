@@ -1,5 +1,5 @@
-//! `ephemeral "metal_server_lock"`: a lock for one run. Terraform only, because the pinned OpenTofu knows no ephemeral
-//! resources.
+//! `ephemeral "metal_server_lock"`: a lock for one run. Terraform only, because the pinned OpenTofu
+//! knows no ephemeral resources.
 
 use bmc_simulator::PowerState;
 

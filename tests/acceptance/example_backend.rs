@@ -1,4 +1,5 @@
-//! A backend that is one folder and one line of registration: every resource works with it, and nothing else knows it.
+//! A backend that is one folder and one line of registration: every resource works with it, and
+//! nothing else knows it.
 
 use std::{
     fs,

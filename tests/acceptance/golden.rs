@@ -1,5 +1,5 @@
-//! What people read, word for word: plans, the queue, a maintenance, and every kind of error. A change of words shows up
-//! here and is read aloud before it is accepted (`cargo insta review`).
+//! What people read, word for word: plans, the queue, a maintenance, and every kind of error. A
+//! change of words shows up here and is read aloud before it is accepted (`cargo insta review`).
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ macro_rules! golden {
     };
 }
 
-/// The provider's diagnostics of a command that prints JSON lines, each once: an apply plans too. In an order of their own,
-/// because resources are planned side by side.
+/// The provider's diagnostics of a command that prints JSON lines, each once: an apply plans too.
+/// In an order of their own, because resources are planned side by side.
 pub fn diagnostics(output: &str) -> String {
     let mut found = std::collections::BTreeSet::new();
     for line in output.lines() {

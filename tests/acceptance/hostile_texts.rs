@@ -5,8 +5,8 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// Clears a screen, forges a row of the queue and a command of a CI system, makes a link, turns a sentence around, approves
-/// in Markdown.
+/// Clears a screen, forges a row of the queue and a command of a CI system, makes a link, turns a
+/// sentence around, approves in Markdown.
 const HOSTILE: &str =
     "eve\u{1b}[2J\n::add-mask::on\nInMaintenance  tests/forged\u{1b}]8;;http://x\u{7}\u{202e}| **approved** @team |";
 

@@ -55,7 +55,8 @@ for_each_host! {
         workspace.write("servers.yaml", &inventory);
         workspace.apply().await.succeeded();
         assert_eq!(lock_keys(&workspace).await, ["rack1-node7"]);
-        // Another configuration without lock_key is led to the same lock by serial number and address.
+        // Another configuration without lock_key is led to the same lock by serial number and
+        // address.
         let other = workspace.beside();
         fleet.configure_with(&other, "owner = \"team-b\"", &maintenance("node1", "w", "wait_for = \"Enqueued\""));
         other.apply().await.succeeded();

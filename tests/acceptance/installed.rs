@@ -1,10 +1,12 @@
-//! Installed as by a user who has nothing but the archives: from a folder and over HTTPS, with `init` and a lock file,
-//! without a development override. Then another version comes while a server is held.
+//! Installed as by a user who has nothing but the archives: from a folder and over HTTPS, with
+//! `init` and a lock file, without a development override. Then another version comes while a
+//! server is held.
 //!
-//! Both versions are one program under two version numbers, unless `PREVIOUS_PROGRAM` names an older build. So this shows
-//! that hosts install, verify and exchange the archives and that a state passes from one to the other; that an older
-//! program reads what a newer one wrote is shown by `what_each_released_version_stored_is_read_and_means_the_same` and by
-//! the hammer with two versions.
+//! Both versions are one program under two version numbers, unless `PREVIOUS_PROGRAM` names an
+//! older build. So this shows that hosts install, verify and exchange the archives and that a state
+//! passes from one to the other; that an older program reads what a newer one wrote is shown by
+//! `what_each_released_version_stored_is_read_and_means_the_same` and by the hammer with two
+//! versions.
 
 use std::fs;
 
@@ -46,7 +48,8 @@ fn ran_version(run: &Run, version: &str) {
     assert!(!run.log.contains("target/debug/terraform-provider-metal"), "{} started what cargo built", run.command);
 }
 
-/// One server, a workspace that says which program it starts, and a configuration that locks the server.
+/// One server, a workspace that says which program it starts, and a configuration that locks the
+/// server.
 async fn held_by_the_version_before(host: Host, workspace: &mut Workspace) -> Fleet {
     assert_eq!(workspace.host(), host);
     let fleet = Fleet::new(1).await;
@@ -59,7 +62,8 @@ async fn held_by_the_version_before(host: Host, workspace: &mut Workspace) -> Fl
     fleet
 }
 
-/// The newer version takes over a held server, changes it and hands it back to the older one, which releases it.
+/// The newer version takes over a held server, changes it and hands it back to the older one, which
+/// releases it.
 async fn up_and_back(fleet: &Fleet, workspace: &Workspace) {
     let resets = fleet.resets("node1");
     with_version(workspace, VERSIONS[1]);

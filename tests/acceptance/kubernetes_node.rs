@@ -1,7 +1,9 @@
-//! Kubernetes Nodes that run on the servers are drained first and uncordoned once they are Ready again.
+//! Kubernetes Nodes that run on the servers are drained first and uncordoned once they are Ready
+//! again.
 //!
-//! A real API server judges evictions by disruption budgets. What no controller and no kubelet does here, a stand-in does: it
-//! ends Pods that are to be deleted, and renews the Node's Lease and condition while the server runs.
+//! A real API server judges evictions by disruption budgets. What no controller and no kubelet does
+//! here, a stand-in does: it ends Pods that are to be deleted, and renews the Node's Lease and
+//! condition while the server runs.
 
 use std::sync::{
     Arc,
@@ -330,7 +332,8 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert_eq!((place.cordoned().await, fleet.system("node1").power), (true, PowerState::Off));
 
-        // The command line has no kubernetes_node: the record says which Node, the environment where.
+        // The command line has no kubernetes_node: the record says which Node, the environment
+        // where.
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();

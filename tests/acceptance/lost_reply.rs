@@ -1,4 +1,5 @@
-//! A reply that is lost after the machine did what was asked: it is observed, and nothing is asked twice.
+//! A reply that is lost after the machine did what was asked: it is observed, and nothing is asked
+//! twice.
 
 use bmc_simulator::{Fault, JournalQuery};
 

@@ -1,5 +1,5 @@
-//! Many CI jobs at once, each with a checkout of its own, on one store. `MANY_RUNS=200` makes it as many as an organisation
-//! has; `make soak` does so.
+//! Many CI jobs at once, each with a checkout of its own, on one store. `MANY_RUNS=200` makes it as
+//! many as an organisation has; `make soak` does so.
 
 use std::{
     sync::{

@@ -102,7 +102,8 @@ for_each_host! {
     async fn one_maintenance_is_approved_beforehand_by_the_digest_of_its_plan(host) {
         let (fleet, ours, theirs) = sides(host).await;
         asker(&fleet, &ours, "timeouts = { create = \"1s\" }");
-        // The first try is not answered in time and keeps its place; its digest is in the owner's claim.
+        // The first try is not answered in time and keeps its place; its digest is in the owner's
+        // claim.
         ours.apply().await.failed().says("waiting for approval by team-db");
         theirs.refresh().await.succeeded();
         let digest = theirs.resource(CLAIM).await.unwrap()["pending"][0]["digest"].as_str().unwrap().to_owned();
@@ -144,7 +145,8 @@ for_each_host! {
         let (fleet, ours, theirs) = sides(host).await;
         let mut theirs = theirs;
         fleet.command_line(&mut theirs);
-        // Somebody else holds the server, so that the approval can be given and taken back before the start.
+        // Somebody else holds the server, so that the approval can be given and taken back before
+        // the start.
         let holder = ours.beside();
         fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
         holder.apply().await.succeeded();

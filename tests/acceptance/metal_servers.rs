@@ -84,7 +84,8 @@ for_each_host! {
         assert_eq!((&servers["node1"]["labels"]["role"], &servers["node1"]["backend"]), (&json!("storage"), &json!("redfish")));
         assert!(servers["node1"]["endpoint"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{servers}");
 
-        // The command line reads the same servers, from an exported inventory, a saved plan and a state.
+        // The command line reads the same servers, from an exported inventory, a saved plan and a
+        // state.
         for node in ["node1", "node2", "node3"] {
             let bmc = fleet.simulator.bmc_of(node).unwrap();
             fleet.simulator.set_availability(&bmc, Availability::Up).await.unwrap();

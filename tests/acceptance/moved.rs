@@ -1,4 +1,5 @@
-//! `moved` from a resource whose provisioners did the maintenance: nothing of it is kept, and the maintenance is created.
+//! `moved` from a resource whose provisioners did the maintenance: nothing of it is kept, and the
+//! maintenance is created.
 
 use std::fs;
 

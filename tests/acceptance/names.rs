@@ -44,7 +44,8 @@ for_each_host! {
         );
         fleet.configure(&workspace, &(maintenance("node1", "m", "reason = \"one\"") + &operation("1")));
         workspace.apply().await.succeeded();
-        // Another server, another specification, another name; each under the resource that has the old one.
+        // Another server, another specification, another name; each under the resource that has the
+        // old one.
         for (server, name, run) in [("node1", "m", "2"), ("node2", "m", "3"), ("node2", "n", "4")] {
             let body = maintenance(server, name, &format!("reason = \"run {run}\"\n  triggers = {{ run = \"{run}\" }}"));
             let operation = if server == "node1" { operation(run) } else { String::new() };

@@ -1,4 +1,5 @@
-//! Kubernetes Nodes that run on the servers: the Leases that medik8s's operators share are honoured and taken.
+//! Kubernetes Nodes that run on the servers: the Leases that medik8s's operators share are honoured
+//! and taken.
 
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -185,7 +186,8 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
 
-        // The record knows the cluster: what another one says of a Node of this name counts for nothing.
+        // The record knows the cluster: what another one says of a Node of this name counts for
+        // nothing.
         let other = Kubernetes::start();
         let elsewhere = format!("take = true, kubeconfig = \"{}\"", other.kubeconfig().display());
         fleet.configure_with(&workspace, &place.minded(&elsewhere), &off);

@@ -1,4 +1,5 @@
-//! One state for each hold: what one state knows, another one takes over only when its user says so.
+//! One state for each hold: what one state knows, another one takes over only when its user says
+//! so.
 
 use bmc_simulator::{JournalQuery, PowerState};
 
@@ -19,7 +20,8 @@ for_each_host! {
         fleet.configure(&first, &off(""));
         first.apply().await.succeeded();
         first.plan().await.is_empty();
-        // A copy of the configuration: the same owner, name and specification, but a state of its own.
+        // A copy of the configuration: the same owner, name and specification, but a state of its
+        // own.
         let copy = first.beside();
         fleet.configure(&copy, &off(""));
         let resets = fleet.resets("node1");
@@ -55,7 +57,8 @@ for_each_host! {
             }
             second.plan().await.is_empty();
             let resets = fleet.resets("node1");
-            // The state that had it loses it, and neither its destroy nor its next apply touches the server.
+            // The state that had it loses it, and neither its destroy nor its next apply touches
+            // the server.
             let stale = first.run(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]).await;
             stale.succeeded().says("Another state manages tests/m");
             first.apply().await.failed().says("Another state manages tests/m");

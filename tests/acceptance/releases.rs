@@ -1,4 +1,5 @@
-//! What a person releases stays released: the next run of the same configuration does not take it right back.
+//! What a person releases stays released: the next run of the same configuration does not take it
+//! right back.
 
 use bmc_simulator::PowerState;
 use serde_json::Value;
@@ -58,7 +59,8 @@ for_each_host! {
         again.apply().await.succeeded();
         again.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);
-        // Accepted once, the first run of the name is forgotten; so the second release has to be allowed by hand.
+        // Accepted once, the first run of the name is forgotten; so the second release has to be
+        // allowed by hand.
         fleet.configure(&again, &off(""));
         again.apply().await.succeeded();
         release(&workspace, &[]).await;

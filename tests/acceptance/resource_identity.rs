@@ -1,4 +1,5 @@
-//! Hosts that know identities keep one with each resource and import by it; the others see nothing of it.
+//! Hosts that know identities keep one with each resource and import by it; the others see nothing
+//! of it.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! A coordination store that was restored from an earlier moment: no server is touched, and no state is lost.
+//! A coordination store that was restored from an earlier moment: no server is touched, and no
+//! state is lost.
 
 use std::{fs, path::PathBuf};
 

@@ -59,7 +59,8 @@ for_each_host! {
         let mut said = Vec::new();
         let mut body = maintenance("node1", "m", &more);
         if host == Host::Terraform {
-            // What the other host does not know: a lock for the run, and an action under the maintenance.
+            // What the other host does not know: a lock for the run, and an action under the
+            // maintenance.
             place(LOCK);
             said.push(workspace.apply().await.succeeded());
             body += ACTION;
@@ -128,7 +129,8 @@ fn holds(content: &[u8], secret: &str) -> bool {
     content.windows(secret.len()).any(|window| window == secret.as_bytes())
 }
 
-// The password comes from the environment, as the guides say: a saved plan keeps the values of variables.
+// The password comes from the environment, as the guides say: a saved plan keeps the values of
+// variables.
 for_each_host! {
     async fn no_saved_plan_and_no_comment_holds_the_password(host) {
         const PASSWORD: &str = "sentinel-77e1-password";
@@ -162,8 +164,8 @@ fn without_images(plan: &mut Value) {
     }
 }
 
-/// The signature of an image's address reaches the BMC and nothing that is kept, but for state and plan, which hold every
-/// argument.
+/// The signature of an image's address reaches the BMC and nothing that is kept, but for state and
+/// plan, which hold every argument.
 async fn no_signature_is_kept(url: Option<&str>) {
     const SIGNATURE: &str = "sentinel4a9fsignature";
     let (fleet, images) = (Fleet::new(1).await, Images::start().await);

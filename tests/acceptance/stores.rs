@@ -1,4 +1,5 @@
-//! Stores that many machines share: the same holds, found again from another machine, moved, and lost for a while.
+//! Stores that many machines share: the same holds, found again from another machine, moved, and
+//! lost for a while.
 
 use std::time::Duration;
 
@@ -228,7 +229,8 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
     runner.destroy().await.succeeded();
 }
 
-/// The same in a cluster: what RBAC refuses is said with the verb and the resource that a role lacks.
+/// The same in a cluster: what RBAC refuses is said with the verb and the resource that a role
+/// lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_of_a_cluster_plans_with_the_right_to_read_only() {
     let cluster = Kubernetes::start();

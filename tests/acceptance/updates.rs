@@ -1,4 +1,5 @@
-//! A hold that is changed in place. A change that fails leaves the server held as it was before, and in the state.
+//! A hold that is changed in place. A change that fails leaves the server held as it was before,
+//! and in the state.
 
 use std::time::Duration;
 

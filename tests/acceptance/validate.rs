@@ -1,4 +1,5 @@
-//! `validate` finds everything that can be found without the network, each with the exact attribute.
+//! `validate` finds everything that can be found without the network, each with the exact
+//! attribute.
 
 use serde_json::Value;
 

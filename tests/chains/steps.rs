@@ -1,9 +1,10 @@
-//! What happens: what `src/engine` does around production `decide` and `apply`, one event at a time, and what gates do.
+//! What happens: what `src/engine` does around production `decide` and `apply`, one event at a
+//! time, and what gates do.
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    change::{Applied, Change, LockChange, Moment},
-    decide::{Decision, Finish, Goal as Aim, Intent, Situation, decide},
+    change::{Applied, LockChange, Moment, RecordChange},
+    decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
     gate,
     machine::{PowerState, ResetType},
     power::Need,
@@ -20,8 +21,8 @@ use crate::{
     world::{At, Broken, Chain, Event, Goal, Has, PAUSE, World, runner, token, uid},
 };
 
-/// How many runs of one configuration are enough, besides those that crash: one to hold, one to release, and one more for each of
-/// what a gate may do once.
+/// How many runs of one configuration are enough, besides those that crash: one to hold, one to
+/// release, and one more for each of what a gate may do once.
 const MOST_RUNS: u32 = 4;
 
 impl Chain {
@@ -96,7 +97,7 @@ impl Chain {
         Some(applied)
     }
 
-    fn change(world: &mut World, n: usize, change: &Change) -> Option<Applied> {
+    fn change(world: &mut World, n: usize, change: &RecordChange) -> Option<Applied> {
         let (uid, fence) = (uid(n), world.actors[n].fence);
         Self::apply(world, &LockChange::Driven { uid: &uid, fence, change })
     }
@@ -134,16 +135,16 @@ impl Chain {
         true
     }
 
-    /// One round of `Drive::drive` up to what it does. What it sees is old when it does it.
+    /// One round of `Reconciler::drive` up to what it does. What it sees is old when it does it.
     fn decide(&self, world: &mut World, n: usize) -> bool {
         let goal = match world.actors[n].goal {
             Goal::Hold => Aim::Hold(WaitFor::InMaintenance),
             _ => Aim::Release(Ending::Completed),
         };
-        let intent = Intent { goal, stop: false, timed_out: false, waited: None };
+        let intent = Objective { goal, stop: false, timed_out: false, waited: None };
         let (uid, limits, mut facts) = (uid(n), Self::limits(), Facts::default());
         let decision = loop {
-            let decision = decide(&Situation {
+            let decision = decide(&DecisionInput {
                 lock: &world.lock,
                 leases: &world.leases,
                 now: world.now,
@@ -193,7 +194,7 @@ impl Chain {
                 world.actors[n].at = At::Called(Reply::Accepted);
             }
             At::Called(reply) => {
-                let _ = Self::change(world, n, &Change::Replied(reply));
+                let _ = Self::change(world, n, &RecordChange::Replied(reply));
                 world.actors[n].at = At::Driving;
             }
             At::Withdrawing => return self.withdraw(world, n),
@@ -207,7 +208,7 @@ impl Chain {
         match decision {
             Decision::Ask { place, enter } => {
                 if self.broken != Broken::NoNote {
-                    let _ = Self::change(world, n, &Change::AskExternal(place));
+                    let _ = Self::change(world, n, &RecordChange::AskExternal(place));
                 }
                 world.actors[n].at = At::Asking { place, enter };
             }
@@ -219,14 +220,14 @@ impl Chain {
                     last_reset: None,
                     recorded_at: Timestamp::UNIX_EPOCH,
                 };
-                let _ = Self::change(world, n, &Change::Prior(Box::new(prior)));
+                let _ = Self::change(world, n, &RecordChange::Prior(Box::new(prior)));
             }
             Decision::Act(action) => {
-                if Self::change(world, n, &Change::Intend(action.clone())) == Some(Applied::Done) {
+                if Self::change(world, n, &RecordChange::Intend(action.clone())) == Some(Applied::Done) {
                     world.actors[n].at = At::Calling(action);
                 }
             }
-            Decision::Change(Change::Withdraw) | Decision::Finished(Finish::Refused(_)) => {
+            Decision::Change(RecordChange::Withdraw) | Decision::Finished(Finish::Refused(_)) => {
                 world.actors[n].at = At::Withdrawing;
             }
             Decision::Change(change) => self.commit(world, n, &change),
@@ -235,11 +236,11 @@ impl Chain {
         }
     }
 
-    fn commit(&self, world: &mut World, n: usize, change: &Change) {
-        let ends = matches!(change, Change::Finish(_));
+    fn commit(&self, world: &mut World, n: usize, change: &RecordChange) {
+        let ends = matches!(change, RecordChange::Finish(_));
         let before = world.record(n).cloned();
         let applied = Self::change(world, n, change);
-        let admitted = matches!(change, Change::Admit(_)) && applied == Some(Applied::Done);
+        let admitted = matches!(change, RecordChange::Admit(_)) && applied == Some(Applied::Done);
         // What a gate took away meanwhile is found by the next look.
         let external = |place: usize| self.links[place].is_external() && !world.gates[place].took;
         if admitted && !world.allow(n, external) {
@@ -265,7 +266,7 @@ impl Chain {
     fn finish(world: &mut World, n: usize, finish: &Finish) {
         let reached = *finish == Finish::Reached;
         world.actors[n].held |= reached;
-        let _ = Self::change(world, n, &Change::Detach);
+        let _ = Self::change(world, n, &RecordChange::Detach);
         world.actors[n].at = At::Away;
         world.actors[n].goal = match finish {
             Finish::Reached | Finish::Stuck(_) => Goal::Release,
@@ -274,13 +275,14 @@ impl Chain {
         };
     }
 
-    /// What the engine does before a record leaves the queue: each gate is waited for, the innermost first.
+    /// What the engine does before a record leaves the queue: each gate is waited for, the
+    /// innermost first.
     fn withdraw(&self, world: &mut World, n: usize) -> bool {
         let ours = |place: &usize| matches!(world.gates[*place].of, Some((of, _)) if of == n);
         match (0..world.gates.len()).rev().find(ours) {
             Some(place) if world.gates[place].of == Some((n, Has::Returning)) => return false,
             Some(place) => Self::leave(world, n, place),
-            None => self.commit(world, n, &Change::Withdraw),
+            None => self.commit(world, n, &RecordChange::Withdraw),
         }
         true
     }

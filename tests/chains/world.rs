@@ -9,12 +9,12 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::maintenance::{
     decide::Decision,
-    gate::{GateView, Loss, Order, Standing, System},
+    gate::{ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
     ids::{Fence, LockKey, Runner, RunnerId, Token, Uid},
-    lock::{Leases, Request, ServerLock},
+    lock::{EnqueueRequest, Leases, ServerLock},
     machine::PowerTarget,
     power::Limits,
-    spec::{Kind, Spec},
+    spec::{MaintenanceKind, Spec},
     state::Maintenance,
     step::{Action, Reply},
 };
@@ -24,13 +24,13 @@ use crate::{machine::Machine, records};
 /// A gate, as it is configured.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    pub order: Order,
+    pub order: QueueAuthority,
     pub loss: Loss,
 }
 
 impl Link {
     pub fn is_external(self) -> bool {
-        self.order != Order::Ours
+        self.order != QueueAuthority::Ours
     }
 }
 
@@ -229,23 +229,23 @@ impl Chain {
         }
     }
 
-    fn systems(&self) -> Vec<System> {
+    fn systems(&self) -> Vec<ExternalSystem> {
         let last = self.links.len() - 1;
         let system = |(place, link): (usize, &Link)| {
             let gate = (place != last).then(|| format!("gate{place}"));
             let loss = if self.broken == Broken::LossTouchesNothing { Loss::EndsHold } else { link.loss };
-            System { gate, loss, ..System::own(format!("gate {place}"), link.order, true) }
+            ExternalSystem { gate, loss, ..ExternalSystem::own(format!("gate {place}"), link.order, true) }
         };
         self.links.iter().enumerate().map(system).collect()
     }
 
-    pub fn request(&self, world: &World, n: usize) -> Request {
+    pub fn request(&self, world: &World, n: usize) -> EnqueueRequest {
         let spec = Spec {
             hold_place_for: records::HOLD_PLACE,
             server_power: Some(PowerTarget::Off),
-            ..Spec::new(Kind::Maintenance, "node-1")
+            ..Spec::new(MaintenanceKind::Maintenance, "node-1")
         };
-        Request {
+        EnqueueRequest {
             uid: uid(n),
             spec,
             gates: self.systems(),
@@ -276,14 +276,14 @@ impl Chain {
         let asked = world.record(n).is_some_and(|record| record.gates[place].asked);
         let said = || format!("gate {place}");
         let standing = match gate.of {
-            None if gate.refuses && !asked => Standing::Refused(said()),
-            None => Standing::Absent,
-            Some((of, _)) if of != n => Standing::Taken(said()),
-            Some((_, Has::Requested)) if self.broken == Broken::GrantsUnseen => Standing::Granted,
-            Some((_, Has::Requested)) => Standing::Entering(said()),
-            Some((_, Has::Granted)) => Standing::Granted,
-            Some((_, Has::Returning)) if self.broken == Broken::NotReallyBack => Standing::Absent,
-            Some((_, Has::Returning)) => Standing::Returning(said()),
+            None if gate.refuses && !asked => ExternalState::Refused(said()),
+            None => ExternalState::Absent,
+            Some((of, _)) if of != n => ExternalState::Taken(said()),
+            Some((_, Has::Requested)) if self.broken == Broken::GrantsUnseen => ExternalState::Granted,
+            Some((_, Has::Requested)) => ExternalState::Entering(said()),
+            Some((_, Has::Granted)) => ExternalState::Granted,
+            Some((_, Has::Returning)) if self.broken == Broken::NotReallyBack => ExternalState::Absent,
+            Some((_, Has::Returning)) => ExternalState::Returning(said()),
         };
         let memory = [("before".to_owned(), "free".to_owned())].into();
         GateView { standing, boot: None, memory, behind: None }

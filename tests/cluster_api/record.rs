@@ -1,9 +1,11 @@
-//! Writes down what happens, to make a table or to compare one with the real controllers. Run by hand:
+//! Writes down what happens, to make a table or to compare one with the real controllers. Run by
+//! hand:
 //!
 //! - `cargo test --test cluster_api record::ours -- --ignored --nocapture`
-//! - `EXTENSION=… MAINTENANCE_CONTROLLER=… cargo test --test cluster_api record::theirs -- --ignored --nocapture`: with programs
-//!   that run these controllers in the foreground. Both read `KUBECONFIG`, the second one also `config/maintenance.yaml` of the
-//!   folder in which it is started. It takes 40 minutes.
+//! - `EXTENSION=… MAINTENANCE_CONTROLLER=… cargo test --test cluster_api record::theirs --
+//!   --ignored --nocapture`: with programs that run these controllers in the foreground. Both read
+//!   `KUBECONFIG`, the second one also `config/maintenance.yaml` of the folder in which it is
+//!   started. It takes 40 minutes.
 
 use std::time::Duration;
 
@@ -21,7 +23,8 @@ use crate::{
     },
 };
 
-/// When a step is over: longer than a lease lasts, or than the minute after which the extension looks at all Nodes.
+/// When a step is over: longer than a lease lasts, or than the minute after which the extension
+/// looks at all Nodes.
 fn quiet() -> End {
     let seconds = |name: &str, otherwise| std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap());
     End::Quiet { normal: Duration::from_secs(seconds("QUIET", 6)), slow: Duration::from_secs(seconds("SLOW", 75)) }
@@ -64,8 +67,8 @@ async fn theirs() {
     print!("{}", write(&stage.played));
 }
 
-/// How often an approval comes back after the request is gone, where the label is removed in the moment in which the Node is
-/// approved (`ROUNDS` times).
+/// How often an approval comes back after the request is gone, where the label is removed in the
+/// moment in which the Node is approved (`ROUNDS` times).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the real controllers; measures"]
 async fn approvals_that_come_back() {

@@ -1,4 +1,5 @@
-//! Where the steps of a scenario are played: a world with controllers, of ours or real ones, and what was written in each step.
+//! Where the steps of a scenario are played: a world with controllers, of ours or real ones, and
+//! what was written in each step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,8 @@ use crate::support::{
 /// How it is decided that a step is over.
 #[derive(Clone)]
 pub enum End {
-    /// Nothing was written for so long; for longer in a step that waits for a lease or for a minute to pass.
+    /// Nothing was written for so long; for longer in a step that waits for a lease or for a minute
+    /// to pass.
     Quiet { normal: Duration, slow: Duration },
     /// What a table says was written, and nothing else.
     Table(Arc<BTreeMap<String, Vec<String>>>),

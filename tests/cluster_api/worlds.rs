@@ -1,4 +1,5 @@
-//! What tests of the gate rest on: the world can hold each controller at the place that matters, and its journal misses nothing.
+//! What tests of the gate rest on: the world can hold each controller at the place that matters,
+//! and its journal misses nothing.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,5 @@
-//! The page of all messages is generated from the sources: each summary with its detail, and each cause with its meaning.
+//! The page of all messages is generated from the sources: each summary with its detail, and each
+//! cause with its meaning.
 //!
 //! `UPDATE_DOCS=1 cargo test --test docs` writes it.
 
@@ -65,7 +66,8 @@ fn read_folder(folder: &Path, diagnostics: bool, messages: &mut Found, causes: &
     }
 }
 
-/// Calls that make a diagnostic: `diagnostic(summary, detail, …)`, `bad(diags, path, summary, detail)` and `warn(summary, detail)`.
+/// Calls that make a diagnostic: `diagnostic(summary, detail, …)`,
+/// `bad(diags, path, summary, detail)` and `warn(summary, detail)`.
 fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
     let mut before = String::new();
     for token in tokens {
@@ -96,23 +98,27 @@ fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
     }
 }
 
-/// Messages of error enums, with the first line of their documentation.
+/// Messages of error enums, with the first paragraph of their documentation.
 fn variants(tokens: TokenStream, found: &mut Found) {
     let mut documented = String::new();
+    let mut is_first = true;
     for token in tokens {
         let TokenTree::Group(group) = &token else {
             if !matches!(&token, TokenTree::Punct(_)) {
                 documented.clear();
+                is_first = true;
             }
             continue;
         };
         let inside: Vec<TokenTree> = group.stream().into_iter().collect();
         match (group.delimiter(), inside.first().map(ToString::to_string).as_deref()) {
-            (Delimiter::Bracket, Some("doc")) if documented.is_empty() => {
-                documented =
-                    inside.last().map(|text| unquoted(&text.to_string()).trim().to_owned()).unwrap_or_default();
+            (Delimiter::Bracket, Some("doc")) => {
+                let line = inside.last().map(|text| unquoted(&text.to_string())).unwrap_or_default();
+                is_first &= !line.trim().is_empty();
+                if is_first {
+                    documented = format!("{documented} {}", line.trim()).trim().to_owned();
+                }
             }
-            (Delimiter::Bracket, Some("doc")) => {}
             (Delimiter::Bracket, Some("error")) => {
                 if let Some(TokenTree::Group(message)) = inside.get(1)
                     && let Some(text) = split(message.stream()).first().and_then(|first| template(first))
@@ -121,10 +127,12 @@ fn variants(tokens: TokenStream, found: &mut Found) {
                     found.entry(text).or_insert_with(|| documented.clone());
                 }
                 documented.clear();
+                is_first = true;
             }
             _ => {
                 variants(group.stream(), found);
                 documented.clear();
+                is_first = true;
             }
         }
     }
@@ -183,7 +191,7 @@ fn filled(text: &str) -> String {
 
 /// The value of a string literal.
 fn unquoted(literal: &str) -> String {
-    let text = literal.trim_start_matches('"').strip_suffix('"').unwrap_or(literal);
+    let text = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(literal);
     let mut value = String::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -217,8 +225,7 @@ fn messages_are_found_in_every_form() {
     assert_eq!((found.len(), found["… is …"].as_str()), (2, ""));
     assert_eq!(tables["… is away"], "Check it.");
     let mut causes = Found::new();
-    let source =
-        "enum E { /// Nobody answered.\n /// More.\n #[error(\"{address}: no answer\")] Away { address: String } }";
+    let source = "enum E { /// Nobody\n /// answered.\n ///\n /// More.\n #[error(\"{address}: no answer\")] Away { address: String } }";
     variants(source.parse().unwrap(), &mut causes);
     assert_eq!(causes["…: no answer"], "Nobody answered.");
 }

@@ -1,7 +1,7 @@
 //! How a page of `docs/` is read.
 //!
-//! Under a heading of level 2 whose title holds `Schema`, `Argument` or `Attribute`, every list item
-//! or table row that begins with a name in backquotes describes that attribute:
+//! Under a heading of level 2 whose title holds `Schema`, `Argument` or `Attribute`, every list
+//! item or table row that begins with a name in backquotes describes that attribute:
 //!
 //! ```text
 //! ## Arguments

@@ -1,4 +1,5 @@
-//! What every page has to have, whatever it is about: front matter, imports, environment, no password in an example.
+//! What every page has to have, whatever it is about: front matter, imports, environment, no
+//! password in an example.
 
 use std::{
     collections::BTreeSet,

@@ -33,7 +33,8 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
 /// The room `maintenance`, which is a crate of its own.
 const RULES: &str = "crates/maintenance-protocol/src";
 
-/// The files that the text names as `folder/file.rs` and that are neither in a room nor at the root, and how many it names.
+/// The files that the text names as `folder/file.rs` and that are neither in a room nor at the
+/// root, and how many it names.
 pub fn missing_files(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
     let named: BTreeSet<&str> = design.split('`').skip(1).step_by(2).filter(|it| is_file(it)).collect();

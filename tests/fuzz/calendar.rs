@@ -1,4 +1,5 @@
-//! Calendar files, and the windows that they close: a line of JSON with the window, then the calendar.
+//! Calendar files, and the windows that they close: a line of JSON with the window, then the
+//! calendar.
 use jiff::Timestamp;
 use mutatis::Context;
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Inventory files: their errors name places in the text and never its content, because a file may hold what it must not.
+//! Inventory files: their errors name places in the text and never its content, because a file may
+//! hold what it must not.
 use mutatis::Context;
 use terraform_provider_metal::backend::redfish::parse_inventory;
 

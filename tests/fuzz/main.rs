@@ -1,9 +1,10 @@
 //! Fuzzers: inputs of neighbours that are mutated until time is up.
 //!
-//! Each target reads what another party writes: the host's requests, a BMC's answers, an inventory file, a calendar file.
-//! An input may be refused with any words; it must not panic, end the process, take long, take much memory, or show the
-//! password. `FUZZ_SECONDS` is the time of each target, `FUZZ_SEED` repeats a run. Inputs that broke a rule are written to
-//! `corpus/<target>/`, which is replayed first.
+//! Each target reads what another party writes: the host's requests, a BMC's answers, an inventory
+//! file, a calendar file. An input may be refused with any words; it must not panic, end the
+//! process, take long, take much memory, or show the password. `FUZZ_SECONDS` is the time of each
+//! target, `FUZZ_SEED` repeats a run. Inputs that broke a rule are written to `corpus/<target>/`,
+//! which is replayed first.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 

@@ -38,7 +38,8 @@ fn chosen<'a>(context: &mut Context, words: &'a [&'a str]) -> &'a str {
     context.rng().choose(words).copied().unwrap_or_default()
 }
 
-/// Changes text or bytes: by the library's own mutator, by words of the format, and by parts of itself and of others.
+/// Changes text or bytes: by the library's own mutator, by words of the format, and by parts of
+/// itself and of others.
 pub fn text(context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>], words: &[&str]) {
     let at = below(context, input.len() + 1);
     let reach = 1 << below(context, 10);
@@ -75,8 +76,8 @@ pub fn text(context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>], word
     input.truncate(400_000);
 }
 
-/// Changes one node of a tree, wherever it is. `words` are names and values of the format. [`crate::render`] knows the forms
-/// that stand for what is too large to be written out.
+/// Changes one node of a tree, wherever it is. `words` are names and values of the format.
+/// [`crate::render`] knows the forms that stand for what is too large to be written out.
 pub fn tree(context: &mut Context, tree: &mut Value, words: &[&str]) {
     let nodes = count(tree);
     let at = below(context, nodes);

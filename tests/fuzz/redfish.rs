@@ -1,4 +1,5 @@
-//! Answers of a BMC: what a simulated one says, changed at any place, and what the client makes of it.
+//! Answers of a BMC: what a simulated one says, changed at any place, and what the client makes of
+//! it.
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -336,7 +337,8 @@ impl Clock for Hasty {
     }
 }
 
-/// Serves one connection: the head is read, its body passed over, and the answer written as it stands.
+/// Serves one connection: the head is read, its body passed over, and the answer written as it
+/// stands.
 async fn talk(mut stream: TcpStream, served: Arc<Served>) {
     let mut read = Vec::new();
     let mut buffer = [0; 4096];

@@ -1,6 +1,6 @@
-//! Trees written out. Some forms stand for what is too large for a file: `{"$nest": [n, value]}` is a value in n lists,
-//! `{"$repeat": [n, value]}` a list of n, `{"$text": [n, text]}` text n times, and the text `$password` below a key of that
-//! name the sentinel.
+//! Trees written out. Some forms stand for what is too large for a file: `{"$nest": [n, value]}` is
+//! a value in n lists, `{"$repeat": [n, value]}` a list of n, `{"$text": [n, text]}` text n times,
+//! and the text `$password` below a key of that name the sentinel.
 use serde_json::Value;
 
 use crate::SENTINEL;

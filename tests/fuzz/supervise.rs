@@ -1,4 +1,5 @@
-//! The process that watches another one try inputs: only so an abort, a stack that ends and a loop without end are seen.
+//! The process that watches another one try inputs: only so an abort, a stack that ends and a loop
+//! without end are seen.
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -22,7 +23,8 @@ pub const SECONDS: &str = "FUZZ_SECONDS";
 /// Repeats a run.
 pub const SEED: &str = "FUZZ_SEED";
 
-/// After what silence the child counts as hanging. It speaks at least each second between two inputs.
+/// After what silence the child counts as hanging. It speaks at least each second between two
+/// inputs.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Tries a target for the usual time; panics with what was found.

@@ -1,7 +1,9 @@
-//! Requests of a host, sent to the real program over its socket: values are changed as trees, messages as bytes.
+//! Requests of a host, sent to the real program over its socket: values are changed as trees,
+//! messages as bytes.
 //!
-//! Two processes answer. One is configured for a simulated server and a store; it is asked everything but to apply, which may
-//! wait for long by design. The other is not configured: it decodes applies and configurations, and is replaced once it took one.
+//! Two processes answer. One is configured for a simulated server and a store; it is asked
+//! everything but to apply, which may wait for long by design. The other is not configured: it
+//! decodes applies and configurations, and is replaced once it took one.
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bmc_simulator::{Simulator, SimulatorConfig};

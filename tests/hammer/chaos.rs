@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bmc_simulator::{Fault, FaultAction, Simulator};
 
-/// Random numbers from a seed (SplitMix64): the same seed makes the same choices, though never the same race.
+/// Random numbers from a seed (SplitMix64): the same seed makes the same choices, though never the
+/// same race.
 #[derive(Debug)]
 pub struct Rng(u64);
 
@@ -41,8 +42,9 @@ impl Rng {
     }
 }
 
-/// Makes something fail that stands between the processes and the outside: a store's connections cut, delayed, their
-/// replies lost. Called at random times, and again before the last one's harm is over.
+/// Makes something fail that stands between the processes and the outside: a store's connections
+/// cut, delayed, their replies lost. Called at random times, and again before the last one's harm
+/// is over.
 #[async_trait]
 pub trait Gremlin: Send + Sync {
     /// Does some harm, of a kind and for a time that the dice choose.

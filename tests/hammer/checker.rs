@@ -1,8 +1,8 @@
-//! Judges a run by what reached the machines and by nothing else: it knows no store, no engine and no lock, so that a
-//! mistake in those cannot make it blind.
+//! Judges a run by what reached the machines and by nothing else: it knows no store, no engine and
+//! no lock, so that a mistake in those cannot make it blind.
 //!
-//! Every mutation names who made it: `hold-<n>.<attempt>` is the account of the process that worked on the hold `hold-<n>`
-//! as its attempt number `<attempt>`.
+//! Every mutation names who made it: `hold-<n>.<attempt>` is the account of the process that worked
+//! on the hold `hold-<n>` as its attempt number `<attempt>`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -78,11 +78,13 @@ pub struct Course {
     pub end: BTreeMap<String, State>,
     /// Everything in between.
     pub lines: Vec<Line>,
-    /// Accounts whose process was stopped between its last look at the clock and the call that follows it. That call may
-    /// still arrive when the process goes on: a BMC knows no generations, and nothing can look at a clock and call in one.
-    /// One call; whoever makes another one is at fault.
+    /// Accounts whose process was stopped between its last look at the clock and the call that
+    /// follows it. That call may still arrive when the process goes on: a BMC knows no generations,
+    /// and nothing can look at a clock and call in one. One call; whoever makes another one is at
+    /// fault.
     pub caught: BTreeSet<String>,
-    /// Holds that were told to have failed. Such a one may have changed nothing: a BMC that does not answer twice ends it.
+    /// Holds that were told to have failed. Such a one may have changed nothing: a BMC that does
+    /// not answer twice ends it.
     pub failed: BTreeSet<String>,
 }
 

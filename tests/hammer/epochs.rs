@@ -1,5 +1,6 @@
-//! A run whose store went back in time is judged in parts: before, and after a person has put things in order. Across
-//! that border nothing can be told by what reached the machines, because the person decides who goes on.
+//! A run whose store went back in time is judged in parts: before, and after a person has put
+//! things in order. Across that border nothing can be told by what reached the machines, because
+//! the person decides who goes on.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,11 @@ pub struct Border {
     pub at: u64,
     /// The holds that had ended when the store went back.
     pub over: BTreeSet<String>,
-    /// The server and the hold that goes on there where it stood, by the store and by what the person saw.
+    /// The server and the hold that goes on there where it stood, by the store and by what the
+    /// person saw.
     pub goes_on: BTreeSet<(String, String)>,
-    /// Holds that were ended by the person, or whose server the person brought back to what it was: those may find
-    /// nothing left to do.
+    /// Holds that were ended by the person, or whose server the person brought back to what it was:
+    /// those may find nothing left to do.
     pub ended: BTreeSet<String>,
 }
 
@@ -54,7 +56,8 @@ pub fn judge_parts(course: &Course, borders: &[Border]) -> Vec<Fault> {
     faults
 }
 
-/// Whether a hold that did nothing in the last part did something in an earlier one, or was ended by the person.
+/// Whether a hold that did nothing in the last part did something in an earlier one, or was ended
+/// by the person.
 fn did_before(fault: &Fault, course: &Course, borders: &[Border]) -> bool {
     let named = fault.what.split(' ').next().unwrap_or_default();
     let last = borders.last().map_or(0, |border| border.at);

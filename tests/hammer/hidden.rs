@@ -28,7 +28,8 @@ impl Hidden {
         }
     }
 
-    /// This test program, run by such a user. It becomes the program itself, so it can be signalled by its number.
+    /// This test program, run by such a user. It becomes the program itself, so it can be signalled
+    /// by its number.
     pub fn command(&self, user: u32) -> io::Result<Command> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).arg(env::current_exe()?).arg(self.0.path());

@@ -17,7 +17,8 @@ pub fn lines(simulator: &Simulator) -> Vec<Line> {
 
 fn line(entry: JournalEntry) -> Option<Line> {
     let reads = ["GET", "HEAD"].contains(&entry.method.as_str());
-    // A request whose sender died before the machine judged it: nobody knows whose it was, and nothing was done.
+    // A request whose sender died before the machine judged it: nobody knows whose it was, and
+    // nothing was done.
     let unheard = entry.account.is_none() && entry.status.is_none() && !entry.applied;
     if reads || unheard || entry.path.contains("/SessionService/") {
         return None;
@@ -43,7 +44,8 @@ fn properties(boot: &serde_json::Map<String, Value>) -> BTreeMap<String, String>
     boot.iter().filter(|(name, _)| !name.contains('@')).map(|(name, value)| (name.clone(), shown(value))).collect()
 }
 
-/// What every machine is like now. One that is on its way is neither on nor off, and so differs from every one at rest.
+/// What every machine is like now. One that is on its way is neither on nor off, and so differs
+/// from every one at rest.
 pub fn states(simulator: &Simulator) -> BTreeMap<String, State> {
     let state = |name: String| {
         let seen = simulator.system(&name).unwrap();

@@ -1,11 +1,13 @@
-//! Real processes hammer one coordination store and simulated BMCs, are killed and stopped at any moment, and an
-//! independent checker judges by what reached the BMCs whether anybody ever did what it had no right to do.
+//! Real processes hammer one coordination store and simulated BMCs, are killed and stopped at any
+//! moment, and an independent checker judges by what reached the BMCs whether anybody ever did what
+//! it had no right to do.
 //!
-//! Some runs are about more: a store that goes back in time and is put in order by a person, workers that do not see each
-//! other, workers of two versions.
+//! Some runs are about more: a store that goes back in time and is put in order by a person,
+//! workers that do not see each other, workers of two versions.
 //!
-//! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`, `HAMMER_PAUSE_MS` and `HAMMER_URL` make it bigger
-//! (`make soak`); `HAMMER_LOG=info` shows what the processes say.
+//! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`,
+//! `HAMMER_PAUSE_MS` and `HAMMER_URL` make it bigger (`make soak`); `HAMMER_LOG=info` shows what
+//! the processes say.
 #![cfg(unix)]
 #![allow(
     clippy::disallowed_methods,
@@ -122,7 +124,8 @@ async fn hammer(kind: Kind) {
 }
 
 async fn hammer_in(scene: Scene) -> Tally {
-    // More at once have too little of the machine each: leases run out and nothing is left that could be killed.
+    // More at once have too little of the machine each: leases run out and nothing is left that
+    // could be killed.
     static AT_ONCE: Semaphore = Semaphore::const_new(2);
     let _permit = AT_ONCE.acquire().await.unwrap();
     // As `main` does.

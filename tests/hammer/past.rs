@@ -56,7 +56,8 @@ impl Past for File {
     }
 
     async fn put_back(&mut self) {
-        // All at once and with what SQLite keeps beside the file: a log of the one and the file of the other make neither.
+        // All at once and with what SQLite keeps beside the file: a log of the one and the file of
+        // the other make neither.
         renameat_with(CWD, self.kept(), CWD, &self.folder, RenameFlags::EXCHANGE).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! The store goes back in time in the middle of a run, and the supervisor does what the guide "After a restore" asks of a
-//! person: with the command line, and with a look at the servers.
+//! The store goes back in time in the middle of a run, and the supervisor does what the guide
+//! "After a restore" asks of a person: with the command line, and with a look at the servers.
 
 use std::{collections::BTreeSet, process::Command, sync::Arc};
 
@@ -36,8 +36,9 @@ impl Supervisor {
     pub async fn go_back(&mut self, heard: &mut UnboundedReceiver<Event>, meanwhile: Meanwhile) {
         self.soothe().await;
         self.simulator.release_all();
-        // A process that stands still has seen nothing of what is lost, so it has nothing to compare: the guide tells to
-        // end all of them, and of those that run it says that they notice.
+        // A process that stands still has seen nothing of what is lost, so it has nothing to
+        // compare: the guide tells to end all of them, and of those that run it says that they
+        // notice.
         for process in self.processes.values_mut().filter(|process| process.stopped.is_some()) {
             process.kill();
         }
@@ -64,8 +65,9 @@ impl Supervisor {
         self.frozen = false;
     }
 
-    /// Lets every process see what will be lost: that those which run notice it is said of those which know it, and not of
-    /// one that began, or went on, a moment before. One whose hold is another's by now may be overtaken after it looked.
+    /// Lets every process see what will be lost: that those which run notice it is said of those
+    /// which know it, and not of one that began, or went on, a moment before. One whose hold is
+    /// another's by now may be overtaken after it looked.
     async fn let_all_look(&mut self, heard: &mut UnboundedReceiver<Event>) {
         for process in self.processes.values_mut().filter(|process| !process.killed) {
             match &process.order {
@@ -138,8 +140,9 @@ impl Supervisor {
         border
     }
 
-    /// Looks at a server. It is left alone where its holder was the last one that changed it and knows how it was before;
-    /// otherwise it is mended by hand. The holder is returned that would restore something else.
+    /// Looks at a server. It is left alone where its holder was the last one that changed it and
+    /// knows how it was before; otherwise it is mended by hand. The holder is returned that would
+    /// restore something else.
     fn inspect<'a>(
         &mut self,
         server: &str,
@@ -172,8 +175,8 @@ impl Supervisor {
         wrong
     }
 
-    /// What the owners of the configurations do next: what the store has lost is asked for anew, what it believes to be
-    /// active is brought to its end.
+    /// What the owners of the configurations do next: what the store has lost is asked for anew,
+    /// what it believes to be active is brought to its end.
     fn start_again(&mut self, active: &[Shared<Maintenance>]) {
         let now = Instant::now();
         for (number, hold) in &mut self.holds {

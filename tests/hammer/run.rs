@@ -32,7 +32,8 @@ pub struct Outcome {
     /// Where the store went back in time.
     pub borders: Vec<Border>,
     pub tally: Tally,
-    /// What went wrong beside the rules: processes that ended in a way that nobody meant, holds that did not end.
+    /// What went wrong beside the rules: processes that ended in a way that nobody meant, holds
+    /// that did not end.
     pub problems: Vec<String>,
 }
 
@@ -97,8 +98,9 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
 }
 
 impl Supervisor {
-    /// Hammers until the time is over and what a run is about has happened, however slow the machine is. Where the store
-    /// goes back in time, it does so in the middle of what remains of it.
+    /// Hammers until the time is over and what a run is about has happened, however slow the
+    /// machine is. Where the store goes back in time, it does so in the middle of what remains of
+    /// it.
     async fn all_of_it(&mut self, heard: &mut UnboundedReceiver<Event>, sizes: &Sizes) {
         // A long run has more than one of each.
         let times = usize::try_from(sizes.chaos.as_secs() / 60).unwrap().max(1);

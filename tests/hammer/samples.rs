@@ -188,7 +188,8 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     assert_eq!(rules(&whole, &border), []);
     assert!(!judge(&whole).is_empty(), "as one part it is no good run");
 
-    // What a hold did that had ended is judged, and what nobody puts in order is a fault of the last part.
+    // What a hold did that had ended is judged, and what nobody puts in order is a fault of the
+    // last part.
     let mut bad = whole.clone();
     bad.lines.remove(1);
     assert_eq!(rules(&bad, &border), [Rule::Restore]);
@@ -201,7 +202,8 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     on_and_on.lines.drain(3..6);
     let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
     assert_eq!(rules(&on_and_on, &Border { goes_on, ..border.clone() }), []);
-    // Without a change before the border, and none after it, a hold is lost, unless the person ended it.
+    // Without a change before the border, and none after it, a hold is lost, unless the person
+    // ended it.
     on_and_on.asked.insert("hold-3".into(), "node1".into());
     let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
     let mut border = Border { goes_on, ..border };

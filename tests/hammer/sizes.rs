@@ -38,8 +38,8 @@ impl Sizes {
         }
     }
 
-    /// The same for a store that is so much slower that nobody would ever come to an end: an API server with etcd under it,
-    /// on the processors that the run has too.
+    /// The same for a store that is so much slower that nobody would ever come to an end: an API
+    /// server with etcd under it, on the processors that the run has too.
     pub fn on(self, kind: Kind) -> Self {
         match kind {
             Kind::Kubernetes => {

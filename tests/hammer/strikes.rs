@@ -1,11 +1,12 @@
-//! Where and when it hurts: whom the supervisor kills and stops, and when it lets a stopped one go on.
+//! Where and when it hurts: whom the supervisor kills and stops, and when it lets a stopped one go
+//! on.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use bmc_simulator::{Fault, HeldQuery, JournalEntry, JournalQuery};
 use terraform_provider_metal::{
     maintenance::{ids::Uid, state::Phase, step::Reply},
-    store::Found,
+    store::RecordLookup,
 };
 use tokio::time::{Instant, timeout};
 
@@ -69,8 +70,9 @@ impl Supervisor {
         self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
     }
 
-    /// Waits a moment until a process looks at its machine as the first part of a change, and lets the machine keep the
-    /// answer: the worst moment to be stopped, because the change itself is still to come. The number removes the fault.
+    /// Waits a moment until a process looks at its machine as the first part of a change, and lets
+    /// the machine keep the answer: the worst moment to be stopped, because the change itself is
+    /// still to come. The number removes the fault.
     async fn ambush(&self, victim: u64) -> Option<u64> {
         let order = self.processes[&victim].order.as_ref()?;
         let uid = self.holds[&order.number].uid.as_ref()?;
@@ -94,13 +96,13 @@ impl Supervisor {
 
     /// Whether the intent of a change is recorded and nothing came of it yet.
     async fn is_changing(&self, uid: &Uid) -> bool {
-        let Ok(Some(Found::Active(record))) = self.store.find_uid(uid).await else { return false };
+        let Ok(Some(RecordLookup::Active(record))) = self.store.find_uid(uid).await else { return false };
         let (Phase::Preparing(progress) | Phase::Releasing { progress, .. }) = &record.phase else { return false };
         progress.attempts.last().is_some_and(|attempt| attempt.reply == Reply::Unknown)
     }
 
-    /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where it can be told that
-    /// it is in the middle of it.
+    /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where
+    /// it can be told that it is in the middle of it.
     async fn stop(&mut self, victim: u64, before_its_call: bool) {
         self.tally.stops += 1;
         let time = if self.chance.percent(85) {
@@ -117,9 +119,10 @@ impl Supervisor {
         if !before_its_call && self.is_changing(&uid).await {
             self.caught.insert(order.account());
         }
-        // Only whoever has the right to act now can lose it. One that stands before the moment when it takes the right
-        // takes it when it goes on, and is later than the other attempt then, whatever its number.
-        let Ok(Some(Found::Active(record))) = self.store.find_uid(&uid).await else { return };
+        // Only whoever has the right to act now can lose it. One that stands before the moment when
+        // it takes the right takes it when it goes on, and is later than the other attempt then,
+        // whatever its number.
+        let Ok(Some(RecordLookup::Active(record))) = self.store.find_uid(&uid).await else { return };
         if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
             self.tally.replaced += 1;
             self.begin_again(order.number).await;
@@ -129,8 +132,8 @@ impl Supervisor {
         }
     }
 
-    /// Tells when another attempt at the same hold changes the machine: then the one that is stopped goes on, right into
-    /// the other one's work.
+    /// Tells when another attempt at the same hold changes the machine: then the one that is
+    /// stopped goes on, right into the other one's work.
     fn await_overtaking(&mut self, victim: u64, order: &Order) {
         self.processes.get_mut(&victim).unwrap().stopped = Some(Instant::now() + self.lease * 5);
         let (simulator, events) = (self.simulator.clone(), self.events.clone());

@@ -1,4 +1,5 @@
-//! Hands out holds, makes things go wrong, starts again what was broken off, and brings everything to an end.
+//! Hands out holds, makes things go wrong, starts again what was broken off, and brings everything
+//! to an end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,7 +48,8 @@ pub struct Hold {
     pub uid: Option<Uid>,
     /// Whether an attempt was told to give the server back.
     pub releasing: bool,
-    /// Whether it is known to be over, although the store says otherwise: it is to be ended there too.
+    /// Whether it is known to be over, although the store says otherwise: it is to be ended there
+    /// too.
     pub known_over: bool,
     /// How it ended.
     pub over: Option<String>,
@@ -104,7 +106,8 @@ impl Supervisor {
     ) -> Self {
         let servers = simulator.systems();
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
-        // The supervisor looks from the same machine, at a clock that is right: it judges nothing by it.
+        // The supervisor looks from the same machine, at a clock that is right: it judges nothing
+        // by it.
         let clock = Arc::new(SystemClock::default());
         let (store, _) = open_store(Some(&arena.direct), &Environment::default(), clock).await.unwrap();
         let mut gremlins = std::mem::take(&mut arena.gremlins);
@@ -280,8 +283,8 @@ impl Supervisor {
         self.processes.get_mut(&by).unwrap().order(order).await;
     }
 
-    /// An attempt after the first. An earlier one may live only where the record is known: whoever asks by name may make
-    /// a new one.
+    /// An attempt after the first. An earlier one may live only where the record is known: whoever
+    /// asks by name may make a new one.
     pub async fn begin_again(&mut self, number: u64) {
         self.tally.retries += 1;
         let hold = &self.holds[&number];

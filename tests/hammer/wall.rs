@@ -12,10 +12,12 @@ use terraform_provider_metal::clock::{BootTime, Clock, SystemClock};
 
 use crate::chaos::Rng;
 
-/// By how much it is wrong at most: far more than a lease, less than what a place in the queue is kept for.
+/// By how much it is wrong at most: far more than a lease, less than what a place in the queue is
+/// kept for.
 const MOST: usize = 600_000;
 
-/// The machine's clocks, of which the one on the wall is wrong by as many milliseconds as a file says.
+/// The machine's clocks, of which the one on the wall is wrong by as many milliseconds as a file
+/// says.
 #[derive(Debug, Default)]
 pub struct Wall {
     real: SystemClock,
@@ -78,8 +80,9 @@ impl Hand {
         self.set(if chance.percent(30) { 0 } else { wrong });
     }
 
-    /// Sets it for the last time, past everything that was dated by it: a call whose outcome is not known is waited for
-    /// until it cannot come any more, by this clock, and a run does not last that long.
+    /// Sets it for the last time, past everything that was dated by it: a call whose outcome is not
+    /// known is waited for until it cannot come any more, by this clock, and a run does not last
+    /// that long.
     pub fn calm(&mut self) {
         self.set(self.furthest);
     }

@@ -1,8 +1,9 @@
-//! One of the processes that hammer: it holds servers as it is told, with a real engine and real BMC calls, until it is
-//! told no more or dies.
+//! One of the processes that hammer: it holds servers as it is told, with a real engine and real
+//! BMC calls, until it is told no more or dies.
 //!
-//! It is told on its standard input and answers on its standard output, one line each. So the supervisor decides who may
-//! begin what, and a process that was stopped in between begins nothing by itself when it goes on.
+//! It is told on its standard input and answers on its standard output, one line each. So the
+//! supervisor decides who may begin what, and a process that was stopped in between begins nothing
+//! by itself when it goes on.
 
 use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
 
@@ -11,14 +12,14 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     backend::redfish::{Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust},
     clock::Clock,
-    engine::{Control, Driven, Engine, EngineError, Nodes, Parts, Tuning, Wish},
+    engine::{Control, Engine, EngineError, MaintenanceRequest, Nodes, Parts, ReconcileResult, Tuning},
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, Uid},
         lock::AskingState,
         machine::PowerTarget,
         power::Limits,
-        spec::{BootMethod, BootSpec, Kind, Spec, WaitFor},
+        spec::{BootMethod, BootSpec, MaintenanceKind, Spec, WaitFor},
         state::{Ending, Phase},
     },
     probe::{HttpProbe, ProbeSettings},
@@ -56,9 +57,11 @@ pub const LOOK: &str = "look";
 /// From which point on a hold is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Asks for a place first and says so; then the server is waited for. Nobody knows the hold's record before.
+    /// Asks for a place first and says so; then the server is waited for. Nobody knows the hold's
+    /// record before.
     Ask,
-    /// Takes the server, or adopts what an earlier attempt left under this name. No earlier attempt lives.
+    /// Takes the server, or adopts what an earlier attempt left under this name. No earlier attempt
+    /// lives.
     Hold,
     /// Goes on with the record of an earlier attempt, which may live.
     Resume,
@@ -118,7 +121,8 @@ impl Order {
         format!("{}.{}", self.hold(), self.attempt)
     }
 
-    /// What is asked: by turns everything that changes power and boot, the power alone, the boot alone.
+    /// What is asked: by turns everything that changes power and boot, the power alone, the boot
+    /// alone.
     fn spec(&self) -> Spec {
         let boot = BootSpec {
             ignition: None,
@@ -134,7 +138,7 @@ impl Order {
             3 => (None, Some(boot)),
             _ => (Some(PowerTarget::On), Some(boot)),
         };
-        Spec { server_power, boot, ..Spec::new(Kind::Maintenance, &self.server) }
+        Spec { server_power, boot, ..Spec::new(MaintenanceKind::Maintenance, &self.server) }
     }
 }
 
@@ -227,7 +231,8 @@ async fn look(mut opened: watch::Receiver<Option<Arc<dyn Store>>>) {
 }
 
 impl Worker {
-    /// An engine that says on every call to a BMC whose it is. As `settings::build` makes it, except for the numbers.
+    /// An engine that says on every call to a BMC whose it is. As `settings::build` makes it,
+    /// except for the numbers.
     async fn engine(&self, order: &Order) -> Result<Engine, String> {
         let account = order.account();
         let server = |(name, endpoint): (&String, &url::Url)| {
@@ -299,7 +304,12 @@ impl Worker {
             release_timeout: Duration::from_mins(5),
         };
         let id = MaintenanceId::new(&self.run, &order.hold()).unwrap();
-        let wish = |wait_for| Wish { id: id.clone(), spec: order.spec(), wait_for, asking: AskingState::default() };
+        let wish = |wait_for| MaintenanceRequest {
+            id: id.clone(),
+            spec: order.spec(),
+            wait_for,
+            asking: AskingState::default(),
+        };
         let mut uid = order.uid.clone();
         if order.from == From::Ask {
             let asked = engine.hold(&wish(WaitFor::Enqueued), &control).await?;
@@ -310,7 +320,8 @@ impl Worker {
         if from == From::Hold
             && let Some(held) = engine.held_by_name(&id).await?
         {
-            // A server that was being given back would be taken once more under the same name, as a hold of its own.
+            // A server that was being given back would be taken once more under the same name, as a
+            // hold of its own.
             match held.record.phase {
                 _ if !held.active => return Ok(over(engine, &held.record.uid).await),
                 Phase::Releasing { .. } => (from, uid) = (From::Resume, Some(held.record.uid)),
@@ -327,7 +338,7 @@ impl Worker {
             },
             (_, None) => unreachable!("only a known record is gone on with"),
         };
-        if let Some(Driven { record, finish }) = driven {
+        if let Some(ReconcileResult { record, finish }) = driven {
             match finish {
                 Finish::Reached => {}
                 Finish::Over => return Ok(over(engine, &record.uid).await),

@@ -1,9 +1,11 @@
-//! Writes down what happens, to make a table or to compare one with real operators. Both are run by hand:
+//! Writes down what happens, to make a table or to compare one with real operators. Both are run by
+//! hand:
 //!
 //! - `FAMILY=V0_7 cargo test --test ironcore record::ours -- --ignored --nocapture`
-//! - `FAMILY=V0_7 KUBECONFIG=… BMC_PORT=… BMC_USERNAME=… BMC_PASSWORD=… BMC_PROTOCOL=… cargo test --test ironcore
-//!   record::theirs -- --ignored --nocapture`: with a cluster in which the operators of that family run, without boot
-//!   operator and with nothing else in it, and a BMC on loopback over plain HTTP.
+//! - `FAMILY=V0_7 KUBECONFIG=… BMC_PORT=… BMC_USERNAME=… BMC_PASSWORD=… BMC_PROTOCOL=… cargo test
+//!   --test ironcore record::theirs -- --ignored --nocapture`: with a cluster in which the
+//!   operators of that family run, without boot operator and with nothing else in it, and a BMC on
+//!   loopback over plain HTTP.
 
 use std::time::Duration;
 
@@ -22,7 +24,8 @@ use crate::{
     },
 };
 
-/// When a step is over: nothing has happened for `QUIET` seconds, longer than any operator here sleeps.
+/// When a step is over: nothing has happened for `QUIET` seconds, longer than any operator here
+/// sleeps.
 fn quiet() -> End {
     let seconds = std::env::var("QUIET").ok().map_or(6, |text| text.parse().expect("QUIET is no number"));
     End::Quiet(Duration::from_secs(seconds))

@@ -76,7 +76,8 @@ async fn by_approval(stage: &mut Stage) {
 }
 
 async fn one_approval_for_two(stage: &mut Stage) {
-    // Without priorities whoever wakes up first is first: there the second one comes when the first one runs.
+    // Without priorities whoever wakes up first is first: there the second one comes when the first
+    // one runs.
     let ordered = stage.family.has_priority();
     stage
         .step("two by approval: the first", async |on: &Stage| on.request("first", "OwnerApproval", json!({})).await)
@@ -96,7 +97,8 @@ async fn one_approval_for_two(stage: &mut Stage) {
 }
 
 async fn second_by_approval(stage: &mut Stage) {
-    // Times of creation have whole seconds: the name decides when they are the same, and it says the same.
+    // Times of creation have whole seconds: the name decides when they are the same, and it says
+    // the same.
     stage
         .step("two by approval: the second", async |on: &Stage| on.request("second", "OwnerApproval", json!({})).await)
         .await;
@@ -190,7 +192,8 @@ async fn operations(stage: &mut Stage) {
     let known = if stage.family == Family::V0_1 { "ForceRestart" } else { "hard-restart-server" };
     stage
         .step("an operation", async |on: &Stage| {
-            // A BMC that refuses to restart what is off is asked for ever, and nobody switches the server on meanwhile.
+            // A BMC that refuses to restart what is off is asked for ever, and nobody switches the
+            // server on meanwhile.
             on.until_on().await;
             on.operate(known).await;
         })

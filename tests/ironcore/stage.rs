@@ -1,5 +1,5 @@
-//! Where the steps of a scenario are played: a cluster with operators, of ours or real ones, and somebody who writes down
-//! what happens to each object.
+//! Where the steps of a scenario are played: a cluster with operators, of ours or real ones, and
+//! somebody who writes down what happens to each object.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,8 @@ use crate::support::ironcore::{
 /// What was seen of each object, in order. `server`, `claim`, and the names of requests.
 pub type Seen = BTreeMap<String, Vec<String>>;
 
-/// What may be seen of each object: any one of several sequences, where two controllers race each other.
+/// What may be seen of each object: any one of several sequences, where two controllers race each
+/// other.
 pub type Wanted = BTreeMap<String, Vec<Vec<String>>>;
 
 /// How it is decided that a step is over.

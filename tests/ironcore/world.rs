@@ -1,4 +1,5 @@
-//! What tests of a backend lean on beside the tables: boot operator, races, what is asked of the API server.
+//! What tests of a backend lean on beside the tables: boot operator, races, what is asked of the
+//! API server.
 
 use std::time::Duration;
 

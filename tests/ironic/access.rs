@@ -10,7 +10,7 @@ use terraform_provider_metal::{
         ironic::{IronicAccess, IronicBackend, IronicSettings, KeystoneAccount, KeystoneSettings},
     },
     clock::SystemClock,
-    maintenance::{gate::Standing, machine::PowerState},
+    maintenance::{gate::ExternalState, machine::PowerState},
 };
 
 use crate::{
@@ -32,7 +32,7 @@ async fn http_basic_lets_in_and_keeps_out() {
     assert_eq!(machine.observe().await.unwrap().power, PowerState::On);
     let system = machine.maintenance_system().unwrap();
     system.enter(&wish()).await.unwrap();
-    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     system.leave(&entered(&wish())).await.unwrap();
     for wrong in [basic("wrong"), IronicAccess::Open] {
         let refused = backend(&ironic.url(), wrong, |_| {}).machine("n1").unwrap().observe().await.unwrap_err();
@@ -75,7 +75,7 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     let machine = old.machine("n1").unwrap();
     let system = machine.maintenance_system().unwrap();
     system.enter(&wish()).await.unwrap();
-    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     assert!(machine.media(&[]).await.unwrap().is_empty(), "virtual media need 1.93 to be read back");
     system.leave(&entered(&wish())).await.unwrap();
     // A proxy in front that lies: what Ironic answers is explained.

@@ -11,7 +11,7 @@ use terraform_provider_metal::{
     },
     clock::SystemClock,
     maintenance::{
-        gate::{Asks, GateView, GateWish, Standing},
+        gate::{Asks, ExternalRequest, ExternalState, GateView},
         machine::PowerState,
     },
 };
@@ -50,7 +50,7 @@ impl Bench {
     }
 
     /// Where the maintenance stands; a node that is locked meanwhile is waited for, as a run does.
-    pub async fn look(&self, wish: &GateWish) -> GateView {
+    pub async fn look(&self, wish: &ExternalRequest) -> GateView {
         let until = std::time::Instant::now() + Duration::from_mins(1);
         loop {
             match self.machine().maintenance_system().unwrap().look(wish, true).await {
@@ -60,24 +60,24 @@ impl Bench {
         }
     }
 
-    pub async fn standing(&self, wish: &GateWish) -> Standing {
+    pub async fn standing(&self, wish: &ExternalRequest) -> ExternalState {
         self.look(wish).await.standing
     }
 
-    pub async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    pub async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.machine().maintenance_system().unwrap().enter(wish).await
     }
 
-    pub async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+    pub async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
     /// The machine under a wish that was granted.
-    pub async fn held(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    pub async fn held(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         let memory = self.look(wish).await.memory;
         self.enter(wish).await.unwrap();
-        let entered = GateWish { memory, ..entered(wish) };
-        assert_eq!(self.standing(&entered).await, Standing::Granted);
+        let entered = ExternalRequest { memory, ..entered(wish) };
+        assert_eq!(self.standing(&entered).await, ExternalState::Granted);
         self.machine().maintenance_system().unwrap().under(&entered)
     }
 }
@@ -113,8 +113,8 @@ impl RedfishBench {
     }
 }
 
-pub fn wish() -> GateWish {
-    GateWish {
+pub fn wish() -> ExternalRequest {
+    ExternalRequest {
         store: "store-1".into(),
         uid: "0190a1b2-uid".into(),
         id: "ops/bios".into(),
@@ -133,19 +133,20 @@ pub fn wish() -> GateWish {
     }
 }
 
-pub fn asked(wish: &GateWish) -> GateWish {
-    GateWish { asked: true, ..wish.clone() }
+pub fn asked(wish: &ExternalRequest) -> ExternalRequest {
+    ExternalRequest { asked: true, ..wish.clone() }
 }
 
-pub fn entered(wish: &GateWish) -> GateWish {
-    GateWish { asked: true, entered: true, ..wish.clone() }
+pub fn entered(wish: &ExternalRequest) -> ExternalRequest {
+    ExternalRequest { asked: true, entered: true, ..wish.clone() }
 }
 
 /// Waits for a power state as the machine shows it.
 pub async fn settled(machine: &Arc<dyn Machine>, wanted: PowerState) {
     let until = std::time::Instant::now() + Duration::from_mins(1);
     loop {
-        // A node that is locked answers some reads with 409: the engine asks again, and so does this.
+        // A node that is locked answers some reads with 409: the engine asks again, and so does
+        // this.
         let seen = match machine.observe().await {
             Ok(view) => Ok(view.power),
             Err(error) if error.is_transient() => Err(error),

@@ -6,7 +6,7 @@ use reqwest::Method;
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, Machine, ironic::IronicAccess},
     maintenance::{
-        gate::Standing,
+        gate::ExternalState,
         machine::{BootOverride, MediaSlot},
     },
 };
@@ -62,7 +62,7 @@ async fn a_boot_device_that_was_not_used_does_not_stay() {
     let memory = bench.look(&wish()).await.memory;
     let held = bench.held(&wish()).await;
     held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
-    let wish = terraform_provider_metal::maintenance::gate::GateWish { memory, ..entered(&wish()) };
+    let wish = terraform_provider_metal::maintenance::gate::ExternalRequest { memory, ..entered(&wish()) };
     for _ in 0..20 {
         match bench.leave(&wish).await {
             Ok(()) => break,
@@ -94,7 +94,7 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     assert!(locked.is_transient() && locked.to_string().contains("is locked"), "{locked}");
     proxy.rule(|_| Deal::Pass);
     let known = system.look(&wish(), true).await.unwrap();
-    assert_eq!((known.standing, known.memory.contains_key("boot_device")), (Standing::Absent, true));
+    assert_eq!((known.standing, known.memory.contains_key("boot_device")), (ExternalState::Absent, true));
     // An interface that has no boot devices at all has none to give back.
     proxy.rule(|seen| refuse_boot_device(seen, 400, r#"{"error_message": "not supported"}"#));
     let known = system.look(&wish(), true).await.unwrap();

@@ -1,19 +1,21 @@
-//! What a flow costs Ironic: requests of one process for the hold, and of another one for the release.
+//! What a flow costs Ironic: requests of one process for the hold, and of another one for the
+//! release.
 //!
-//! Reads of the node that follow each other after a change are polls, of which the first one counts.
+//! Reads of the node that follow each other after a change are polls, of which the first one
+//! counts.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use terraform_provider_metal::{
     backend::ironic::IronicAccess,
     clock::{Clock, SystemClock},
-    engine::{Control, Engine, Wish},
+    engine::{Control, Engine, MaintenanceRequest},
     maintenance::{
         decide::Finish,
         ids::MaintenanceId,
         lock::AskingState,
         machine::PowerTarget,
-        spec::{Kind, Spec, WaitFor},
+        spec::{MaintenanceKind, Spec, WaitFor},
         state::Ending,
     },
     store::{MemoryStore, Store},
@@ -61,9 +63,9 @@ async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
         timeout: Duration::from_mins(3),
         release_timeout: Duration::from_mins(3),
     };
-    let wish = Wish {
+    let wish = MaintenanceRequest {
         id: MaintenanceId::new("ops", "case").unwrap(),
-        spec: Spec { server_power: power, ..Spec::new(Kind::Maintenance, "n1") },
+        spec: Spec { server_power: power, ..Spec::new(MaintenanceKind::Maintenance, "n1") },
         wait_for: WaitFor::InMaintenance,
         asking: AskingState::default(),
     };
@@ -93,7 +95,8 @@ async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_flow_costs_few_requests() {
     for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 17)] {
-        // What is read serves for a second: on a machine that is busy with other tests a flow may be slower than that.
+        // What is read serves for a second: on a machine that is busy with other tests a flow may
+        // be slower than that.
         for left in (0..3).rev() {
             let played = Box::pin(play(power)).await;
             for (what, requests) in ["hold", "release"].into_iter().zip(&played) {

@@ -1,5 +1,5 @@
-//! What comes between: a conductor that ends while it attaches an image, power that is changed behind Ironic, and flags that
-//! others set.
+//! What comes between: a conductor that ends while it attaches an image, power that is changed
+//! behind Ironic, and flags that others set.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use terraform_provider_metal::{
     backend::{Backend as _, ironic::IronicAccess},
     maintenance::{
-        gate::{GateWish, Standing},
+        gate::{ExternalRequest, ExternalState},
         machine::{BootOverride, ResetType},
     },
 };
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Leaves, as often as a run does.
-async fn leave(bench: &Bench, wish: &GateWish) {
+async fn leave(bench: &Bench, wish: &ExternalRequest) {
     let until = std::time::Instant::now() + Duration::from_mins(2);
     while let Err(error) = bench.leave(wish).await {
         assert!(error.is_transient() && std::time::Instant::now() < until, "{error}");
@@ -47,7 +47,7 @@ async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observa
     let told = inserting.await.unwrap();
     assert!(told.as_ref().err().is_none_or(|error| error.is_transient() || error.outcome_unknown()), "{told:?}");
     redfish.bench.ironic.await_node("n1", "the lock is gone", |node| node["reservation"].is_null()).await;
-    assert_eq!(redfish.bench.standing(&entered(&wish())).await, Standing::Granted, "the flag is still ours");
+    assert_eq!(redfish.bench.standing(&entered(&wish())).await, ExternalState::Granted, "the flag is still ours");
     let drives = held.media(&[]).await.unwrap();
     assert!(drives.iter().all(|drive| !drive.inserted), "{drives:?}");
     // It is attached once it is asked for again.
@@ -77,7 +77,7 @@ async fn the_power_synchronisation_of_ironic_undoes_neither_a_hold_nor_its_relea
     // A run restores by Ironic's own API before it leaves.
     held.reset(ResetType::On).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::On).await;
-    leave(bench, &GateWish { memory, ..entered(&wish()) }).await;
+    leave(bench, &ExternalRequest { memory, ..entered(&wish()) }).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(redfish.simulated_power(), PowerState::On, "the synchronisation forced nothing");
     let node = bench.ironic.node("n1").await;
@@ -123,11 +123,11 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
         Deal::Pass
     });
     system.enter(&wish()).await.unwrap();
-    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     proxy.rule(|_| Deal::Pass);
     // One that comes after our write is told and stays.
     bench.ironic.maintenance("n1", Some("carol")).await;
-    let Standing::Refused(why) = system.look(&asked(&wish()), true).await.unwrap().standing else { panic!() };
+    let ExternalState::Refused(why) = system.look(&asked(&wish()), true).await.unwrap().standing else { panic!() };
     assert!(why.contains("carol"), "{why}");
     system.leave(&asked(&wish())).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance_reason"], "carol");

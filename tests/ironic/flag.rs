@@ -3,8 +3,8 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use terraform_provider_metal::{
-    backend::{Backend as _, BackendError, ExternalRequest},
-    maintenance::gate::{GateWish, Standing},
+    backend::{Backend as _, BackendError, ExternalRequestRef},
+    maintenance::gate::{ExternalRequest, ExternalState},
 };
 
 use crate::{
@@ -17,9 +17,9 @@ use crate::{
 async fn a_node_is_entered_held_and_left_as_it_was() {
     let bench = Bench::active().await;
     let wish = wish();
-    assert_eq!(bench.standing(&wish).await, Standing::Absent);
+    assert_eq!(bench.standing(&wish).await, ExternalState::Absent);
     bench.enter(&wish).await.unwrap();
-    assert_eq!(bench.standing(&asked(&wish)).await, Standing::Granted);
+    assert_eq!(bench.standing(&asked(&wish)).await, ExternalState::Granted);
     let node = bench.ironic.node("n1").await;
     assert_eq!(node["maintenance"], true);
     let reason = node["maintenance_reason"].as_str().unwrap();
@@ -35,7 +35,7 @@ async fn a_node_is_entered_held_and_left_as_it_was() {
         (&json!(false), &Value::Null, &Value::Null)
     );
     assert_eq!(node["power_state"], "power on");
-    assert_eq!(bench.standing(&entered(&wish)).await, Standing::Absent);
+    assert_eq!(bench.standing(&entered(&wish)).await, ExternalState::Absent);
     bench.leave(&entered(&wish)).await.unwrap();
 }
 
@@ -43,7 +43,7 @@ async fn a_node_is_entered_held_and_left_as_it_was() {
 async fn maintenance_of_others_and_faults_stay_as_they_are() {
     let bench = Bench::active().await;
     bench.ironic.maintenance("n1", Some("disk swap by carol")).await;
-    let Standing::Refused(why) = bench.standing(&wish()).await else { panic!() };
+    let ExternalState::Refused(why) = bench.standing(&wish()).await else { panic!() };
     assert!(why.contains("disk swap by carol"), "{why}");
     for wish in [wish(), asked(&wish())] {
         let refused = bench.enter(&wish).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn maintenance_of_others_and_faults_stay_as_they_are() {
         .ironic
         .sql("update nodes set maintenance = 1, fault = 'power failure', maintenance_reason = 'sync failed'")
         .await;
-    let Standing::Refused(why) = bench.standing(&wish()).await else { panic!() };
+    let ExternalState::Refused(why) = bench.standing(&wish()).await else { panic!() };
     assert!(why.contains("power failure") && why.contains("sync failed"), "{why}");
     assert!(bench.enter(&wish()).await.is_err());
 }
@@ -67,12 +67,12 @@ async fn an_operator_who_clears_or_replaces_the_flag_is_seen() {
     let bench = Bench::active().await;
     let held = bench.held(&wish()).await;
     bench.ironic.maintenance("n1", None).await;
-    assert_eq!(bench.standing(&entered(&wish())).await, Standing::Absent);
+    assert_eq!(bench.standing(&entered(&wish())).await, ExternalState::Absent);
     let refused = held.reset(terraform_provider_metal::maintenance::machine::ResetType::ForceOff).await.unwrap_err();
     assert!(refused.to_string().contains("our maintenance flag is gone"), "{refused}");
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power on");
     bench.ironic.maintenance("n1", Some("mine now")).await;
-    let Standing::Refused(why) = bench.standing(&entered(&wish())).await else { panic!() };
+    let ExternalState::Refused(why) = bench.standing(&entered(&wish())).await else { panic!() };
     assert!(why.contains("mine now"), "{why}");
     bench.leave(&entered(&wish())).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance_reason"], "mine now");
@@ -83,13 +83,13 @@ async fn a_fault_between_our_look_and_our_flag_is_left_to_ironic() {
     let bench = Bench::active().await;
     bench.enter(&wish()).await.unwrap();
     bench.ironic.sql("update nodes set fault = 'power failure'").await;
-    assert!(matches!(bench.standing(&asked(&wish())).await, Standing::Failed(_)));
-    assert!(matches!(bench.standing(&entered(&wish())).await, Standing::Lost(_)));
+    assert!(matches!(bench.standing(&asked(&wish())).await, ExternalState::Failed(_)));
+    assert!(matches!(bench.standing(&entered(&wish())).await, ExternalState::Lost(_)));
     bench.leave(&asked(&wish())).await.unwrap();
     let node = bench.ironic.node("n1").await;
     assert_eq!((&node["maintenance"], &node["fault"]), (&json!(true), &json!("power failure")), "it is not hidden");
     assert!(node["maintenance_reason"].as_str().unwrap().contains("power failure"));
-    assert!(matches!(bench.standing(&entered(&wish())).await, Standing::Refused(_)), "nothing of ours is left");
+    assert!(matches!(bench.standing(&entered(&wish())).await, ExternalState::Refused(_)), "nothing of ours is left");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn nodes_of_baremetal_operator_are_refused() {
     let patch = json!([{ "op": "add", "path": "/instance_uuid", "value": "7d5e2d5f-2f3f-4a57-8b0e-3c1f2b1a9d11" }]);
     bench.ironic.call(Method::PATCH, "/v1/nodes/metal3~host-1", Some(patch)).await;
     let machine = bench.backend.machine("metal3~host-1").unwrap();
-    let Standing::Refused(why) = machine.maintenance_system().unwrap().look(&wish(), true).await.unwrap().standing
+    let ExternalState::Refused(why) = machine.maintenance_system().unwrap().look(&wish(), true).await.unwrap().standing
     else {
         panic!()
     };
@@ -110,7 +110,7 @@ async fn nodes_of_baremetal_operator_are_refused() {
 async fn a_reserved_node_is_waited_for_and_told_apart() {
     let bench = Bench::active().await;
     bench.ironic.sql("update nodes set reservation = 'conductor-1'").await;
-    let Standing::Waiting(why) = bench.standing(&wish()).await else { panic!() };
+    let ExternalState::Waiting(why) = bench.standing(&wish()).await else { panic!() };
     assert!(why.contains("conductor-1"), "{why}");
     let locked = bench.enter(&wish()).await.unwrap_err();
     assert!(locked.is_transient() && !locked.outcome_unknown(), "{locked}");
@@ -127,7 +127,7 @@ async fn a_reserved_node_is_waited_for_and_told_apart() {
         bench.ironic.sql("update nodes set reservation = null").await;
     });
     entered.unwrap();
-    assert_eq!(bench.standing(&asked(&wish)).await, Standing::Granted);
+    assert_eq!(bench.standing(&asked(&wish)).await, ExternalState::Granted);
 }
 
 #[tokio::test]
@@ -141,12 +141,12 @@ async fn a_lost_reply_is_told_and_found_by_looking() {
     let lost = system.enter(&wish()).await.unwrap_err();
     assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
     assert_eq!(proxy.count("PUT", "/maintenance"), 1, "not sent again");
-    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, Standing::Granted);
+    assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     proxy.rule(|seen| if seen.method == "DELETE" { Deal::LoseReply } else { Deal::Pass });
     let lost = system.leave(&entered(&wish())).await.unwrap_err();
     assert!(matches!(lost, BackendError::ReplyLost { .. }), "{lost}");
     assert_eq!(proxy.count("DELETE", "/maintenance"), 1);
-    assert_eq!(system.look(&entered(&wish()), true).await.unwrap().standing, Standing::Absent);
+    assert_eq!(system.look(&entered(&wish()), true).await.unwrap().standing, ExternalState::Absent);
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
     bench.ironic.maintenance("n2", Some("of a person")).await;
     bench.enter(&wish()).await.unwrap();
     let found = bench.backend.external_requests().await.unwrap().unwrap();
-    let expected = ExternalRequest {
+    let expected = ExternalRequestRef {
         store: wish().store,
         uid: wish().uid,
         name: "the maintenance flag of node n1".into(),
@@ -170,7 +170,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
     let system = system.maintenance_system().unwrap();
     assert_eq!(system.requests().await.unwrap(), found);
     // Of another maintenance nothing is touched.
-    system.discard(&ExternalRequest { uid: "another".into(), ..expected.clone() }).await.unwrap();
+    system.discard(&ExternalRequestRef { uid: "another".into(), ..expected.clone() }).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance"], true);
     system.discard(&expected).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
@@ -186,9 +186,9 @@ async fn the_flag_outlives_an_ironic_that_is_killed() {
     assert!(matches!(away, BackendError::Unreachable { .. }), "{away}");
     assert!(bench.leave(&entered(&wish())).await.unwrap_err().is_transient());
     bench.ironic.restart().await;
-    assert_eq!(bench.standing(&entered(&wish())).await, Standing::Granted);
+    assert_eq!(bench.standing(&entered(&wish())).await, ExternalState::Granted);
     bench.leave(&entered(&wish())).await.unwrap();
-    assert_eq!(bench.standing(&entered(&wish())).await, Standing::Absent);
+    assert_eq!(bench.standing(&entered(&wish())).await, ExternalState::Absent);
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn the_database_of_ironic_agrees_with_the_hardware_before_the_flag_goes() 
     // Switched off at the machine: in maintenance Ironic does not see it.
     redfish.simulator.set_power(&redfish.system, bmc_simulator::PowerState::Off).unwrap();
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power on");
-    let wish = GateWish { memory: bench.look(&wish()).await.memory, ..entered(&wish()) };
+    let wish = ExternalRequest { memory: bench.look(&wish()).await.memory, ..entered(&wish()) };
     // A machine takes its time; leaving is called again until it is done.
     for _ in 0..20 {
         match bench.leave(&wish).await {

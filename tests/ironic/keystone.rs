@@ -14,7 +14,7 @@ use terraform_provider_metal::{
     },
     clock::SystemClock,
     maintenance::{
-        gate::{GateWish, Standing},
+        gate::{ExternalRequest, ExternalState},
         machine::{PowerState, ResetType},
     },
 };
@@ -42,7 +42,8 @@ struct Cloud {
 }
 
 impl Cloud {
-    /// With one active node, the account `ci` of the role `metal_runner`, and `viewer`, which may read.
+    /// With one active node, the account `ci` of the role `metal_runner`, and `viewer`, which may
+    /// read.
     async fn new(policies: &'static [&'static str]) -> Self {
         Self::with(Duration::from_hours(1), Options { policies, ..Options::default() }).await
     }
@@ -152,7 +153,8 @@ async fn a_revoked_token_is_renewed_once_and_the_change_is_made() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
-    // The margin of a renewal is a minute: this one is renewed after ten seconds, long before Ironic would refuse it.
+    // The margin of a renewal is a minute: this one is renewed after ten seconds, long before
+    // Ironic would refuse it.
     let options = Options { policies: &[RUNNER], asks_each_time: true, ..Options::default() };
     let cloud = Cloud::with(Duration::from_secs(70), options).await;
     let machine = cloud.machine(by_password("ci", PASSWORD));
@@ -178,8 +180,8 @@ async fn the_role_of_the_guide_may_what_a_hold_needs_and_a_reader_may_not() {
     let system = machine.maintenance_system().unwrap();
     let memory = system.look(&wish(), true).await.unwrap().memory;
     system.enter(&wish()).await.unwrap();
-    let held = GateWish { memory, ..entered(&wish()) };
-    assert_eq!(system.look(&held, true).await.unwrap().standing, Standing::Granted);
+    let held = ExternalRequest { memory, ..entered(&wish()) };
+    assert_eq!(system.look(&held, true).await.unwrap().standing, ExternalState::Granted);
     let under = system.under(&held);
     under.observe().await.unwrap();
     under.capabilities().await.unwrap();

@@ -53,7 +53,8 @@ async fn a_bmc_that_is_away_is_told_with_the_words_of_ironic() {
     let bmc = redfish.simulator.bmc_of(&redfish.system).unwrap();
     redfish.simulator.set_availability(&bmc, bmc_simulator::Availability::Refusing).await.unwrap();
     let first = held.reset(ResetType::ForceOff).await;
-    // The conductor tries for a while and keeps the node locked; then the error is told, or seen later.
+    // The conductor tries for a while and keeps the node locked; then the error is told, or seen
+    // later.
     match first {
         Ok(()) => {
             let node = redfish

@@ -1,4 +1,5 @@
-//! A way to an Ironic that counts what goes through, loses replies, and answers by itself where a test says so.
+//! A way to an Ironic that counts what goes through, loses replies, and answers by itself where a
+//! test says so.
 
 use std::{
     net::SocketAddr,

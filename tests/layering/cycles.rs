@@ -6,7 +6,8 @@ use crate::{check::Source, paths};
 
 /// The circles among the sources below a folder, each with the files in it, sorted.
 ///
-/// What is named inside `data`, a folder below it, is no part of a circle: records hold each other's words.
+/// What is named inside `data`, a folder below it, is no part of a circle: records hold each
+/// other's words.
 pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>> {
     let rules = || sources.iter().filter(|source| source.file.starts_with(folder) && !source.file.starts_with(data));
     let modules: BTreeMap<Vec<String>, &str> = rules().map(|source| (source.module(), source.file.as_str())).collect();
@@ -15,7 +16,8 @@ pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>>
         let content = paths::read(&source.text, &source.module()).expect("sources are Rust");
         let named = content.named.iter().filter_map(|named| {
             let path = named.segments.strip_prefix(&["crate".to_owned()])?;
-            // The file of a path is the longest module that it begins with; what the root says of all files is no circle.
+            // The file of a path is the longest module that it begins with; what the root says of
+            // all files is no circle.
             (2..=path.len()).rev().find_map(|length| modules.get(&path[..length]).copied())
         });
         knows.insert(&source.file, named.filter(|file| *file != source.file).collect());

@@ -1,8 +1,9 @@
 //! The stand-in against the table.
 //!
-//! `table.txt` was recorded from baremetal-operator 02aa505 (August 2026, after v0.14.0-rc.0), built from its source, with
-//! `-provisioner=fixture` and a real API server, by these steps: state before, event, states after. A line is provisioning state,
-//! operational status, power as the operator shows it, and marks.
+//! `table.txt` was recorded from baremetal-operator 02aa505 (August 2026, after v0.14.0-rc.0),
+//! built from its source, with `-provisioner=fixture` and a real API server, by these steps: state
+//! before, event, states after. A line is provisioning state, operational status, power as the
+//! operator shows it, and marks.
 
 use std::sync::{Arc, Mutex};
 

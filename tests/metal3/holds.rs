@@ -13,7 +13,7 @@ use terraform_provider_metal::{
     clock::{Clock, SystemClock},
     kubernetes::{Cluster, ClusterSettings},
     maintenance::{
-        gate::{Asks, GateWish, Standing},
+        gate::{Asks, ExternalRequest, ExternalState},
         machine::{self, ResetType},
     },
 };
@@ -40,8 +40,8 @@ pub fn backend(world: &World, hold: Hold) -> Metal3Backend {
     Metal3Backend::new(settings, &clock)
 }
 
-fn wish(uid: &str) -> GateWish {
-    GateWish {
+fn wish(uid: &str) -> ExternalRequest {
+    ExternalRequest {
         store: "store".to_owned(),
         uid: uid.to_owned(),
         id: format!("ops/{uid}"),
@@ -63,7 +63,7 @@ fn wish(uid: &str) -> GateWish {
 /// One host and a maintenance of it, as the engine asks the backend about them.
 pub struct Held {
     pub machine: Arc<dyn Machine>,
-    pub wish: GateWish,
+    pub wish: ExternalRequest,
 }
 
 impl Held {
@@ -71,11 +71,11 @@ impl Held {
         Self { machine: backend.machine(host).unwrap(), wish: wish(uid) }
     }
 
-    pub async fn standing(&self) -> Standing {
+    pub async fn standing(&self) -> ExternalState {
         self.machine.maintenance_system().unwrap().look(&self.wish, true).await.unwrap().standing
     }
 
-    pub async fn until(&self, what: &str, wanted: impl Fn(&Standing) -> bool) -> Standing {
+    pub async fn until(&self, what: &str, wanted: impl Fn(&ExternalState) -> bool) -> ExternalState {
         let mut last = None;
         let found = tokio::time::timeout(Duration::from_mins(1), async {
             loop {
@@ -91,15 +91,16 @@ impl Held {
     }
 
     pub async fn enter(&mut self) {
-        assert_eq!(self.standing().await, Standing::Absent);
+        assert_eq!(self.standing().await, ExternalState::Absent);
         self.wish.asked = true;
         self.machine.maintenance_system().unwrap().enter(&self.wish).await.unwrap();
-        self.until("granted", |standing| *standing == Standing::Granted).await;
+        self.until("granted", |standing| *standing == ExternalState::Granted).await;
         self.wish.entered = true;
     }
 
     pub async fn call_leave(&self) {
-        // The operator may write the host at the same moment: then it is read and tried again, as the rules do.
+        // The operator may write the host at the same moment: then it is read and tried again, as
+        // the rules do.
         while let Err(error) = self.machine.maintenance_system().unwrap().leave(&self.wish).await {
             assert!(error.is_transient(), "{error}");
         }
@@ -108,9 +109,12 @@ impl Held {
     /// As the rules do: leaving, until nothing of ours is there.
     async fn leave(&self) {
         self.call_leave().await;
-        self.until("left or leftovers", |standing| matches!(standing, Standing::Absent | Standing::Leftovers(_))).await;
+        self.until("left or leftovers", |standing| {
+            matches!(standing, ExternalState::Absent | ExternalState::Leftovers(_))
+        })
+        .await;
         self.call_leave().await;
-        self.until("left", |standing| *standing == Standing::Absent).await;
+        self.until("left", |standing| *standing == ExternalState::Absent).await;
     }
 
     pub fn under(&self) -> Arc<dyn Machine> {
@@ -226,7 +230,7 @@ async fn what_others_do_to_a_host_is_waited_for_and_stays() {
         (json!({"inspect.metal3.io": ""}), "inspection"),
     ] {
         world.annotate("node1", annotations.clone()).await;
-        let Standing::Waiting(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
+        let ExternalState::Waiting(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
         assert!(why.contains(word), "{why}");
         let refused = held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap_err();
         assert!(refused.is_transient(), "{refused}");
@@ -237,14 +241,14 @@ async fn what_others_do_to_a_host_is_waited_for_and_stays() {
             gone[key] = Value::Null;
         }
         world.annotate("node1", gone).await;
-        held.until("free again", |standing| *standing == Standing::Absent).await;
+        held.until("free again", |standing| *standing == ExternalState::Absent).await;
     }
     // On its way to another state.
     world.merge("BareMetalHost", "node1", json!({"spec": {"image": null}})).await;
-    held.until("waiting", |standing| matches!(standing, Standing::Waiting(_))).await;
-    held.until("available", |standing| *standing == Standing::Absent).await;
+    held.until("waiting", |standing| matches!(standing, ExternalState::Waiting(_))).await;
+    held.until("available", |standing| *standing == ExternalState::Absent).await;
     world.delete("node1").await;
-    held.until("refused", |standing| matches!(standing, Standing::Refused(_))).await;
+    held.until("refused", |standing| matches!(standing, ExternalState::Refused(_))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,16 +263,16 @@ async fn a_host_that_others_take_back_is_lost_and_not_touched() {
             .enumerate()
     {
         let mut held = Held::new(&backend, "node1", &format!("m{n}"));
-        held.until("free", |standing| *standing == Standing::Absent).await;
+        held.until("free", |standing| *standing == ExternalState::Absent).await;
         held.enter().await;
         world.annotate("node1", change.clone()).await;
-        held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+        held.until("lost", |standing| matches!(standing, ExternalState::Lost(_))).await;
         let refused = held.under().reset(ResetType::ForceOff).await.unwrap_err();
         assert!(matches!(refused, BackendError::Rejected { status: 409, .. }), "{refused}");
         held.call_leave().await;
-        held.until("left", |standing| matches!(standing, Standing::Absent | Standing::Leftovers(_))).await;
+        held.until("left", |standing| matches!(standing, ExternalState::Absent | ExternalState::Leftovers(_))).await;
         held.call_leave().await;
-        held.until("gone", |standing| *standing == Standing::Absent).await;
+        held.until("gone", |standing| *standing == ExternalState::Absent).await;
         let mut traces = world.traces("node1").await;
         traces.retain(|key| !key.starts_with("terraform-provider-metal/"));
         assert_eq!(traces, left, "{change}");
@@ -288,7 +292,7 @@ async fn a_host_that_cannot_register_again_is_not_called_returned() {
     held.enter().await;
     world.running.operator.options.registers.close();
     held.call_leave().await;
-    let failed = held.until("failed", |standing| matches!(standing, Standing::Failed(_))).await;
+    let failed = held.until("failed", |standing| matches!(standing, ExternalState::Failed(_))).await;
     assert!(failed.to_string().contains("registration error"), "{failed}");
     assert!(!world.traces("node1").await.is_empty(), "it is still found by tidy");
     world.running.operator.options.registers.open();
@@ -308,14 +312,14 @@ async fn a_dead_operator_is_waited_for_on_both_ways() {
     let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
     held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
     assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
-    assert!(matches!(held.standing().await, Standing::Entering(_)), "{:?}", held.standing().await);
+    assert!(matches!(held.standing().await, ExternalState::Entering(_)), "{:?}", held.standing().await);
     assert!(held.under().reset(ResetType::ForceOff).await.is_err(), "it is not ours yet");
     world.restart();
-    held.until("granted", |standing| *standing == Standing::Granted).await;
+    held.until("granted", |standing| *standing == ExternalState::Granted).await;
     held.wish.entered = true;
     world.running.stop();
     held.call_leave().await;
-    assert!(matches!(held.standing().await, Standing::Returning(_)));
+    assert!(matches!(held.standing().await, ExternalState::Returning(_)));
     world.restart();
     held.leave().await;
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
@@ -329,10 +333,10 @@ async fn deleting_a_held_host_is_delayed_until_it_is_left() {
     held.enter().await;
     world.delete("node1").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(held.standing().await, Standing::Granted);
+    assert_eq!(held.standing().await, ExternalState::Granted);
     held.call_leave().await;
     patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
-    assert_eq!(held.standing().await, Standing::Absent);
+    assert_eq!(held.standing().await, ExternalState::Absent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -370,7 +374,7 @@ async fn a_host_is_kept_off_by_our_own_key() {
     let mut held = Held::new(&backend, "node1", "m2");
     held.enter().await;
     world.annotate("node1", json!({"reboot.metal3.io/terraform-provider-metal.m2": null})).await;
-    let lost = held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+    let lost = held.until("lost", |standing| matches!(standing, ExternalState::Lost(_))).await;
     assert!(lost.to_string().contains("v0.13.2"), "{lost}");
     held.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
@@ -382,7 +386,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     let backend = backend(&world, Hold::PowerOff);
     let held = Held::new(&backend, "node1", "m1");
     let refused = async |word: &str| {
-        let Standing::Refused(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
+        let ExternalState::Refused(why) = held.standing().await else { panic!("{word}: {:?}", held.standing().await) };
         assert!(why.contains(word), "{why}");
         let mut asked = wish("m1");
         asked.asked = true;
@@ -395,7 +399,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
 
     world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
     world.create("HostFirmwareSettings", "node1", json!({"spec": {"settings": {"Boot": "x"}}})).await;
-    assert_eq!(held.standing().await, Standing::Absent);
+    assert_eq!(held.standing().await, ExternalState::Absent);
     let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
     refused("HostFirmwareSettings").await;
@@ -407,7 +411,8 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     refused("DataImage").await;
 }
 
-/// The trap itself: the stand-in does what the real one does when firmware changes come while a key is there.
+/// The trap itself: the stand-in does what the real one does when firmware changes come while a key
+/// is there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servicing_under_a_key_is_told_as_a_loss() {
     let world = World::start(1, Options::default()).await;
@@ -418,7 +423,7 @@ async fn servicing_under_a_key_is_told_as_a_loss() {
     world.create("HostFirmwareSettings", "node1", json!({"spec": {"settings": {"Boot": "x"}}})).await;
     let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
-    let lost = held.until("lost", |standing| matches!(standing, Standing::Lost(_))).await;
+    let lost = held.until("lost", |standing| matches!(standing, ExternalState::Lost(_))).await;
     assert!(lost.to_string().contains("services"), "{lost}");
     held.leave().await;
 }

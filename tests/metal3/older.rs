@@ -1,9 +1,10 @@
-//! The backend under versions of the operator that do something else (`versions.txt`): each has a test here.
+//! The backend under versions of the operator that do something else (`versions.txt`): each has a
+//! test here.
 
 use serde_json::{Value, json};
 use terraform_provider_metal::{
     backend::metal3::Hold,
-    maintenance::{gate::Standing, machine::ResetType},
+    maintenance::{gate::ExternalState, machine::ResetType},
 };
 
 use super::holds::{Held, backend, status};
@@ -17,8 +18,8 @@ use crate::support::{
 
 const VERSIONS: [Version; 4] = [Version::V0_11, Version::V0_13, Version::V0_14, Version::Newest];
 
-fn lost(standing: &Standing) -> bool {
-    matches!(standing, Standing::Lost(_))
+fn lost(standing: &ExternalState) -> bool {
+    matches!(standing, ExternalState::Lost(_))
 }
 
 /// An operator that has a host, and what the plan says of it.
@@ -42,7 +43,7 @@ async fn ends_as_lost(world: &World, held: &Held) {
     assert!(held.under().reset(ResetType::On).await.is_err(), "it is not ours");
     held.call_leave().await;
     patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
-    assert_eq!(held.standing().await, Standing::Absent);
+    assert_eq!(held.standing().await, ExternalState::Absent);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +62,7 @@ async fn a_held_free_host_is_lost_where_the_operator_deletes_it_at_once() {
         }
         let options = &world.running.operator.options;
         tokio::time::sleep(options.step * 5).await;
-        assert_eq!(held.standing().await, Standing::Granted, "{version:?}");
+        assert_eq!(held.standing().await, ExternalState::Granted, "{version:?}");
         held.call_leave().await;
         patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
     }
@@ -75,7 +76,7 @@ async fn a_host_that_is_deleted_while_it_is_entered_is_lost_or_ours() {
         let mut held = Held::new(&backend, "node1", "m1");
         let awake = world.running.operator.options.awake.clone();
         awake.close();
-        assert_eq!(held.standing().await, Standing::Absent);
+        assert_eq!(held.standing().await, ExternalState::Absent);
         held.wish.asked = true;
         held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
         world.delete("node1").await;
@@ -84,7 +85,7 @@ async fn a_host_that_is_deleted_while_it_is_entered_is_lost_or_ours() {
             ends_as_lost(&world, &held).await;
             continue;
         }
-        held.until("granted", |standing| *standing == Standing::Granted).await;
+        held.until("granted", |standing| *standing == ExternalState::Granted).await;
         held.call_leave().await;
         patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
     }
@@ -105,7 +106,7 @@ async fn a_key_does_not_outlive_a_change_of_state_unseen() {
         let keys = world.traces("node1").await.into_iter().filter(|key| key.starts_with("reboot")).count();
         assert_eq!(keys, usize::from(keeps), "{version:?}: it is not written again");
         held.call_leave().await;
-        held.until("left", |standing| matches!(standing, Standing::Leftovers(_))).await;
+        held.until("left", |standing| matches!(standing, ExternalState::Leftovers(_))).await;
         held.call_leave().await;
         assert_eq!(world.traces("node1").await, Vec::<String>::new(), "{version:?}");
     }
@@ -118,9 +119,9 @@ async fn firmware_of_the_host_itself_is_refused_or_told_as_a_loss() {
     let mut held = Held::new(&backend, "node1", "m1");
     let firmware = json!({"spec": {"firmware": {"virtualizationEnabled": true}}});
     world.merge("BareMetalHost", "node1", firmware.clone()).await;
-    assert_eq!(held.standing().await, Standing::Absent, "nothing lets the operator make it at a reboot");
+    assert_eq!(held.standing().await, ExternalState::Absent, "nothing lets the operator make it at a reboot");
     world.create("HostUpdatePolicy", "node1", json!({"spec": {"firmwareSettings": "onReboot"}})).await;
-    let Standing::Refused(why) = held.standing().await else { panic!("{:?}", held.standing().await) };
+    let ExternalState::Refused(why) = held.standing().await else { panic!("{:?}", held.standing().await) };
     assert!(why.contains("spec.firmware"), "{why}");
     held.wish.asked = true;
     assert!(held.machine.maintenance_system().unwrap().enter(&held.wish).await.is_err());
@@ -128,10 +129,10 @@ async fn firmware_of_the_host_itself_is_refused_or_told_as_a_loss() {
     assert!(world.traces("node1").await.is_empty());
     // With hold = "detach" the operator services nothing.
     let other = self::backend(&world, Hold::Detach);
-    assert_eq!(Held::new(&other, "node1", "m2").standing().await, Standing::Absent);
+    assert_eq!(Held::new(&other, "node1", "m2").standing().await, ExternalState::Absent);
 
     world.merge("BareMetalHost", "node1", json!({"spec": {"firmware": null}})).await;
-    held.until("free", |standing| *standing == Standing::Absent).await;
+    held.until("free", |standing| *standing == ExternalState::Absent).await;
     held.enter().await;
     world.merge("BareMetalHost", "node1", firmware).await;
     let said = held.until("lost", lost).await.to_string();

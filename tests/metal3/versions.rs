@@ -1,7 +1,8 @@
 //! The stand-in of each version against the table of what versions do otherwise.
 //!
-//! `OPERATOR="PROGRAM -test-mode" CRDS=FOLDER cargo test --test metal3 versions::theirs -- --ignored --nocapture` writes what a real
-//! operator does, which runs in the foreground, reads `KUBECONFIG`, and whose definitions are in that folder (newer ones are told
+//! `OPERATOR="PROGRAM -test-mode" CRDS=FOLDER cargo test --test metal3 versions::theirs --
+//! --ignored --nocapture` writes what a real operator does, which runs in the foreground, reads
+//! `KUBECONFIG`, and whose definitions are in that folder (newer ones are told
 //! `-provisioner=fixture` instead).
 
 use std::{fs, process::Stdio, time::Duration};

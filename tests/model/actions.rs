@@ -8,7 +8,7 @@ use std::{
 
 use stateright::{Model, Property};
 use terraform_provider_metal::maintenance::{
-    change::Change,
+    change::RecordChange,
     ids::Uid,
     state::{Ending, Phase},
     step::{Action, Reply},
@@ -33,7 +33,8 @@ pub struct Protocol {
     loses: Option<u32>,
     /// Whether it is looked at whether all come to an end, which costs more than everything else.
     pub ends: bool,
-    /// The states from which a fair continuation is known to come to an end; it is the same one from each of them on.
+    /// The states from which a fair continuation is known to come to an end; it is the same one
+    /// from each of them on.
     pub known_to_end: Arc<Mutex<HashSet<u64>>>,
 }
 
@@ -65,7 +66,8 @@ impl Protocol {
         Self { process: vec![0; self.roles.len()], ..self }
     }
 
-    /// With a store that is set back once. A hold that was over by then is there again for a person to end.
+    /// With a store that is set back once. A hold that was over by then is there again for a person
+    /// to end.
     pub fn losing(self, runs: u32) -> Self {
         Self { loses: Some(runs), ends: false, ..self }
     }
@@ -208,7 +210,7 @@ impl Protocol {
                 let At::Waiting { until } = world.actors[n].at else { return false };
                 world.actors[n].at = At::Driving;
                 if matches!(world.roles[n], Role::Abandon(_)) {
-                    world.actors[n].at = At::Planned(Change::Abandon(Ending::Completed));
+                    world.actors[n].at = At::Planned(RecordChange::Abandon(Ending::Completed));
                 }
                 until <= world.now
             }
@@ -245,7 +247,8 @@ impl Protocol {
                 if self.broken == Broken::RenewalCountsFromReply {
                     let n = (0..world.actors.len()).find(|n| world.actors[*n].process == process);
                     let lease = n.and_then(|n| world.leases.0.get(&world.runner(n).id).copied());
-                    // The store applied it a tick ago, and no process saw the old lease run out since.
+                    // The store applied it a tick ago, and no process saw the old lease run out
+                    // since.
                     let unnoticed = lease.is_some_and(|until| until >= now);
                     world.renew(process, now, begun);
                     return unnoticed;
@@ -325,7 +328,8 @@ fn comes(world: &mut World, which: usize) -> bool {
     if world.machine.on != effect.on {
         let holder = world.lock.holder();
         let ours = holder.is_some_and(|holder| number(&holder.uid) == effect.root);
-        // After a person ended a hold as it is, it may come as long as no other one has looked at the server.
+        // After a person ended a hold as it is, it may come as long as no other one has looked at
+        // the server.
         let free = world.abandoned & 1 << effect.root != 0 && holder.is_none_or(|holder| holder.prior.is_none());
         world.wrong.late |= !ours && !free && world.here.line == 0;
         let alone = world.lock.active.iter().all(|record| record.spec.parent.is_none());
@@ -337,8 +341,8 @@ fn comes(world: &mut World, which: usize) -> bool {
 }
 
 impl Protocol {
-    /// What comes next when nothing goes wrong any more: all in turn do what they can, and time passes when nobody can do
-    /// anything. `None` when all are done.
+    /// What comes next when nothing goes wrong any more: all in turn do what they can, and time
+    /// passes when nobody can do anything. `None` when all are done.
     pub fn fair_step(&self, world: &World) -> Option<World> {
         let mut events = Vec::new();
         self.possible(world, &mut events);
@@ -349,7 +353,8 @@ impl Protocol {
         if world.actors.iter().all(|actor| actor.goal == Goal::Over && !actor.is_alive()) {
             return None;
         }
-        // What waits for a hold that its own process does not drive any more waits for its time limit.
+        // What waits for a hold that its own process does not drive any more waits for its time
+        // limit.
         if let Some(n) = (0..world.actors.len()).find(|n| waits_in_vain(world, *n)) {
             return self.next_state(world, Event::TimeIsOver(n));
         }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    change::{Applied, Change, LockChange, Moment},
+    change::{Applied, LockChange, Moment, RecordChange},
     ids::{Fence, Token},
     lock::{Leases, Refusal, ServerLock},
     state::{Ending, Phase},
@@ -28,7 +28,8 @@ pub fn apply(
 }
 
 impl Protocol {
-    /// Whether the store that a process finds is the one that it knows. Otherwise it refuses to work with it.
+    /// Whether the store that a process finds is the one that it knows. Otherwise it refuses to
+    /// work with it.
     pub fn reaches(&self, world: &mut World, n: usize) -> bool {
         let here = world.here;
         let process = world.actors[n].process;
@@ -41,7 +42,8 @@ impl Protocol {
         true
     }
 
-    /// `Engine::hold`, `resume`, `release`, `force_release` and `abandon` up to their drive.
+    /// `Engine::hold`, `resume`, `release`, `force_release` and `release_without_restore` up to
+    /// their drive.
     pub fn enter(&self, world: &mut World, n: usize) -> bool {
         let (process, subject) = (world.actors[n].process, world.roles[n].subject(n));
         if world.runs(process) {
@@ -66,7 +68,8 @@ impl Protocol {
                 let token = self.token(world, n);
                 match self.attach(world, n, &LockChange::Enqueue { request: &request, claims: &[], token }) {
                     Ok(Applied::Enqueued { fence: Some(fence), .. }) => drive(world, n, fence),
-                    // A person said that this name must not come back, or there is no hold any more.
+                    // A person said that this name must not come back, or there is no hold any
+                    // more.
                     Err(Refusal::ReleasedBefore { .. }) => {
                         world.actors[n].goal = Goal::Over;
                         true
@@ -89,8 +92,9 @@ impl Protocol {
     fn resume(&self, world: &mut World, n: usize) -> bool {
         let (uid, changes) = (world.subject(n), world.actors[n].goal == Goal::Change);
         let Some(record) = world.record(n) else {
-            // `Engine::lost_since`: nobody ended it, so the store has lost it. After a person has said that the store was
-            // restored and looked at the server, it is dropped from the state.
+            // `Engine::lost_since`: nobody ended it, so the store has lost it. After a person has
+            // said that the store was restored and looked at the server, it is dropped from the
+            // state.
             if !world.restored && self.broken != Broken::StateRemembersNothing {
                 return false;
             }
@@ -109,18 +113,19 @@ impl Protocol {
         };
         if changes {
             let wanted = world.spec(number(&uid), true);
-            world.actors[n].at = At::Planned(Change::Respecify(Box::new(wanted)));
+            world.actors[n].at = At::Planned(RecordChange::Respecify(Box::new(wanted)));
         }
         true
     }
 
-    /// `Engine::apply` for what attaches: what its own process does not drive any more is let go first.
+    /// `Engine::apply` for what attaches: what its own process does not drive any more is let go
+    /// first.
     fn attach(&self, world: &mut World, n: usize, change: &LockChange<'_>) -> Result<Applied, Refusal> {
         let driven = self.driven(world, world.actors[n].process);
         let (runner, lets_go) = (world.runner(n).id, self.broken != Broken::NeverLetsGo);
         world.transact(|lock, leases, now| {
             if lets_go {
-                lock.let_go(&runner, &driven, now);
+                lock.detach_undriven(&runner, &driven, now);
             }
             apply(self.about, lock, change, leases, now)
         })
@@ -140,18 +145,19 @@ impl Protocol {
         let driven = self.driven(world, process);
         let Some(n) = (0..world.actors.len()).find(|n| world.actors[*n].process == process) else { return false };
         let runner = world.runner(n).id;
-        world.transact(|lock, _, now| Ok(!lock.let_go(&runner, &driven, now).is_empty())) == Ok(true)
+        world.transact(|lock, _, now| Ok(!lock.detach_undriven(&runner, &driven, now).is_empty())) == Ok(true)
     }
 
     fn token(&self, world: &World, n: usize) -> Token {
         if self.broken == Broken::SameTokens { crate::records::token() } else { world.token(n) }
     }
 
-    /// `Engine::seize`: takes the hold as it is seen now, and begins what comes next.
+    /// `Engine::fence_holder`: takes the hold as it is seen now, and begins what comes next.
     fn seize(&self, world: &mut World, n: usize) -> bool {
         let (uid, runner, now) = (world.subject(n), world.runner(n), world.now);
         let Some(seen) = world.lock.get(&uid).map(|record| record.generation) else {
-            // Nothing to take yet, or nothing any more: a waiter that was taken once and let go loses its place.
+            // Nothing to take yet, or nothing any more: a waiter that was taken once and let go
+            // loses its place.
             let taken = !world.lock.extension.restrictions.released.is_empty();
             if taken {
                 world.actors[n].goal = Goal::Over;

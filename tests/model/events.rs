@@ -5,15 +5,18 @@
 pub enum Broken {
     /// The rules as they are.
     Nothing,
-    /// The process does not ask its own clock, neither before the call nor for the call's time limit.
+    /// The process does not ask its own clock, neither before the call nor for the call's time
+    /// limit.
     NoClock,
-    /// The process asks its own clock before the call, but the call may last as long as a lease from its beginning.
+    /// The process asks its own clock before the call, but the call may last as long as a lease
+    /// from its beginning.
     NoBound,
     /// The intent is recorded without asking whether this process may act.
     NoMayAct,
     /// What acted under a hold and is silent keeps its turn when the hold acts itself.
     SilentKeepsTurn,
-    /// A hold is ended on what was read before, without asking again whether something acts under it.
+    /// A hold is ended on what was read before, without asking again whether something acts under
+    /// it.
     NoMayActAtEnd,
     /// A renewal between the check of the store and the call counts for the call.
     LaterRenewalCounts,
@@ -60,7 +63,8 @@ pub enum Event {
     Tick,
     /// A run begins; it takes its right to act.
     Enter(usize),
-    /// The same, but the store's reply is lost: the run ends with an error, and what else its process does goes on.
+    /// The same, but the store's reply is lost: the run ends with an error, and what else its
+    /// process does goes on.
     EnterUnheard(usize),
     /// A run is asked to stop.
     Stop(usize),

@@ -1,12 +1,13 @@
-//! When two worlds are one: when no rule can tell them apart. Moments count by their distance from now, as far as any rule
-//! looks, rights to act by whether they are in force, processes by whose they are and whether they exist. That makes the
-//! space finite without any limit on time, on crashes or on the number of processes.
+//! When two worlds are one: when no rule can tell them apart. Moments count by their distance from
+//! now, as far as any rule looks, rights to act by whether they are in force, processes by whose
+//! they are and whether they exist. That makes the space finite without any limit on time, on
+//! crashes or on the number of processes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::maintenance::{
-    change::Change,
+    change::RecordChange,
     lock::ServerLock,
     machine::{PowerState, PowerTarget, ResetType},
     state::{Maintenance, Phase, Progress},
@@ -93,11 +94,11 @@ impl World {
         self.now.duration_since(at).as_secs().clamp(0, most.as_secs())
     }
 
-    fn hash_change(&self, change: &Change, state: &mut impl Hasher) {
+    fn hash_change(&self, change: &RecordChange, state: &mut impl Hasher) {
         std::mem::discriminant(change).hash(state);
         match change {
-            Change::Admit(phase) => phase.name().hash(state),
-            Change::Progress(progress) => {
+            RecordChange::Admit(phase) => phase.name().hash(state),
+            RecordChange::Progress(progress) => {
                 self.hash_progress(progress, state);
                 // Whether something under it has changed the server since that was decided.
                 let current = self.lock.active.iter().filter_map(|record| match &record.phase {
@@ -106,9 +107,9 @@ impl World {
                 });
                 current.map(|current| current.disturbed == progress.disturbed).collect::<Vec<_>>().hash(state);
             }
-            Change::Intend(action) => action_name(action).hash(state),
-            Change::Prior(prior) => (prior.power == PowerState::On).hash(state),
-            Change::Settled(effects) => effects.len().hash(state),
+            RecordChange::Intend(action) => action_name(action).hash(state),
+            RecordChange::Prior(prior) => (prior.power == PowerState::On).hash(state),
+            RecordChange::Settled(effects) => effects.len().hash(state),
             _ => {}
         }
     }

@@ -28,8 +28,8 @@ impl Machine {
         Self { on: true, coming: Vec::new() }
     }
 
-    /// Two of one kind that are asked for in one moment come as one. Nothing comes of asking for what is there already,
-    /// unless something else is still to come.
+    /// Two of one kind that are asked for in one moment come as one. Nothing comes of asking for
+    /// what is there already, unless something else is still to come.
     pub fn accept(&mut self, root: usize, reset: ResetType, until: Timestamp) {
         let effect = Effect { root, on: reset == ResetType::On, until };
         if effect.on == self.on && self.coming.is_empty() {

@@ -1,9 +1,10 @@
-//! What a process does: what `src/engine` does around production `decide` and `apply`, one event at a time.
+//! What a process does: what `src/engine` does around production `decide` and `apply`, one event at
+//! a time.
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    change::{Applied, Change, LockChange},
-    decide::{Decision, Finish, Goal as Aim, Intent, Situation, decide},
+    change::{Applied, LockChange, RecordChange},
+    decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
     ids::{Fence, Uid},
     lock::{Leases, Refusal, ServerLock},
     prepare::Facts,
@@ -22,8 +23,8 @@ use crate::{
 };
 
 impl Protocol {
-    /// One round of `Drive::drive` up to the change or the call. What is read of the server is read now, and may be old
-    /// when the change is made.
+    /// One round of `Reconciler::drive` up to the change or the call. What is read of the server is
+    /// read now, and may be old when the change is made.
     pub fn decide(&self, world: &mut World, n: usize) -> bool {
         if !self.reaches(world, n) {
             return true;
@@ -38,11 +39,11 @@ impl Protocol {
         };
         // Giving back or undoing after a failure has a time limit of its own.
         let timed_out = actor.told == Told::TimeIsOver && !(ends && matches!(goal, Aim::Hold(_)));
-        let intent = Intent { goal, stop: actor.told == Told::Stop, timed_out, waited: None };
+        let intent = Objective { goal, stop: actor.told == Told::Stop, timed_out, waited: None };
         let (uid, limits) = (world.subject(n), self.about.limits());
         let mut facts = Facts::default();
         let decision = loop {
-            let decision = decide(&Situation {
+            let decision = decide(&DecisionInput {
                 lock: &world.lock,
                 leases: &world.leases,
                 now: world.now,
@@ -60,19 +61,19 @@ impl Protocol {
             }
         };
         let change = match decision {
-            Decision::Wait { .. } | Decision::Change(Change::Reclaim(_)) => return false,
+            Decision::Wait { .. } | Decision::Change(RecordChange::Reclaim(_)) => return false,
             Decision::Look(need) => panic!("{need:?} is not in this world"),
             Decision::Ask { place, .. } => panic!("gate {place} is not in this world"),
-            Decision::Act(Action::Record) => Change::Prior(Box::new(PriorState {
+            Decision::Act(Action::Record) => RecordChange::Prior(Box::new(PriorState {
                 power: world.machine.power(),
                 boot: None,
                 media: Vec::new(),
                 last_reset: None,
                 recorded_at: Timestamp::UNIX_EPOCH,
             })),
-            Decision::Act(action) => Change::Intend(action),
-            Decision::Change(Change::Undo(cause)) if self.broken == Broken::UpdateGivesBack => {
-                Change::BeginRelease(Ending::Failed(cause))
+            Decision::Act(action) => RecordChange::Intend(action),
+            Decision::Change(RecordChange::Undo(cause)) if self.broken == Broken::UpdateGivesBack => {
+                RecordChange::BeginRelease(Ending::Failed(cause))
             }
             Decision::Change(change) => change,
             Decision::Finished(finish) => {
@@ -84,24 +85,24 @@ impl Protocol {
         true
     }
 
-    /// `Drive::change`, and of `Drive::act` what comes before the call.
+    /// `Reconciler::change`, and of `Drive::act` what comes before the call.
     pub fn commit(&self, world: &mut World, n: usize) -> bool {
         let At::Planned(change) = world.actors[n].at.clone() else { return false };
         world.actors[n].at = At::Driving;
         if !self.reaches(world, n) {
             return true;
         }
-        if let Change::Intend(action) = change {
+        if let RecordChange::Intend(action) = change {
             return self.intend(world, n, &action);
         }
         let (uid, fence, broken) = (world.subject(n), world.actors[n].fence, self.broken);
         let before = world.record(n).cloned();
         let lost = world.restored || world.here.line > 0;
         let applied = world.transact(|lock, leases, now| {
-            if broken == Broken::DropsHolders && matches!(change, Change::Admit(_)) {
+            if broken == Broken::DropsHolders && matches!(change, RecordChange::Admit(_)) {
                 drop_absent_holder(lock, leases, now);
             }
-            if let (Broken::NoMayActAtEnd, Change::Finish(over)) = (broken, &change) {
+            if let (Broken::NoMayActAtEnd, RecordChange::Finish(over)) = (broken, &change) {
                 lock.finish(&uid, fence, over, now)?;
                 return Ok(Applied::Finished(Finish::Over));
             }
@@ -117,7 +118,7 @@ impl Protocol {
                 }
                 match applied {
                     Applied::Finished(finish) => finished(world, n, &finish),
-                    Applied::Done if change == Change::Detach => world.leave(n),
+                    Applied::Done if change == RecordChange::Detach => world.leave(n),
                     _ => {}
                 }
             }
@@ -129,28 +130,31 @@ impl Protocol {
     }
 
     /// What a rule that is left out would have kept.
-    fn leave_out(&self, lock: &mut ServerLock, change: &Change, applied: &Applied) {
+    fn leave_out(&self, lock: &mut ServerLock, change: &RecordChange, applied: &Applied) {
         let over = matches!(applied, Applied::Finished(Finish::Over));
         match self.broken {
             Broken::ForgetsGenerations if over => lock.generation = 0,
             Broken::ForgetsEffects => lock.extension.effects.clear(),
-            Broken::StepsForgetOtherCalls if matches!(change, Change::Progress(_)) => lock.extension.effects.clear(),
+            Broken::StepsForgetOtherCalls if matches!(change, RecordChange::Progress(_)) => {
+                lock.extension.effects.clear();
+            }
             Broken::ForgetsEffectsAtEnd if over => lock.extension.effects.clear(),
             Broken::HandOverForgetsPrior => {
-                if let Change::HandOver(next, _) = change
+                if let RecordChange::HandOver(next, _) = change
                     && let Some(record) = lock.active.iter_mut().find(|record| record.uid == *next)
                 {
                     record.prior = None;
                 }
             }
-            Broken::ReleaseForgetsCalls if matches!(change, Change::BeginRelease(_)) => {
+            Broken::ReleaseForgetsCalls if matches!(change, RecordChange::BeginRelease(_)) => {
                 lock.extension.effects.clear();
             }
             _ => {}
         }
     }
 
-    /// The store's half of the check: the intent is recorded, in the transaction that asks whether this process may act.
+    /// The store's half of the check: the intent is recorded, in the transaction that asks whether
+    /// this process may act.
     fn intend(&self, world: &mut World, n: usize, action: &Action) -> bool {
         let (uid, fence) = (world.subject(n), world.actors[n].fence);
         let renewed = world.process(n).renewed;
@@ -164,7 +168,7 @@ impl Protocol {
                 return intend_unasked(lock, &uid, fence, action, now);
             }
             let acting = lock.slot.as_ref().and_then(|slot| slot.acting.clone());
-            let change = Change::Intend(action.clone());
+            let change = RecordChange::Intend(action.clone());
             let applied =
                 apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
             if let (Broken::SilentKeepsTurn, Some(slot)) = (broken, &mut lock.slot) {
@@ -213,7 +217,7 @@ impl Protocol {
         world.actors[n].at = At::Driving;
         if self.reaches(world, n) {
             let (uid, fence) = (world.subject(n), world.actors[n].fence);
-            let change = Change::Replied(reply);
+            let change = RecordChange::Replied(reply);
             let _ = world.transact(|lock, leases, now| {
                 let applied =
                     apply(self.about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)?;
@@ -224,7 +228,8 @@ impl Protocol {
         true
     }
 
-    /// `Engine::settle_dead`: the lease of a process is ended when there is proof that it is gone.
+    /// `Engine::end_dead_leases`: the lease of a process is ended when there is proof that it is
+    /// gone.
     pub fn settle_dead(&self, world: &mut World, n: usize) -> bool {
         let uid = crate::world::uid(n);
         let Some(attachment) = world.lock.get(&uid).and_then(|record| record.attachment.clone()) else { return false };
@@ -260,15 +265,15 @@ fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
 }
 
 /// Notes what a change means, and what should not have been.
-fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Change) {
+fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &RecordChange) {
     let subject = number(&before.uid);
     let bit = 1 << subject;
     match change {
-        Change::Admit(_) => world.held |= bit,
-        Change::BeginRelease(_) if matches!(world.actors[n].goal, Goal::Hold | Goal::Change) => {
+        RecordChange::Admit(_) => world.held |= bit,
+        RecordChange::BeginRelease(_) if matches!(world.actors[n].goal, Goal::Hold | Goal::Change) => {
             world.wrong.gave_up |= world.reached & bit != 0;
         }
-        Change::Prior(prior) if before.prior.is_none() && before.spec.parent.is_none() => {
+        RecordChange::Prior(prior) if before.prior.is_none() && before.spec.parent.is_none() => {
             let was = crate::machine::Machine::new().power();
             // What a boot configuration did in a turn of its own stays so beside a hold.
             let beside = world.roles.iter().any(|role| matches!(role, Role::Boot | Role::BootThenChange));
@@ -276,7 +281,7 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Chang
             // Of what an earlier process did, and the store has lost, nobody can know.
             world.wrong.false_prior &= world.here.line == 0 || world.actors[n].called;
         }
-        Change::HandOver(next, _) => {
+        RecordChange::HandOver(next, _) => {
             world.held |= 1 << number(next);
             ended(world, subject);
             // The state before the first of them goes along.
@@ -284,12 +289,12 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Chang
             let kept = world.lock.get(next).and_then(|record| record.prior.as_ref());
             world.wrong.false_prior |= kept.is_none_or(|prior| prior.power != was);
         }
-        Change::Finish(_) => {
+        RecordChange::Finish(_) => {
             let left = before.prior.as_ref().is_some_and(|prior| prior.power != world.machine.power());
             world.wrong.unrestored |= left && before.spec.parent.is_none() && !world.restored;
             ended(world, subject);
         }
-        Change::Abandon(_) => {
+        RecordChange::Abandon(_) => {
             world.abandoned |= bit;
             ended(world, subject);
         }
@@ -309,7 +314,7 @@ fn ended(world: &mut World, subject: usize) {
 
 pub fn detach(world: &mut World, n: usize) {
     let (uid, fence) = (world.subject(n), world.actors[n].fence);
-    let (about, change) = (world.about, Change::Detach);
+    let (about, change) = (world.about, RecordChange::Detach);
     // Refused when somebody else has it.
     let _ = world.transact(|lock, leases, now| {
         apply(about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)
@@ -341,7 +346,8 @@ fn finished(world: &mut World, n: usize, finish: &Finish) {
         // Of what was admitted the next run is a destroy.
         Finish::Interrupted | Finish::TimedOut(_) if holds && admitted => Goal::Release,
         Finish::Stuck(_) | Finish::NotUpdated { .. } if holds => Goal::Release,
-        // Somebody else has the record now, or it is gone. A run that still waited for the server asks again.
+        // Somebody else has the record now, or it is gone. A run that still waited for the server
+        // asks again.
         Finish::Lost if world.over & bit != 0 || world.held & bit != 0 && goal == Goal::Hold => Goal::Over,
         _ => goal,
     };

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use stateright::Property;
 use terraform_provider_metal::maintenance::{
-    spec::Kind,
+    spec::MaintenanceKind,
     state::{Maintenance, Phase},
 };
 
@@ -111,13 +111,14 @@ fn calls(world: &World) -> usize {
     (0..world.actors.len()).filter(|n| world.is_calling(*n)).count()
 }
 
-/// What was admitted has its record until somebody ends it, and the slot unless it needed that only for a change.
+/// What was admitted has its record until somebody ends it, and the slot unless it needed that only
+/// for a change.
 fn no_lost_hold(_: &Protocol, world: &World) -> bool {
     let holder = world.lock.slot.as_ref().map(|slot| number(&slot.uid));
     let held = (0..world.actors.len()).filter(|n| world.held & !world.over & 1 << n != 0);
     let kept = held.into_iter().all(|n| {
         world.lock.get(&uid(n)).is_some_and(|record| {
-            let frees = record.spec.kind != Kind::Maintenance;
+            let frees = record.spec.kind != MaintenanceKind::Maintenance;
             let changes = matches!(record.phase, Phase::Preparing(_));
             frees && !changes || world.lock.has_slot(record)
         })
@@ -135,7 +136,8 @@ fn one_may_act(_: &Protocol, world: &World) -> bool {
     lock.active.iter().filter(|record| may_act(record)).count() <= 1
 }
 
-/// From here all who want something come to an end, and the server is free, when nothing goes wrong any more.
+/// From here all who want something come to an end, and the server is free, when nothing goes wrong
+/// any more.
 fn ends(protocol: &Protocol, world: &World) -> bool {
     let known = || protocol.known_to_end.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut world, mut passed) = (world.clone(), Vec::new());

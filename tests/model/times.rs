@@ -12,11 +12,11 @@ pub const HOLD_PLACE: SignedDuration = SignedDuration::from_secs(2);
 /// What goes wrong. Both at once are more states than can be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// Processes that are paused or cut off from the store: their leases end while they work. A BMC does at once what it
-    /// accepts.
+    /// Processes that are paused or cut off from the store: their leases end while they work. A BMC
+    /// does at once what it accepts.
     Leases,
-    /// Calls whose effect comes later than the answer, and runs that are stopped or out of time meanwhile. Heartbeats
-    /// reach the store.
+    /// Calls whose effect comes later than the answer, and runs that are stopped or out of time
+    /// meanwhile. Heartbeats reach the store.
     Calls,
 }
 
@@ -37,7 +37,8 @@ impl About {
         }
     }
 
-    /// How long a power change may take after the BMC accepted it. It comes at any moment until then, or never.
+    /// How long a power change may take after the BMC accepted it. It comes at any moment until
+    /// then, or never.
     pub fn power_change(self) -> SignedDuration {
         match self {
             Self::Leases => SignedDuration::ZERO,

@@ -1,19 +1,19 @@
 //! The state that is explored: one lock, the server, all who want something from it, and the time.
 //!
-//! A process that is paused, or cut off from the store, needs no state of its own: it is one that takes no step, or none
-//! with the store, while time passes and others go on. Its clock goes on meanwhile, as fast as that of the store: leases
-//! rest on that, and it is assumed here.
+//! A process that is paused, or cut off from the store, needs no state of its own: it is one that
+//! takes no step, or none with the store, while time passes and others go on. Its clock goes on
+//! meanwhile, as fast as that of the store: leases rest on that, and it is assumed here.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
-    change::Change,
+    change::RecordChange,
     hand_over::HandOver,
     ids::{Fence, Generation, Runner, RunnerId, Token, Uid},
-    lock::{Leases, Refusal, Request, ServerLock},
+    lock::{EnqueueRequest, Leases, Refusal, ServerLock},
     machine::PowerTarget,
-    spec::{Kind, Spec},
+    spec::{MaintenanceKind, Spec},
     state::Maintenance,
     step::{Action, Reply},
 };
@@ -41,7 +41,8 @@ pub enum Role {
     BootThenChange,
     /// Switch it the other way under the hold of that number, and later put that back.
     Under(usize),
-    /// The same as that number, under the same name: a job that was started again while the first one is silent.
+    /// The same as that number, under the same name: a job that was started again while the first
+    /// one is silent.
     Again(usize),
     /// Take the hold of that number from its holder and give the server back.
     ForceRelease(usize),
@@ -93,10 +94,12 @@ pub enum At {
     /// Reads the store and the server, and decides.
     Driving,
     /// Has decided. The store and the server may change meanwhile.
-    Planned(Change),
-    /// The intent is recorded; what follows is the look at its own clock. A call may last until `bound`.
+    Planned(RecordChange),
+    /// The intent is recorded; what follows is the look at its own clock. A call may last until
+    /// `bound`.
     Intended { action: Action, bound: Timestamp },
-    /// The call is in flight. Before `until` the BMC may accept it at any moment, afterwards it is cut off.
+    /// The call is in flight. Before `until` the BMC may accept it at any moment, afterwards it is
+    /// cut off.
     Calling { action: Action, until: Timestamp },
     /// The call is over; what came of it is not recorded yet.
     Called(Reply),
@@ -118,7 +121,8 @@ pub struct Actor {
     pub fence: Fence,
     /// At which commit of which line of the store it got that.
     pub fenced_at: Seen,
-    /// The end of its lease at the moment when its right to act was replaced between its check and the end of its call.
+    /// The end of its lease at the moment when its right to act was replaced between its check and
+    /// the end of its call.
     pub replaced: Option<Timestamp>,
     /// Whether it has called anything since it began last.
     pub called: bool,
@@ -166,7 +170,8 @@ pub struct Wrong {
     pub stale: bool,
     /// What a hold had prepared was undone by a call of its own.
     pub unprepared: bool,
-    /// A hold was given back although nobody asked for it and nothing that it was asked for first failed.
+    /// A hold was given back although nobody asked for it and nothing that it was asked for first
+    /// failed.
     pub gave_up: bool,
     /// A state was told that its hold is over, and nobody had ended it.
     pub forgotten: bool,
@@ -252,15 +257,15 @@ impl World {
     pub fn spec(&self, subject: usize, changed: bool) -> Spec {
         let off = Some(PowerTarget::Off);
         let (kind, parent, server_power) = match self.roles[subject] {
-            Role::HoldThenChange if changed => (Kind::Maintenance, None, Some(PowerTarget::On)),
-            Role::HoldAsIs => (Kind::Maintenance, None, None),
-            Role::BootThenChange if changed => (Kind::BootConfiguration, None, Some(PowerTarget::On)),
-            Role::Boot | Role::BootThenChange => (Kind::BootConfiguration, None, off),
+            Role::HoldThenChange if changed => (MaintenanceKind::Maintenance, None, Some(PowerTarget::On)),
+            Role::HoldAsIs => (MaintenanceKind::Maintenance, None, None),
+            Role::BootThenChange if changed => (MaintenanceKind::BootConfiguration, None, Some(PowerTarget::On)),
+            Role::Boot | Role::BootThenChange => (MaintenanceKind::BootConfiguration, None, off),
             Role::Under(hold) => {
                 let other = if self.roles[hold] == Role::HoldAsIs { off } else { Some(PowerTarget::On) };
-                (Kind::BootConfiguration, Some(uid(hold)), other)
+                (MaintenanceKind::BootConfiguration, Some(uid(hold)), other)
             }
-            _ => (Kind::Maintenance, None, off),
+            _ => (MaintenanceKind::Maintenance, None, off),
         };
         let hold_place_for = Duration::try_from(HOLD_PLACE).unwrap();
         let direct = self.roles[subject] == Role::HoldDirect;
@@ -268,9 +273,9 @@ impl World {
         Spec { kind, parent, hold_place_for, server_power, hand_over, ..records::spec() }
     }
 
-    pub fn request(&self, actor: usize) -> Request {
+    pub fn request(&self, actor: usize) -> EnqueueRequest {
         let subject = self.roles[actor].subject(actor);
-        Request {
+        EnqueueRequest {
             gates: Vec::new(),
             uid: uid(subject),
             spec: self.spec(subject, false),
@@ -340,7 +345,8 @@ impl World {
         seen.line < self.here.line && seen.commit > kept
     }
 
-    /// Applies a change as every store does: to a copy, which replaces the lock when nothing was refused.
+    /// Applies a change as every store does: to a copy, which replaces the lock when nothing was
+    /// refused.
     pub fn transact<T>(
         &mut self,
         change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,

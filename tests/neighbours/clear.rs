@@ -1,5 +1,5 @@
-//! What a listener between the provider and a server gets to read: a BMC that is configured with `http`, a proxy of the
-//! environment, a PostgreSQL server that speaks no TLS.
+//! What a listener between the provider and a server gets to read: a BMC that is configured with
+//! `http`, a proxy of the environment, a PostgreSQL server that speaks no TLS.
 
 use std::{
     fs,
@@ -43,7 +43,8 @@ fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<Str
     (address, heard)
 }
 
-/// A BMC that takes no basic authentication and has its sessions elsewhere: the client looks for them in its root.
+/// A BMC that takes no basic authentication and has its sessions elsewhere: the client looks for
+/// them in its root.
 fn bmc(said: &str) -> &'static [u8] {
     if said.starts_with("POST ") {
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"

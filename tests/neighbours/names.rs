@@ -1,4 +1,5 @@
-//! A certificate of the right authority for another host: each client of TLS refuses it before it says anything.
+//! A certificate of the right authority for another host: each client of TLS refuses it before it
+//! says anything.
 
 use std::{
     fs,
@@ -83,7 +84,8 @@ async fn listen(acceptor: TlsAcceptor, mut stream: TcpStream, heard: Arc<Mutex<V
     }
 }
 
-/// What a client says of a server that it is told to trust by this authority; `None`: nothing that it can tell.
+/// What a client says of a server that it is told to trust by this authority; `None`: nothing that
+/// it can tell.
 async fn asked(client: &str, address: SocketAddr, folder: &Path, authority: &Authority) -> String {
     let clock = Arc::new(SystemClock::default());
     let ca = folder.join("ca.pem");

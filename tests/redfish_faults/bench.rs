@@ -16,7 +16,7 @@ use terraform_provider_metal::{
         Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust,
     },
     clock::{Clock, SystemClock},
-    engine::{Control, Driven, Engine, EngineError, Parts, Tuning, Wish},
+    engine::{Control, Engine, EngineError, MaintenanceRequest, Parts, ReconcileResult, Tuning},
     maintenance::{
         decide::Finish,
         ids::{MaintenanceId, Uid},
@@ -89,7 +89,8 @@ impl Bench {
         Self { flow, simulator, name, before, held_until: std::sync::atomic::AtomicU64::default(), store, clock }
     }
 
-    /// What another user left on the machine before it is asked for anything: an override and a medium.
+    /// What another user left on the machine before it is asked for anything: an override and a
+    /// medium.
     pub fn in_use(mut self) -> Self {
         let boot =
             BootOverride { enabled: OverrideEnabled::Continuous, target: BootTarget::Pxe, ..BootOverride::default() };
@@ -177,7 +178,8 @@ impl Bench {
         }
     }
 
-    /// From the request to the release, with the destroy that follows a failed one. Says what is wrong.
+    /// From the request to the release, with the destroy that follows a failed one. Says what is
+    /// wrong.
     pub async fn play(&self) -> Vec<String> {
         self.play_to_end().await.1
     }
@@ -190,8 +192,8 @@ impl Bench {
     }
 
     /// The same, with what came of the hold in front.
-    pub async fn play_to_end(&self) -> (Result<Driven, EngineError>, Vec<String>) {
-        let wish = Wish {
+    pub async fn play_to_end(&self) -> (Result<ReconcileResult, EngineError>, Vec<String>) {
+        let wish = MaintenanceRequest {
             id: MaintenanceId::new("ops", "case").unwrap(),
             spec: self.flow.spec("node"),
             wait_for: WaitFor::InMaintenance,
@@ -265,7 +267,7 @@ impl Bench {
 }
 
 /// Whether the hold was reached.
-pub fn reached(held: &Result<Driven, EngineError>) -> bool {
+pub fn reached(held: &Result<ReconcileResult, EngineError>) -> bool {
     held.as_ref().is_ok_and(|driven| {
         driven.finish == Finish::Reached && matches!(driven.record.phase, Phase::InMaintenance { .. })
     })

@@ -1,13 +1,14 @@
 //! What a flow costs: requests of one process for the hold, and of another one for the release.
 //!
-//! Slow BMCs take one to three seconds for a request. Looks at the system while its power changes are polls, and not counted;
-//! each look at the drives during a shutdown is.
+//! Slow BMCs take one to three seconds for a request. Looks at the system while its power changes
+//! are polls, and not counted; each look at the drives during a shutdown is.
 
 use bmc_simulator::{JournalEntry, JournalQuery, Personality, PowerState};
 
 use crate::{bench::Bench, flows::Flow};
 
-/// The requests that are no polls, in order; a poll reads the system again after its power was asked for.
+/// The requests that are no polls, in order; a poll reads the system again after its power was
+/// asked for.
 fn counted(journal: &[JournalEntry]) -> Vec<String> {
     let mut resets = false;
     let mut counted = Vec::new();

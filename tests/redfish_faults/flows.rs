@@ -1,11 +1,12 @@
-//! What is asked of the provider: each flow is one hold or operation, from the request to the release.
+//! What is asked of the provider: each flow is one hold or operation, from the request to the
+//! release.
 
 use std::collections::BTreeMap;
 
 use terraform_provider_metal::maintenance::{
     machine::{PowerTarget, ResetType},
-    operate::{OperationSpec, Proof, WhenOff},
-    spec::{BootMethod, BootSpec, Kind, Spec},
+    operate::{CompletionProof, OperationSpec, WhenOff},
+    spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
 };
 
 /// An image that no one reads: the simulator boots its name.
@@ -93,7 +94,7 @@ impl Flow {
                 ready_when: None,
             })
         };
-        let held = Spec { triggers: BTreeMap::new(), ..Spec::new(Kind::Maintenance, server) };
+        let held = Spec { triggers: BTreeMap::new(), ..Spec::new(MaintenanceKind::Maintenance, server) };
         let on = Some(PowerTarget::On);
         match self {
             Self::Hold => held,
@@ -109,9 +110,9 @@ impl Flow {
                 operation: self.operation().map(|reset| OperationSpec {
                     reset,
                     when_off: WhenOff::Error,
-                    proof: Proof::Power,
+                    proof: CompletionProof::Power,
                 }),
-                ..Spec::new(Kind::Operation, server)
+                ..Spec::new(MaintenanceKind::Operation, server)
             },
         }
     }

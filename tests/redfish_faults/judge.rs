@@ -2,8 +2,8 @@
 
 use bmc_simulator::{BootOverride, BootSource, EventKind, JournalQuery, OverrideEnabled, PowerState, ResetType};
 use terraform_provider_metal::{
-    engine::{Driven, EngineError},
-    maintenance::operate::Outcome,
+    engine::{EngineError, ReconcileResult},
+    maintenance::operate::OperationOutcome,
 };
 
 use crate::{
@@ -16,17 +16,17 @@ use crate::{
 pub const MISSED: &str = "failed without any fault";
 
 /// What has to be true when the create ended.
-pub fn held(bench: &Bench, held: &Result<Driven, EngineError>) -> Vec<String> {
+pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<String> {
     let mut problems = Vec::new();
     let done = reached(held);
     if let Some(reset) = bench.flow.operation() {
         let wanted = ResetType::ALL.iter().copied().find(|known| known.as_str() == reset.to_string()).unwrap();
         let outcome = held.as_ref().ok().and_then(|driven| driven.record.outcome);
         let made = executions(bench, wanted);
-        if done && outcome == Some(Outcome::Proven) && made != 1 {
+        if done && outcome == Some(OperationOutcome::Proven) && made != 1 {
             problems.push(format!("{reset} is called proven and was carried out {made} times"));
         }
-        if done && outcome == Some(Outcome::Skipped) {
+        if done && outcome == Some(OperationOutcome::Skipped) {
             problems.push(format!("{reset} was skipped on a server that is on"));
         }
         if !done && made != 0 {
@@ -87,7 +87,8 @@ pub fn over(bench: &Bench) -> Vec<String> {
     problems
 }
 
-/// Whether a disabled override shows what its BMC refused for good, or did not take for another reason than being busy.
+/// Whether a disabled override shows what its BMC refused for good, or did not take for another
+/// reason than being busy.
 fn is_left_by_refusal(bench: &Bench, next: &BootOverride) -> bool {
     let disabled = |boot: &BootOverride| boot.enabled == OverrideEnabled::Disabled;
     let journal = bench.simulator.journal(&JournalQuery::default());

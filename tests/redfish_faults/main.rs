@@ -1,8 +1,10 @@
-//! The fault matrix: every request of every flow meets every fault, and what reached the machine is judged.
+//! The fault matrix: every request of every flow meets every fault, and what reached the machine is
+//! judged.
 //!
-//! The matrix is generated: a flow runs once without faults, and the requests that it made are its rows. The real engine
-//! and the real backend run against the simulator, on a scale of time of their own. Judged is only what the simulator saw:
-//! no reset twice, no medium twice, and at the end the machine as before, or the server still held.
+//! The matrix is generated: a flow runs once without faults, and the requests that it made are its
+//! rows. The real engine and the real backend run against the simulator, on a scale of time of
+//! their own. Judged is only what the simulator saw: no reset twice, no medium twice, and at the
+//! end the machine as before, or the server still held.
 #![allow(clippy::large_futures, reason = "each case runs a whole maintenance")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the machines' time is real, and so is what the matrix takes")]
@@ -67,7 +69,8 @@ impl Case {
     }
 }
 
-/// Those whose requests are others: drives that are written to, the boot menu, the Settings object, redirects, tasks.
+/// Those whose requests are others: drives that are written to, the boot menu, the Settings object,
+/// redirects, tasks.
 const OTHER_REQUESTS: [&str; 5] = ["lenovo-xcc1", "boot-menu-only", "nvidia-gh200", "hpe-ilo5", "ami-gigabyte"];
 
 fn others() -> Vec<Bmc> {
@@ -118,7 +121,8 @@ async fn check(case: Case) -> Option<String> {
         played_on.inject(&case.row, case.kind, case.stays);
         let played = tokio::time::timeout(Duration::from_mins(2), played_on.play()).await;
         problems = played.unwrap_or_else(|_| vec!["did not end".to_owned()]);
-        // On a computer that is busy, a limit may end before the request that the case is about. That shows nothing.
+        // On a computer that is busy, a limit may end before the request that the case is about.
+        // That shows nothing.
         if !problems.iter().any(|problem| problem.starts_with(judge::MISSED)) {
             break;
         }
@@ -161,7 +165,8 @@ async fn check_all(mut all: Vec<Case>) {
     assert!(count > 0 || only.is_some(), "an empty matrix shows nothing");
 }
 
-/// Every change meets a fault of each class once, and every fault meets some changes: the form for each run of the tests.
+/// Every change meets a fault of each class once, and every fault meets some changes: the form for
+/// each run of the tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_change_is_made_twice_whatever_the_bmc_answers() {
     let turn = AtomicUsize::new(0);

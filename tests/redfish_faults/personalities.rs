@@ -1,14 +1,16 @@
-//! Each recorded kind of BMC is asked for everything, from a server that is on and from one that is off.
+//! Each recorded kind of BMC is asked for everything, from a server that is on and from one that is
+//! off.
 //!
-//! The personalities are data (`crates/bmc-simulator/personalities`), one for each vendor and generation. What the BMC lists
-//! decides: a flow either works, or is refused before anything was changed. The table of what works is compared with the one
-//! beside this file, so that a change of it is seen.
+//! The personalities are data (`crates/bmc-simulator/personalities`), one for each vendor and
+//! generation. What the BMC lists decides: a flow either works, or is refused before anything was
+//! changed. The table of what works is compared with the one beside this file, so that a change of
+//! it is seen.
 
 use std::{fs, path::Path};
 
 use bmc_simulator::{BootSource, EventKind, JournalQuery, Personality, PowerState};
 use futures_util::{StreamExt as _, stream};
-use terraform_provider_metal::maintenance::operate::Outcome;
+use terraform_provider_metal::maintenance::operate::OperationOutcome;
 
 use crate::{
     bench::{Bench, reached},
@@ -46,13 +48,13 @@ async fn play(personality: Personality, flow: Flow, power: PowerState) -> (Strin
             let from = bench.simulator.boots(&bench.name).unwrap().into_iter();
             let image = from.into_iter().any(|boot| matches!(boot.booted_from, BootSource::Media { .. }));
             match driven.record.outcome {
-                Some(Outcome::Proven) if flow == Flow::VirtualMedia && !image => {
+                Some(OperationOutcome::Proven) if flow == Flow::VirtualMedia && !image => {
                     problems.push("called proven, and the image was never booted".to_owned());
                     "wrong"
                 }
-                Some(Outcome::Proven) => "proven",
-                Some(Outcome::Unproven) => "not proven",
-                Some(Outcome::Skipped) => "skipped",
+                Some(OperationOutcome::Proven) => "proven",
+                Some(OperationOutcome::Unproven) => "not proven",
+                Some(OperationOutcome::Skipped) => "skipped",
                 _ => "yes",
             }
         }

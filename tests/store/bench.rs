@@ -19,13 +19,14 @@ use terraform_provider_metal::{
     clock::{Boot, BootTime, Clock, SystemClock},
     maintenance::{
         ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Uid},
-        lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
+        lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
     store::{
-        AuditProof, ChainEnds, Contents, EtcdOptions, EtcdStore, Found, KubernetesOptions, KubernetesStore, LockView,
-        MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store, StoreError, Transition, Usage,
+        AuditProof, ChainEnds, Contents, EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LockView,
+        MemoryStore, PostgresOptions, PostgresStore, RecordLookup, SqliteOptions, SqliteStore, Store, StoreError,
+        Transition, Usage,
     },
 };
 use tokio::sync::watch;
@@ -84,12 +85,13 @@ type Replace = Box<dyn Fn(&str, &str) -> Done + Send + Sync>;
 
 /// What another version, or a fault of the disk, did to a store.
 pub struct Damage {
-    /// Puts another text in the place of a record that is active for `k`; `UID` in it is the record's.
+    /// Puts another text in the place of a record that is active for `k`; `UID` in it is the
+    /// record's.
     pub record: Replace,
     /// Puts another text in the place of the holder of `k`, and of what else is known of this lock.
     pub lock: Box<dyn Fn(&str) -> Done + Send + Sync>,
-    /// Sets the number of the schema, as a migration does; [`THEIRS`] is one that this version does not know, and any other
-    /// takes it back.
+    /// Sets the number of the schema, as a migration does; [`THEIRS`] is one that this version does
+    /// not know, and any other takes it back.
     pub schema: Box<dyn Fn(i64) -> Done + Send + Sync>,
 }
 
@@ -185,11 +187,11 @@ impl Store for Renewing {
         self.store.view_all().await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         self.store.find(id).await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         self.store.find_uid(uid).await
     }
 
@@ -315,7 +317,8 @@ impl Bench {
         let (url, clock) = (cluster.url(&prefix), HandClock::new());
         let host = cluster.hosts();
         let (hosts, below) = (host.clone(), prefix.clone());
-        // What etcd does to the leases that run out: when each was renewed last is not in the store.
+        // What etcd does to the leases that run out: when each was renewed last is not in the
+        // store.
         let renewals = Renewals::default();
         let ends = renewals.clone();
         let set = move |now: Timestamp| -> Done {
@@ -661,7 +664,7 @@ pub async fn apply<T: Send>(
 }
 
 /// Makes a lease, asks for a place and attaches to it.
-pub async fn join(store: &dyn Store, key: &LockKey, request: &Request) -> Result<(Uid, Fence), StoreError> {
+pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> Result<(Uid, Fence), StoreError> {
     store.renew(&request.runner, TTL).await?;
     apply(store, key, |lock, leases, now| {
         let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
@@ -691,7 +694,7 @@ pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Fen
 }
 
 /// A held server: joined and admitted.
-pub async fn hold(store: &dyn Store, key: &LockKey, request: &Request) -> (Uid, Fence) {
+pub async fn hold(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> (Uid, Fence) {
     let (uid, generation) = join(store, key, request).await.unwrap();
     assert!(try_admit(store, key, &uid, generation).await.unwrap(), "{} has to wait", request.id);
     (uid, generation)

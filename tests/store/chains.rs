@@ -1,5 +1,5 @@
-//! What is done to the audit log past this program, with plain clients: `audit verify` names the line. And how stores of earlier
-//! versions get their chains.
+//! What is done to the audit log past this program, with plain clients: `audit verify` names the
+//! line. And how stores of earlier versions get their chains.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -207,7 +207,8 @@ async fn a_line_in_etcd_that_was_changed_left_out_or_added_is_named() {
     raw.client.delete(&*place, None).await.unwrap();
     names(&url, &format!("line {last} of the chain of k is missing: the chain ended later")).await;
     raw.put(&place, &lines).await;
-    // A line that no change has written: without a place, with one that is taken, and behind the end.
+    // A line that no change has written: without a place, with one that is taken, and behind the
+    // end.
     let added = format!("{prefix}/audit/ops/x/forged");
     let mut line = lines[0].clone();
     line.as_object_mut().unwrap().remove("chain");

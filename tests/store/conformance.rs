@@ -14,18 +14,18 @@ use terraform_provider_metal::{
         aliases::Alias,
         approval::{Approval, Claim, Scope},
         effects::PendingEffect,
-        identity::{AliasClaim, Place},
+        identity::{AliasClaim, AliasTarget},
         ids::{Attachment, Fence, LockKey, Uid},
-        lock::{Enqueued, Leases, Refusal, Request, ServerLock},
+        lock::{EnqueueRequest, Enqueued, Leases, Refusal, ServerLock},
         machine::ResetType,
         queue::{Turn, turn, waiting},
         rebind::{Rebind, audit_id},
         report::lines,
-        spec::{Kind, Policy, Spec},
+        spec::{MaintenanceKind, Policy, Spec},
         state::{Ending, Phase},
         step::Action,
     },
-    store::{AuditProof, ChainEnds, Found, LockView, MemoryStore, Store, StoreError, Usage, VERSION},
+    store::{AuditProof, ChainEnds, LockView, MemoryStore, RecordLookup, Store, StoreError, Usage, VERSION},
 };
 
 use crate::{
@@ -200,7 +200,7 @@ pub async fn what_a_person_forbade_is_kept_and_shown(bench: &Bench) {
 pub async fn a_request_that_comes_back_finds_its_record(bench: &Bench) {
     let store = bench.open().await;
     let first = request("a", 1);
-    let ask = |wish: Request| {
+    let ask = |wish: EnqueueRequest| {
         let store = store.clone();
         async move { apply(&*store, &key("k"), |lock, leases, now| lock.enqueue(wish.clone(), leases, now)).await }
     };
@@ -214,10 +214,10 @@ pub async fn a_request_that_comes_back_finds_its_record(bench: &Bench) {
 pub async fn a_name_is_refused_to_another_owner_or_wish(bench: &Bench) {
     let store = bench.open().await;
     join(&*store, &key("k"), &request("a", 1)).await.unwrap();
-    let other_owner = Request { owner: "rivals".into(), ..request("a", 2) };
+    let other_owner = EnqueueRequest { owner: "rivals".into(), ..request("a", 2) };
     let refused = join(&*store, &key("k"), &other_owner).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::OtherOwner { .. })), "{refused}");
-    let other_wish = Request { spec: Spec { priority: 7, ..spec() }, ..request("a", 2) };
+    let other_wish = EnqueueRequest { spec: Spec { priority: 7, ..spec() }, ..request("a", 2) };
     let refused = join(&*store, &key("k"), &other_wish).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::OtherSpec { .. })), "{refused}");
 }
@@ -259,9 +259,9 @@ pub async fn a_name_may_end_and_begin_in_one_transition(bench: &Bench) {
     })
     .await
     .unwrap();
-    let Some(Found::Active(record)) = store.find(&id("a")).await.unwrap() else { panic!("not active") };
+    let Some(RecordLookup::Active(record)) = store.find(&id("a")).await.unwrap() else { panic!("not active") };
     assert_eq!(record.uid, next.uid);
-    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Past(_))));
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(RecordLookup::Past(_))));
 }
 
 pub async fn generation_and_tickets_outlive_the_record_and_the_handle(bench: &Bench) {
@@ -281,7 +281,7 @@ pub async fn generation_and_tickets_outlive_the_record_and_the_handle(bench: &Be
 pub async fn the_queue_is_ordered_by_priority_then_ticket_then_age(bench: &Bench) {
     let store = bench.open().await;
     let (holder, generation) = hold(&*store, &key("k"), &request("holder", 1)).await;
-    let wish = |name: &str, n, priority| Request { spec: Spec { priority, ..spec() }, ..request(name, n) };
+    let wish = |name: &str, n, priority| EnqueueRequest { spec: Spec { priority, ..spec() }, ..request(name, n) };
     let mut joined = Vec::new();
     for (name, n, priority) in [("old", 2, 0), ("first", 3, 1), ("second", 4, 1)] {
         joined.push(join(&*store, &key("k"), &wish(name, n, priority)).await.unwrap());
@@ -362,7 +362,7 @@ pub async fn a_place_is_kept_from_the_end_of_its_process_on_however_long_it_wait
 
 pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
     let store = bench.open().await;
-    let (uid, _) = join(&*store, &key("k"), &Request { keeps_place: true, ..request("a", 1) }).await.unwrap();
+    let (uid, _) = join(&*store, &key("k"), &EnqueueRequest { keeps_place: true, ..request("a", 1) }).await.unwrap();
     bench.pass(HOLD_PLACE * 100).await;
     apply(&*store, &key("k"), |lock, leases, now| {
         lock.drop_absent(leases, now);
@@ -370,7 +370,7 @@ pub async fn a_place_kept_on_purpose_outlives_its_process(bench: &Bench) {
     })
     .await
     .unwrap();
-    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Active(_))));
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(RecordLookup::Active(_))));
 }
 
 pub async fn who_was_replaced_is_refused(bench: &Bench) {
@@ -395,12 +395,12 @@ pub async fn who_was_replaced_is_refused(bench: &Bench) {
 pub async fn the_end_of_a_hold_frees_the_slot_and_ends_what_acted_under_it(bench: &Bench) {
     let store = bench.open().await;
     let (parent, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
-    let boot = Spec { kind: Kind::BootConfiguration, parent: Some(parent.clone()), ..spec() };
-    let (child, _) = join(&*store, &key("k"), &Request { spec: boot, ..request("boot", 2) }).await.unwrap();
+    let boot = Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(parent.clone()), ..spec() };
+    let (child, _) = join(&*store, &key("k"), &EnqueueRequest { spec: boot, ..request("boot", 2) }).await.unwrap();
     let (next, theirs) = join(&*store, &key("k"), &request("next", 3)).await.unwrap();
     assert!(!try_admit(&*store, &key("k"), &next, theirs).await.unwrap());
     finish(&*store, &key("k"), &parent, generation).await.unwrap();
-    let Some(Found::Past(ended)) = store.find_uid(&child).await.unwrap() else { panic!("still active") };
+    let Some(RecordLookup::Past(ended)) = store.find_uid(&child).await.unwrap() else { panic!("still active") };
     assert!(matches!(ended.phase, Phase::Completed { ending: Ending::CompletedBy(_), .. }));
     assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
     assert!(try_admit(&*store, &key("k"), &next, theirs).await.unwrap());
@@ -424,11 +424,11 @@ pub async fn a_name_finds_the_active_record_else_the_last_one(bench: &Bench) {
         let (uid, generation) = hold(&*store, &key(&format!("k{}", n % 2)), &request("a", n)).await;
         let found = store.find(&id("a")).await.unwrap();
         assert_eq!(found.as_ref().map(|found| &found.record().uid), Some(&uid));
-        assert!(matches!(found, Some(Found::Active(_))));
+        assert!(matches!(found, Some(RecordLookup::Active(_))));
         finish(&*store, &key(&format!("k{}", n % 2)), &uid, generation).await.unwrap();
         last = Some(uid);
     }
-    let Some(Found::Past(record)) = store.find(&id("a")).await.unwrap() else { panic!("not in the history") };
+    let Some(RecordLookup::Past(record)) = store.find(&id("a")).await.unwrap() else { panic!("not in the history") };
     assert_eq!(Some(record.uid), last);
     assert!(record.attachment.is_none() && record.phase.is_over());
 }
@@ -436,11 +436,11 @@ pub async fn a_name_finds_the_active_record_else_the_last_one(bench: &Bench) {
 pub async fn an_incarnation_is_found_active_and_ended(bench: &Bench) {
     let (one, two) = (bench.open().await, bench.open().await);
     let (first, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
-    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(Found::Active(_))));
+    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(RecordLookup::Active(_))));
     finish(&*one, &key("k"), &first, generation).await.unwrap();
     let (second, _) = hold(&*one, &key("k"), &request("a", 1)).await;
-    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(Found::Past(record)) if record.uid == first));
-    assert!(matches!(two.find_uid(&second).await.unwrap(), Some(Found::Active(record)) if record.uid == second));
+    assert!(matches!(two.find_uid(&first).await.unwrap(), Some(RecordLookup::Past(record)) if record.uid == first));
+    assert!(matches!(two.find_uid(&second).await.unwrap(), Some(RecordLookup::Active(record)) if record.uid == second));
 }
 
 pub async fn the_whole_queue_is_one_sorted_read(bench: &Bench) {
@@ -494,7 +494,8 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let claims = [AliasClaim { alias: serial.clone(), version: 0 }];
     let (to, by) = (key("k2"), "ada");
     let rebind = Rebind { to: Some(&to), by, reason: "new mainboard" };
-    // Refused while something is active, and the move is all or nothing with what else the transaction does.
+    // Refused while something is active, and the move is all or nothing with what else the
+    // transaction does.
     let (uid, generation) = hold(&*one, &key("k1"), &request("a", 1)).await;
     let refused = two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::LockInUse { .. })), "{refused}");
@@ -506,7 +507,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let refused = one.transact(&key("k1"), &mut |lock, _, _| lock.keeps(&claims)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::AliasMoved { .. })), "{refused}");
     let lock = bench.open().await.view(&key("k1")).await.unwrap().lock;
-    assert_eq!(lock.moved_on(&serial, 0), Some(Place::At { key: to.clone(), version: 1 }));
+    assert_eq!(lock.moved_on(&serial, 0), Some(AliasTarget::At { key: to.clone(), version: 1 }));
     let lines = one.audit(&audit_id(&key("k1")).unwrap(), 10).await.unwrap();
     assert_eq!(lines.iter().map(|line| line.what.as_str()).collect::<Vec<_>>(), ["rebound"]);
     assert!(lines[0].detail.ends_with("new mainboard"), "{}", lines[0].detail);
@@ -564,7 +565,8 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
 }
 
-/// Verifies the audit once each line is in a chain: PostgreSQL adds them with a heartbeat. Lines, pruned ones, and the ends.
+/// Verifies the audit once each line is in a chain: PostgreSQL adds them with a heartbeat. Lines,
+/// pruned ones, and the ends.
 pub async fn verified(store: &dyn Store, earlier: &ChainEnds) -> Result<(u64, u64, ChainEnds), String> {
     soon("the chain of all lines", async {
         loop {
@@ -587,7 +589,8 @@ pub async fn each_line_of_the_audit_has_its_place_in_a_chain(bench: &Bench) {
     assert_eq!(verified(&*one, &nothing).await, Ok((0, 0, ChainEnds::new())));
     let (claim, given) = (crate::talk::claim("c"), crate::talk::approval(Scope::All));
     apply(&*one, &key("k"), |lock, _, now| lock.claim(claim.clone(), now)).await.unwrap();
-    // Words of the owner alone, between changes of two processes, and of other locks at the same time.
+    // Words of the owner alone, between changes of two processes, and of other locks at the same
+    // time.
     crate::talk::approve(&*two, &key("k"), &given).await.unwrap();
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
     let others = (2..8).map(|n| {
@@ -607,7 +610,8 @@ pub async fn each_line_of_the_audit_has_its_place_in_a_chain(bench: &Bench) {
     finish(&*one, &key("k"), &uid, generation).await.unwrap();
     let (found, _, later) = verified(&*one, &anchor).await.unwrap();
     assert!(found > lines && later != anchor, "{found}");
-    // Lines that are old go from the front; what an anchor has seen of them cannot be told any more.
+    // Lines that are old go from the front; what an anchor has seen of them cannot be told any
+    // more.
     bench.pass(DAY * 2).await;
     hold(&*one, &key("k"), &request("c", 10)).await;
     let mut batches = 0;
@@ -765,8 +769,8 @@ pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
     }
 }
 
-/// More than one commit carries, all at once through two handles: most ask for a place, some for a name that is taken
-/// elsewhere, some are refused after they have changed something.
+/// More than one commit carries, all at once through two handles: most ask for a place, some for a
+/// name that is taken elsewhere, some are refused after they have changed something.
 pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Bench) {
     const ASKING: u32 = 90;
     let handles = [bench.open().await, bench.open().await];
@@ -820,7 +824,8 @@ pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Be
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// What is asked of different locks at the same time may be one request to the store; each has its own result all the same.
+/// What is asked of different locks at the same time may be one request to the store; each has its
+/// own result all the same.
 pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: &Bench) {
     const LOCKS: u32 = 40;
     let store = bench.open().await;
@@ -862,7 +867,9 @@ pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: 
                 Err(StoreError::NameTaken { id: taken, key: by }) => {
                     assert!(!kept && matches!(n % 5, 0..=2), "{n}");
                     assert_eq!(taken, id(&name(n)));
-                    let Some(Found::Active(holder)) = store.find(&taken).await.unwrap() else { panic!("{n}: free") };
+                    let Some(RecordLookup::Active(holder)) = store.find(&taken).await.unwrap() else {
+                        panic!("{n}: free")
+                    };
                     assert_eq!(holder.lock_key, by, "{n}");
                 }
                 Err(error) => panic!("{n}: {error}"),
@@ -905,7 +912,7 @@ pub async fn the_end_of_a_task_undoes_nothing_of_the_others(bench: &Bench) {
                 Ok(asked) => {
                     let uid = asked.unwrap();
                     let found = store.find_uid(&uid).await.unwrap();
-                    assert!(matches!(found, Some(Found::Active(_))), "{round} {n}");
+                    assert!(matches!(found, Some(RecordLookup::Active(_))), "{round} {n}");
                 }
                 Err(ended) => assert!(ended.is_cancelled() && [0, 1, 2, 7, 8, 20].contains(&n), "{ended}"),
             }
@@ -982,7 +989,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
         let uid = Uid(format!("{hostile}-{step}"));
         match event {
             0..=2 => {
-                let mut wish = Request { uid: uid.clone(), ..request(&format!("m{who}"), who) };
+                let mut wish = EnqueueRequest { uid: uid.clone(), ..request(&format!("m{who}"), who) };
                 wish.spec.reason = Some(hostile.to_owned());
                 wish.spec.server = hostile.to_owned();
                 wish.spec.policy = Policy::OwnerApproval;
@@ -1196,7 +1203,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     let memory = MemoryStore::new(bench.clock.clone());
     let (uid, generation) = hold(&memory, &key("k"), &request("a", 1)).await;
     finish(&memory, &key("k"), &uid, generation).await.unwrap();
-    let kept = Request { keeps_place: true, ..request("waits", 2) };
+    let kept = EnqueueRequest { keeps_place: true, ..request("waits", 2) };
     apply(&memory, &key("k"), |lock, leases, now| lock.enqueue(kept.clone(), leases, now)).await.unwrap();
     memory.bind("team/node-1", &key("k"), false).await.unwrap();
     let contents = memory.contents().await.unwrap();
@@ -1223,7 +1230,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     let view = moved.view(&key("k")).await.unwrap();
     let tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
     assert_eq!(tickets, [2, 3]);
-    assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(Found::Past(record)) if record.uid == uid));
+    assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(RecordLookup::Past(record)) if record.uid == uid));
     assert!(verified(&*moved, &anchor.2).await.unwrap().0 > lines);
     // Whoever holds a server would go on in the old store.
     let (_, _) = hold(&memory, &key("other"), &request("c", 4)).await;
@@ -1258,7 +1265,7 @@ pub async fn history_is_forgotten_after_its_time(bench: &Bench) {
         assert_eq!(store.find(&name).await.unwrap().is_some(), n >= 3);
         assert_eq!(store.audit(&name, 9).await.unwrap().len(), if n >= 3 { 3 } else { 0 });
     }
-    assert!(matches!(store.find_uid(&held).await.unwrap(), Some(Found::Active(_))));
+    assert!(matches!(store.find_uid(&held).await.unwrap(), Some(RecordLookup::Active(_))));
     assert_eq!(store.view(&key("k")).await.unwrap().lock, before.lock);
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
@@ -1269,7 +1276,8 @@ async fn another_hold(store: &dyn Store, ended: (&Uid, Fence), n: u32) -> (Uid, 
     hold(store, &key("k"), &request(&format!("of-{n}"), n)).await
 }
 
-/// A handle whose cache is newer than its store: what it knows of `k`, and the hold that the backup has.
+/// A handle whose cache is newer than its store: what it knows of `k`, and the hold that the backup
+/// has.
 async fn restored(bench: &Bench) -> (Arc<dyn Store>, (Uid, Fence)) {
     let one = bench.open().await;
     let kept = hold(&*one, &key("k"), &request("a", 1)).await;
@@ -1309,7 +1317,8 @@ pub async fn a_lock_that_has_as_many_commits_as_were_lost_is_another_one(bench: 
     let (one, kept) = restored(bench).await;
     let two = bench.open().await;
     let (other, generation) = another_hold(&*two, (&kept.0, kept.1), 3).await;
-    // The same number of commits, the same generation, another holder. What is cached must not be committed.
+    // The same number of commits, the same generation, another holder. What is cached must not be
+    // committed.
     is_noticed(apply(&*one, &key("k"), |lock, _, now| lock.claim(claim_of(lock, now), now)).await);
     let fresh = bench.open().await.view(&key("k")).await.unwrap().lock;
     assert_eq!((fresh.generation, fresh.active.len()), (generation.generation, 1));

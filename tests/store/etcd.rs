@@ -1,4 +1,5 @@
-//! What only etcd can do wrong: its leases, its users, its limits, and the network on the way to it.
+//! What only etcd can do wrong: its leases, its users, its limits, and the network on the way to
+//! it.
 
 use std::{
     collections::HashSet,
@@ -17,9 +18,9 @@ use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
         ids::Uid,
-        lock::{Request, ServerLock},
+        lock::{EnqueueRequest, ServerLock},
         queue::{Turn, turn},
-        spec::{Kind, Policy, Spec},
+        spec::{MaintenanceKind, Policy, Spec},
     },
     store::{EtcdOptions, EtcdStore, Store, StoreError},
 };
@@ -102,7 +103,8 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
         (later.now.duration_since(view.now) > jiff::SignedDuration::from_secs(1)).then_some(later)
     })
     .await;
-    // To the second: each handle asked the servers for the time by itself, and they tell it to the second.
+    // To the second: each handle asked the servers for the time by itself, and they tell it to the
+    // second.
     let apart = later.leases.0[&runner(1).id].duration_since(since).abs();
     assert!(apart <= jiff::SignedDuration::from_secs(1), "{since} {apart}");
     // Somebody else may go on now, and the same process may come back.
@@ -166,7 +168,8 @@ async fn a_process_whose_lease_was_ended_by_another_notices_with_its_next_heartb
     assert!(!acts().await);
     one.renew(&runner(1), TTL).await.unwrap();
     assert!(acts().await);
-    // Only its key is gone, as when the process that ended it died right after that: its lease itself is still there.
+    // Only its key is gone, as when the process that ended it died right after that: its lease
+    // itself is still there.
     raw(&cluster.hosts()).await.delete(format!("{prefix}/alive/runner-1"), None).await.unwrap();
     assert!(!acts().await);
     one.renew(&runner(1), TTL).await.unwrap();
@@ -329,7 +332,8 @@ async fn pointers_that_are_wrong_or_missing_are_found() {
     assert_eq!(found, expected);
 }
 
-/// A hold with so many boot configurations under it that its end is more than one transaction of etcd takes.
+/// A hold with so many boot configurations under it that its end is more than one transaction of
+/// etcd takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
     let cluster = Etcd::start(1, &["--max-txn-ops=40"]);
@@ -337,8 +341,8 @@ async fn a_change_too_large_for_etcd_fails_as_a_whole_and_says_what_to_do() {
     let store = open(&url).await;
     let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
     for n in 0..40 {
-        let boots = Spec { kind: Kind::BootConfiguration, parent: Some(uid.clone()), ..spec() };
-        let wish = Request { spec: boots, ..request(&format!("child{n}"), 1) };
+        let boots = Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(uid.clone()), ..spec() };
+        let wish = EnqueueRequest { spec: boots, ..request(&format!("child{n}"), 1) };
         enqueue(&*store, &key("k"), &wish).await.unwrap();
     }
     let (before, audit) = (store.view(&key("k")).await.unwrap(), said(&*store, &id("hold")).await);
@@ -358,7 +362,7 @@ async fn a_maintenance_that_etcd_could_not_end_is_not_taken() {
     let store = open(&url).await;
     let large = |name: &str, bytes| {
         let spec = Spec { reason: Some("x".repeat(bytes)), ..spec() };
-        Request { spec, ..request(name, 1) }
+        EnqueueRequest { spec, ..request(name, 1) }
     };
     let refused = join(&*store, &key("k"), &large("large", 1_300_000)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Forbidden { .. }), "{refused}");
@@ -369,7 +373,8 @@ async fn a_maintenance_that_etcd_could_not_end_is_not_taken() {
     assert!(store.view(&key("k")).await.unwrap().lock.slot.is_none());
 }
 
-/// They are dropped by whoever comes next; were that more than etcd takes at once, nobody could ever come again.
+/// They are dropped by whoever comes next; were that more than etcd takes at once, nobody could
+/// ever come again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_waiters_that_went_away_do_not_block_a_server() {
     let store = open(&Etcd::shared().url(&Etcd::prefix())).await;
@@ -431,7 +436,8 @@ async fn of_a_group_whose_reply_was_lost_each_is_applied_once() {
     a_group_loses_its_reply(&direct, &through, &proxy).await;
 }
 
-/// Approvals are written to a key of their own, and it is not the runs that push them out of what is remembered there.
+/// Approvals are written to a key of their own, and it is not the runs that push them out of what
+/// is remembered there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approval_whose_reply_was_lost_is_given_once() {
     let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
@@ -524,7 +530,8 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     through.close().await;
 }
 
-/// A lock costs three ranges (its head, the owner's words, the marks) and its records; who is alive is listed once per group.
+/// A lock costs three ranges (its head, the owner's words, the marks) and its records; who is alive
+/// is listed once per group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_are_read_together_list_the_processes_once() {
     const SERVERS: u32 = 48;
@@ -544,7 +551,8 @@ async fn servers_that_are_read_together_list_the_processes_once() {
     assert!((servers * 4..servers * 9 / 2).contains(&ranges), "{ranges} ranges for {SERVERS} servers");
 }
 
-/// A long queue is counted first, and listed where some have left: what another process makes of it is seen either way.
+/// A long queue is counted first, and listed where some have left: what another process makes of it
+/// is seen either way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_and_goes_in_a_long_queue_is_seen() {
     let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
@@ -589,7 +597,7 @@ async fn nothing_of_used_approvals_stays_when_their_claim_ends() {
     let claimed = apply(&*store, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
     for n in 0..3 {
         let asks = Spec { policy: Policy::OwnerApproval, ..spec() };
-        let wish = Request { spec: asks, ..request("a", n) };
+        let wish = EnqueueRequest { spec: asks, ..request("a", n) };
         let (uid, generation) = join(&*store, &k, &wish).await.unwrap();
         // It takes the place of the one before, which was used.
         let word = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
@@ -617,7 +625,7 @@ async fn each_user_may_do_what_the_role_is_for_and_nothing_else() {
     let guarded = Guarded::start().await;
     let (k, wish) = (key("k"), {
         let spec = Spec { policy: Policy::OwnerApproval, ..spec() };
-        Request { spec, ..request("a", 1) }
+        EnqueueRequest { spec, ..request("a", 1) }
     });
     // Nobody who may not write can be the first.
     forbidden(etcd(&guarded.url("reviewer:hunter%402%3A%2F%3F%23%25@"), None).await);
@@ -701,7 +709,8 @@ async fn a_wrong_login_is_refused_without_its_password() {
         assert_eq!(error.to_string().contains("etcd://USER:PASSWORD@"), login.is_empty(), "{error}");
         forbidden(Err::<(), _>(error));
     }
-    // The tokens of a server that was away are gone with it; handles and watches get new ones by themselves.
+    // The tokens of a server that was away are gone with it; handles and watches get new ones by
+    // themselves.
     let reviews = guarded.open("reviewer").await;
     let mut changes = reviews.changes(&key("k"));
     join(&*runs, &key("k"), &request("a", 1)).await.unwrap();
@@ -894,7 +903,8 @@ async fn a_member_left_alone_answers_nothing_and_goes_on_when_the_others_are_bac
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// Reading goes on when etcd has no space left, so nothing is away: to wait for it would be to wait for ever.
+/// Reading goes on when etcd has no space left, so nothing is away: to wait for it would be to wait
+/// for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_without_space_says_so_and_goes_on_when_it_has_some() {
     use etcd_client::{AlarmAction, AlarmOptions, AlarmType};

@@ -7,7 +7,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::{Claim, Scope},
         ids::{LockKey, Uid},
-        lock::Request,
+        lock::EnqueueRequest,
         spec::{Policy, Spec},
     },
     store::{EtcdStore, Store},
@@ -90,8 +90,8 @@ async fn claimed() -> (Guarded, Arc<EtcdStore>, Arc<EtcdStore>, LockKey) {
     (guarded, runs, approves, k)
 }
 
-fn asks(name: &str, n: u32) -> Request {
-    Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
+fn asks(name: &str, n: u32) -> EnqueueRequest {
+    EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,8 +150,9 @@ enum Raw {
     Delete,
 }
 
-/// A runner writes the mark with which it uses an approval, so it can also remove or forge one. None of that makes the approval
-/// count for a second run, whatever it writes and in whichever order.
+/// A runner writes the mark with which it uses an approval, so it can also remove or forge one.
+/// None of that makes the approval count for a second run, whatever it writes and in whichever
+/// order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
@@ -173,7 +174,8 @@ async fn a_used_approval_stays_used() {
         let (uid, fence) = join(&*runs, &k, &wish).await.unwrap();
         let given = approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() });
         approve(&*approves, &k, &given).await.unwrap();
-        // What the approver writes later about others does not wear it out, and it lasts through that.
+        // What the approver writes later about others does not wear it out, and it lasts through
+        // that.
         approve(&*approves, &k, &approval(Scope::Maintenance { id: id("other"), digest: String::new() }))
             .await
             .unwrap();
@@ -190,14 +192,15 @@ async fn a_used_approval_stays_used() {
             }
         }
         let (again, fence) =
-            join(&*runs, &k, &Request { uid: Uid(format!("again-{n}")), ..wish.clone() }).await.unwrap();
+            join(&*runs, &k, &EnqueueRequest { uid: Uid(format!("again-{n}")), ..wish.clone() }).await.unwrap();
         // Another process, which has seen nothing of it.
         for store in [&runs, &guarded.open("runner").await] {
             assert!(!try_admit(&**store, &k, &again, fence).await.unwrap(), "{n}");
         }
         let told = runs.contents().await.unwrap().violations();
         assert!(told.len() == 1 && told[0].contains(&given.uid.0) && told[0].contains(&k.0), "{n}: {told:?}");
-        // The owner's next word about anything closes it for good, and a new approval is one for one run.
+        // The owner's next word about anything closes it for good, and a new approval is one for
+        // one run.
         approve(&*approves, &k, &approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() }))
             .await
             .unwrap();
@@ -207,7 +210,8 @@ async fn a_used_approval_stays_used() {
     }
 }
 
-/// An approval that a store was given by an earlier version has no seal; the owner's next word gives it one.
+/// An approval that a store was given by an earlier version has no seal; the owner's next word
+/// gives it one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approval_of_an_earlier_version_counts_once() {
     let (guarded, runs, approves, k) = claimed().await;
@@ -224,7 +228,7 @@ async fn an_approval_of_an_earlier_version_counts_once() {
     let store = guarded.open("runner").await;
     assert!(try_admit(&*store, &k, &uid, fence).await.unwrap());
     finish(&*store, &k, &uid, fence).await.unwrap();
-    let (again, fence) = join(&*store, &k, &Request { uid: Uid("again".into()), ..wish.clone() }).await.unwrap();
+    let (again, fence) = join(&*store, &k, &EnqueueRequest { uid: Uid("again".into()), ..wish.clone() }).await.unwrap();
     assert!(!try_admit(&*store, &k, &again, fence).await.unwrap());
     // From the next word on its use cannot be forgotten.
     let other = approval(Scope::Maintenance { id: id("other"), digest: String::new() });
@@ -304,7 +308,8 @@ async fn words_that_cannot_be_read_freeze_no_server() {
     assert!(try_admit(&*runs, &k, &uid, fence).await.unwrap());
 }
 
-/// Lines are in the reach of the roles that write them; what they are a chain with is not, or the anchor tells.
+/// Lines are in the reach of the roles that write them; what they are a chain with is not, or the
+/// anchor tells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_role_that_rewrites_lines_of_another_is_named() {
     let (guarded, runs, approves, k) = claimed().await;

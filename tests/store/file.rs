@@ -1,4 +1,5 @@
-//! What the embedded store keeps besides: its file, its locks, and what happens when either is not as it should be.
+//! What the embedded store keeps besides: its file, its locks, and what happens when either is not
+//! as it should be.
 
 use std::{
     fs,

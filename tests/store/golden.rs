@@ -1,8 +1,8 @@
 //! What released versions stored is still read, means the same, and is still the same request.
 //!
-//! Each folder below `golden` has what one version wrote: an export of a store, and the digest of each specification in
-//! it. They are never changed. `GOLDEN=v1.2.3 cargo test --test store golden` writes the folder of the version that is
-//! about to be released.
+//! Each folder below `golden` has what one version wrote: an export of a store, and the digest of
+//! each specification in it. They are never changed. `GOLDEN=v1.2.3 cargo test --test store golden`
+//! writes the folder of the version that is about to be released.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
@@ -10,14 +10,14 @@ use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
-        gate::{Order, System},
+        gate::{ExternalSystem, QueueAuthority},
         ids::{Fence, LockKey, Token, Uid},
         invariants::violations,
-        lock::{Leases, Request, ServerLock},
+        lock::{EnqueueRequest, Leases, ServerLock},
         machine::{BootMode, BootOverride, Ignition, MediaSlot, PowerState, PowerTarget, ResetType},
         node::{NodeLease, NodeWish},
-        operate::{OperationSpec, Proof, WhenOff},
-        spec::{BootMethod, BootSpec, CompleteWhen, Kind, Policy, Spec, UrlCheck},
+        operate::{CompletionProof, OperationSpec, WhenOff},
+        spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Policy, Spec, UrlCheck},
         state::{Ending, Maintenance, Phase, PriorState, Progress},
         step::{Action, Attempt, Step},
         window::{OnClose, WindowSpec},
@@ -73,13 +73,14 @@ fn full() -> Spec {
         complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)),
         expires_after: Some(Duration::from_hours(8)),
         triggers: [("run".to_owned(), "1".to_owned())].into(),
-        ..Spec::new(Kind::Maintenance, "node-1")
+        ..Spec::new(MaintenanceKind::Maintenance, "node-1")
     }
 }
 
 fn operation() -> Spec {
-    let operation = OperationSpec { reset: ResetType::ForceRestart, when_off: WhenOff::Error, proof: Proof::Power };
-    Spec { operation: Some(operation), ..Spec::new(Kind::Operation, "node-2") }
+    let operation =
+        OperationSpec { reset: ResetType::ForceRestart, when_off: WhenOff::Error, proof: CompletionProof::Power };
+    Spec { operation: Some(operation), ..Spec::new(MaintenanceKind::Operation, "node-2") }
 }
 
 fn prior() -> PriorState {
@@ -104,12 +105,12 @@ fn prior() -> PriorState {
 }
 
 /// A request whose incarnation is its name.
-fn asks(name: &str, n: u32, spec: Spec) -> Request {
-    Request { uid: Uid(format!("uid-{name}")), spec, ..request(name, n) }
+fn asks(name: &str, n: u32, spec: Spec) -> EnqueueRequest {
+    EnqueueRequest { uid: Uid(format!("uid-{name}")), spec, ..request(name, n) }
 }
 
 /// Enqueues and attaches.
-fn joins(lock: &mut ServerLock, wish: &Request, leases: &Leases, now: Timestamp) -> (Uid, Fence) {
+fn joins(lock: &mut ServerLock, wish: &EnqueueRequest, leases: &Leases, now: Timestamp) -> (Uid, Fence) {
     let uid = lock.enqueue(wish.clone(), leases, now).unwrap().uid().clone();
     let generation = lock.attach(&uid, wish.runner.clone(), Token::default(), leases, now).unwrap();
     (uid, generation)
@@ -119,7 +120,11 @@ fn joins(lock: &mut ServerLock, wish: &Request, leases: &Leases, now: Timestamp)
 fn held(name: &str, phase: Phase) -> ServerLock {
     let mut lock = ServerLock::new(key(name));
     let leases = Leases([(runner(1).id, at(30)), (runner(2).id, at(30))].into());
-    let system = System { boots: true, owners: true, ..System::own("metal-operator", Order::Theirs, true) };
+    let system = ExternalSystem {
+        boots: true,
+        owners: true,
+        ..ExternalSystem::own("metal-operator", QueueAuthority::Theirs, true)
+    };
     let claim = Claim {
         uid: Uid(format!("claim-{name}")),
         id: id(&format!("claim-{name}")),
@@ -153,7 +158,12 @@ fn held(name: &str, phase: Phase) -> ServerLock {
         record.last_power = Some(PowerState::On);
     })
     .unwrap();
-    joins(&mut lock, &asks(&format!("waits-{name}"), 2, Spec::new(Kind::Maintenance, "node-1")), &leases, at(20));
+    joins(
+        &mut lock,
+        &asks(&format!("waits-{name}"), 2, Spec::new(MaintenanceKind::Maintenance, "node-1")),
+        &leases,
+        at(20),
+    );
     lock
 }
 
@@ -179,7 +189,8 @@ fn everything() -> Contents {
     let (uid, generation) = joins(&mut free, &asks("operation", 3, operation()), &leases, at(1));
     free.admit(&uid, generation, Phase::Preparing(progress(Step::Operate)), at(2)).unwrap();
     free.prepared(&uid, generation, at(3)).unwrap();
-    let (uid, generation) = joins(&mut free, &asks("done", 4, Spec::new(Kind::Maintenance, "node-2")), &leases, at(4));
+    let (uid, generation) =
+        joins(&mut free, &asks("done", 4, Spec::new(MaintenanceKind::Maintenance, "node-2")), &leases, at(4));
     free.admit(&uid, generation, Phase::InMaintenance { since: at(5) }, at(5)).unwrap();
     let over = Phase::Completed { at: at(6), ending: Ending::CompletedBy("ada".into()) };
     free.finish(&uid, generation, &over, at(6)).unwrap();
@@ -198,9 +209,10 @@ fn records(contents: &Contents) -> impl Iterator<Item = &Maintenance> {
     contents.locks.iter().flat_map(|lock| &lock.active).map(|record| &**record).chain(&contents.history)
 }
 
-/// A request as it comes back: another process, another incarnation, and what this version makes of the same wish.
-fn again(record: &Maintenance) -> Request {
-    Request {
+/// A request as it comes back: another process, another incarnation, and what this version makes of
+/// the same wish.
+fn again(record: &Maintenance) -> EnqueueRequest {
+    EnqueueRequest {
         uid: Uid(format!("again-{}", record.uid)),
         id: record.id.clone(),
         owner: record.owner.clone(),
@@ -213,7 +225,8 @@ fn again(record: &Maintenance) -> Request {
     }
 }
 
-/// A version that makes another digest of the same specification finds the record, and voids no approval of it.
+/// A version that makes another digest of the same specification finds the record, and voids no
+/// approval of it.
 fn a_digest_of_another_form_stays(lock: &ServerLock, now: Timestamp) {
     let mut lock = lock.clone();
     for record in &mut lock.active {
@@ -270,8 +283,9 @@ async fn what_each_released_version_stored_is_read_and_means_the_same() {
             assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
             // An approval is bound to it, and a state knows it.
             assert_eq!(record.digest, digests[&record.uid.0], "{}", record.id);
-            // Another configuration may have approved it in advance. Only where the address of an image has a query, of which
-            // the signature does not count any more, it has to do so again (CHANGELOG).
+            // Another configuration may have approved it in advance. Only where the address of an
+            // image has a query, of which the signature does not count any more, it has to do so
+            // again (CHANGELOG).
             let sealed = record.spec.sealed();
             let expected = if sealed == record.spec { digests[&record.uid.0].clone() } else { sealed.digest() };
             assert_eq!(record.spec.digest(), expected, "{}", record.id);

@@ -143,7 +143,8 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     assert!(since <= view.now, "{since} {}", view.now);
     // Still held: silence is not release.
     assert_eq!(view.lock.slot.as_ref().unwrap().uid, uid);
-    // Whoever looks for the first time does not believe a clock: it may be that of another API server.
+    // Whoever looks for the first time does not believe a clock: it may be that of another API
+    // server.
     let late = open(&url).await;
     let first = late.view(&key("k")).await.unwrap();
     assert!(first.lock.may_act(&uid, generation, &first.leases, first.now));

@@ -12,7 +12,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
         ids::{Fence, LockKey, Uid},
-        lock::Request,
+        lock::EnqueueRequest,
         spec::{Policy, Spec},
     },
     store::{KubernetesStore, Store, StoreError},
@@ -33,7 +33,7 @@ const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-colle
 struct Guarded {
     cluster: Kubernetes,
     runs: Arc<KubernetesStore>,
-    wish: Request,
+    wish: EnqueueRequest,
     waiter: (Uid, Fence),
 }
 
@@ -44,12 +44,13 @@ impl Guarded {
         tokio::task::block_in_place(|| cluster.apply(&printed));
         let config = cluster.user("ada", &["metal-runners"]);
         let runs = Arc::new(kubernetes(&Kubernetes::store_of("metal", &config), None).await.unwrap());
-        // The policy needs a moment to be in force; another approval each time, or nothing would be written.
+        // The policy needs a moment to be in force; another approval each time, or nothing would be
+        // written.
         let probe = key("probe");
         apply(&*runs, &probe, |lock, _, now| lock.claim(claim("probe"), now)).await.unwrap();
         until("the policy", async || approve(&*runs, &probe, &approval(Scope::All)).await.err()).await;
         apply(&*runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
-        let wish = Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
+        let wish = EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
         let waiter = join(&*runs, &key("k"), &wish).await.unwrap();
         Self { cluster, runs, wish, waiter }
     }
@@ -105,7 +106,8 @@ fn traps() -> [Value; 3] {
     ]
 }
 
-/// A runner writes the mark with which it uses an approval; the policy keeps it from removing or changing one.
+/// A runner writes the mark with which it uses an approval; the policy keeps it from removing or
+/// changing one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
@@ -131,16 +133,17 @@ async fn a_used_approval_stays_used() {
     for forged in [json!([]), json!([[given.uid, "again"]])] {
         head["used"] = forged;
         patch(&guarded.raw("runner").await, &name, &json!({"data": {"head": head.to_string()}})).await.unwrap();
-        let again = Request { uid: Uid("again".into()), ..guarded.wish.clone() };
+        let again = EnqueueRequest { uid: Uid("again".into()), ..guarded.wish.clone() };
         let store = guarded.open("runner").await;
         let (again, fence) = join(&store, &key("k"), &again).await.unwrap();
         assert!(!try_admit(&store, &key("k"), &again, fence).await.unwrap());
         finish(&store, &key("k"), &again, fence).await.unwrap();
     }
-    // A mark goes with its approval: the owner withdraws that, and the next change of a runner clears it away.
+    // A mark goes with its approval: the owner withdraws that, and the next change of a runner
+    // clears it away.
     apply(&approves, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given.uid, "ada", now))).await.unwrap();
     approve(&approves, &key("k"), &approval(scope())).await.unwrap();
-    let again = Request { uid: Uid("third".into()), ..guarded.wish.clone() };
+    let again = EnqueueRequest { uid: Uid("third".into()), ..guarded.wish.clone() };
     let (third, fence) = join(&*guarded.runs, &key("k"), &again).await.unwrap();
     assert!(try_admit(&*guarded.runs, &key("k"), &third, fence).await.unwrap());
     assert!(!guarded.lock(&key("k")).await.data.unwrap().contains_key(mark));

@@ -17,7 +17,7 @@ use terraform_provider_metal::{
         ids::RunnerId,
         lock::{Leases, ServerLock},
     },
-    store::{Found, MemoryStore, Store, StoreError},
+    store::{MemoryStore, RecordLookup, Store, StoreError},
 };
 use tokio::sync::Notify;
 
@@ -193,7 +193,8 @@ async fn a_thousand_finished_holds_cost_nothing() {
     assert_eq!(names.len(), 2, "the lock and the store itself: {names:?}");
 }
 
-/// A name is taken before the lock is written: who is held up in between must not make it active a second time.
+/// A name is taken before the lock is written: who is held up in between must not make it active a
+/// second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_held_up_before_its_commit_does_not_make_a_name_active_twice() {
     for exists in [false, true] {
@@ -227,7 +228,7 @@ async fn a_writer_held_up_before_its_commit_does_not_make_a_name_active_twice() 
         assert_eq!(refused.unwrap_err(), StoreError::NameTaken { id: id("a"), key: key("k2") });
         assert_eq!(quick.contents().await.unwrap().violations(), [""; 0], "{exists}");
         assert!(
-            matches!(quick.find(&id("a")).await.unwrap(), Some(Found::Active(found)) if found.lock_key == key("k2"))
+            matches!(quick.find(&id("a")).await.unwrap(), Some(RecordLookup::Active(found)) if found.lock_key == key("k2"))
         );
     }
 }
@@ -313,7 +314,9 @@ async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
     assert_eq!((store.find(&id("a")).await, store.find_uid(&uid).await), (Ok(None), Ok(None)));
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
     enqueue(&*store, &key("k2"), &request("a", 2)).await.unwrap();
-    assert!(matches!(store.find(&id("a")).await.unwrap(), Some(Found::Active(found)) if found.lock_key == key("k2")));
+    assert!(
+        matches!(store.find(&id("a")).await.unwrap(), Some(RecordLookup::Active(found)) if found.lock_key == key("k2"))
+    );
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
@@ -350,7 +353,7 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     assert_eq!((pointers().await, runners().await), (2, 1), "who is attached is asked about");
     let view = store.view(&key("k2")).await.unwrap();
     assert_eq!(view.leases.0.keys().collect::<Vec<_>>(), [&runner(1).id]);
-    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(Found::Active(_))));
+    assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(RecordLookup::Active(_))));
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
     // The name is free for anybody, also for a server that nobody ever asked for.
     enqueue(&store, &key("k3"), &request("a", 2)).await.unwrap();

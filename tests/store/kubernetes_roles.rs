@@ -13,7 +13,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Scope},
         ids::Uid,
-        lock::{Request, ServerLock},
+        lock::{EnqueueRequest, ServerLock},
         spec::{Policy, Spec},
     },
     store::{KubernetesStore, Store, StoreError},
@@ -90,11 +90,11 @@ fn denied<T: std::fmt::Debug>(result: Result<T, StoreError>, words: &str) {
     assert!(error.to_string().contains(words) && !error.to_string().contains("the verb"), "{error}");
 }
 
-fn asks(name: &str, n: u32) -> Request {
-    Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
+fn asks(name: &str, n: u32) -> EnqueueRequest {
+    EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) }
 }
 
-fn word(wish: &Request) -> Approval {
+fn word(wish: &EnqueueRequest) -> Approval {
     approval(Scope::Maintenance { id: wish.id.clone(), digest: wish.spec.digest() })
 }
 
@@ -122,8 +122,8 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     let (uid, generation) = join(&*runs, &k, &wish).await.unwrap();
     assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "its owner was not asked");
 
-    // RBAC alone keeps the approver from being alive and the reviewer from everything, and the runner from nothing: the
-    // guide says so.
+    // RBAC alone keeps the approver from being alive and the reviewer from everything, and the
+    // runner from nothing: the guide says so.
     lacks(approves.renew(&runner(2), TTL).await, "patch", LEASES);
     let everything = approval(Scope::All);
     approve(&*runs, &k, &everything).await.unwrap();
@@ -189,7 +189,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     runs.close().await;
 }
 
-async fn everything_is_refused_to_the_reviewer(reviews: &KubernetesStore, wish: &Request, uid: &Uid) {
+async fn everything_is_refused_to_the_reviewer(reviews: &KubernetesStore, wish: &EnqueueRequest, uid: &Uid) {
     let k = key("k");
     lacks(enqueue(reviews, &k, &request("b", 2)).await, "create", CONFIG_MAPS);
     let change = |lock: &mut ServerLock, _: &_, _: Timestamp| {

@@ -141,8 +141,9 @@ async fn a_server_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_asks()
     assert_eq!(said(&*store, &id("a")).await, ["enqueued"]);
 }
 
-/// Somebody else is first, again and again: everything is read anew each time, with pauses that grow.
-/// A process that is alone at a lock writes without a read; with another one there, it reads first.
+/// Somebody else is first, again and again: everything is read anew each time, with pauses that
+/// grow. A process that is alone at a lock writes without a read; with another one there, it reads
+/// first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_this_process_wrote_last_is_not_read_again() {
     let cluster = shared().await;
@@ -222,7 +223,8 @@ async fn a_watch_that_cannot_be_kept_is_no_busy_loop() {
     }
 }
 
-/// Without its cache the API server knows what changed as far as its etcd does; here that is nothing.
+/// Without its cache the API server knows what changed as far as its etcd does; here that is
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     let start = || Kubernetes::start_with(&["--watch-cache=false"]);

@@ -1,4 +1,5 @@
-//! Leases of the embedded store when the wall clock is set: it is the machine's own, and people and NTP move it.
+//! Leases of the embedded store when the wall clock is set: it is the machine's own, and people and
+//! NTP move it.
 
 use std::{
     path::Path,
@@ -113,7 +114,8 @@ async fn open(path: &Path, machine: &Arc<Machine>) -> SqliteStore {
     SqliteStore::open(path, machine.clone(), SqliteOptions::default()).await.unwrap()
 }
 
-/// Whether the process behind the only record is alive, by what a read and by what a transaction sees.
+/// Whether the process behind the only record is alive, by what a read and by what a transaction
+/// sees.
 async fn alive(store: &SqliteStore) -> bool {
     let view = store.view(&key("k")).await.unwrap();
     let seen = is_alive(&view);
@@ -183,7 +185,8 @@ async fn another_boot_is_proof_of_death_whatever_the_wall_clock_says() {
     }
 }
 
-/// A place is kept from the moment when its process was seen last; after a reboot that is the first look.
+/// A place is kept from the moment when its process was seen last; after a reboot that is the first
+/// look.
 #[tokio::test]
 async fn a_place_is_not_kept_for_the_length_of_a_step() {
     let bench = Bench::new().await;

@@ -331,7 +331,8 @@ async fn connections_that_are_cut_lose_no_change() {
     .await;
 }
 
-/// Requests through a network that loses replies at any moment: each is applied once, or said not to be.
+/// Requests through a network that loses replies at any moment: each is applied once, or said not
+/// to be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_written_without_a_reply_is_written_once() {
     const REQUESTS: u32 = 200;

@@ -1,4 +1,5 @@
-//! What the roles of a database try past this program, with `psql` and the connection that their login gives them.
+//! What the roles of a database try past this program, with `psql` and the connection that their
+//! login gives them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +7,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::Scope,
         ids::{Fence, Uid},
-        lock::{Leases, Request, ServerLock},
+        lock::{EnqueueRequest, Leases, ServerLock},
         spec::{Policy, Spec},
     },
     store::{PostgresStore, Store},
@@ -29,7 +30,7 @@ struct Guarded {
     server: Postgres,
     database: String,
     runs: PostgresStore,
-    wish: Request,
+    wish: EnqueueRequest,
     waiter: (Uid, Fence),
 }
 
@@ -42,7 +43,7 @@ impl Guarded {
         server.sql(&database, &roles::printed("postgres", &url("postgres")).await);
         let runs = postgres(&url(RUNNER), WrongClock::next()).await.unwrap();
         apply(&runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
-        let wish = Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
+        let wish = EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request("a", 1) };
         let waiter = join(&runs, &key("k"), &wish).await.unwrap();
         Self { server, database, runs, wish, waiter }
     }
@@ -65,7 +66,8 @@ impl Guarded {
         assert!(error.contains("permission denied") || error.contains("metal:"), "{sql}: {error}");
     }
 
-    /// The waiter is admitted with an approval of its own, and given back: the whole life of a hold.
+    /// The waiter is admitted with an approval of its own, and given back: the whole life of a
+    /// hold.
     async fn the_hold_goes_on(&self) {
         self.hold().await;
         assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
@@ -171,7 +173,9 @@ async fn a_used_approval_stays_used() {
     }
     // The same request again needs another approval.
     let (again, fence) =
-        join(&guarded.runs, &key("k"), &Request { uid: Uid("again".into()), ..guarded.wish.clone() }).await.unwrap();
+        join(&guarded.runs, &key("k"), &EnqueueRequest { uid: Uid("again".into()), ..guarded.wish.clone() })
+            .await
+            .unwrap();
     assert!(!try_admit(&guarded.runs, &key("k"), &again, fence).await.unwrap());
 }
 
@@ -207,7 +211,8 @@ async fn a_forged_notification_deafens_nobody() {
     };
     soon("it listens", listening).await;
     guarded.as_role(REVIEWER, &format!("NOTIFY metal_changes, '{LARGEST} k'")).unwrap();
-    // Once more, so that the first one is known to have been heard: of another lock, which does wake.
+    // Once more, so that the first one is known to have been heard: of another lock, which does
+    // wake.
     let mut others = waits.changes(&key("other"));
     join(&guarded.runs, &key("other"), &request("b", 2)).await.unwrap();
     soon("the other change", others.changed()).await.unwrap();
@@ -313,14 +318,16 @@ async fn migrate_to_schema_1(owner: &str) {
     db.close().await.unwrap();
 }
 
-/// A session that has migrated forgot the statements that were prepared in it, and the store goes on with it.
+/// A session that has migrated forgot the statements that were prepared in it, and the store goes
+/// on with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_that_migrates_goes_on() {
     let server = Postgres::start(&[]);
     let owner = server.url("postgres", &server.database());
     migrate_to_schema_1(&owner).await;
     let store = postgres(&owner, WrongClock::next()).await.unwrap();
-    // More at once than there are sessions, so that each session has prepared statements, and is used afterwards.
+    // More at once than there are sessions, so that each session has prepared statements, and is
+    // used afterwards.
     let use_every_session = || futures_util::future::join_all((0..32).map(|_| store.view_all()));
     for read in use_every_session().await {
         read.unwrap();
@@ -331,7 +338,8 @@ async fn the_process_that_migrates_goes_on() {
     }
 }
 
-/// A database of schema 1 is used as it is; `store migrate` takes from its roles what they need no more.
+/// A database of schema 1 is used as it is; `store migrate` takes from its roles what they need no
+/// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
     let server = Postgres::start(&[]);
@@ -341,7 +349,8 @@ async fn a_database_of_schema_1_is_used_and_migrated_with_its_roles() {
     server.sql(&database, OF_0_1_0);
     let open = async |role: &str| postgres(&server.url(role, &database), WrongClock::next()).await.unwrap();
     let (runs, approves) = (open(RUNNER).await, open(APPROVER).await);
-    let asks = |name: &str, n| Request { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) };
+    let asks =
+        |name: &str, n| EnqueueRequest { spec: Spec { policy: Policy::OwnerApproval, ..spec() }, ..request(name, n) };
     let whole_life = async |name: &str, n| {
         apply(&runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
         let (uid, fence) = join(&runs, &key("k"), &asks(name, n)).await.unwrap();

@@ -17,7 +17,7 @@ use terraform_provider_metal::{
         state::Phase,
     },
     settings::{Environment, open_store},
-    store::{Found, Store},
+    store::{RecordLookup, Store},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
@@ -52,7 +52,8 @@ async fn open(url: &str) -> Arc<dyn Store> {
     open_store(Some(url), &environment, Arc::new(SystemClock::default())).await.unwrap().0
 }
 
-/// The store and the number that this process was started with; `None` when nobody started it on purpose.
+/// The store and the number that this process was started with; `None` when nobody started it on
+/// purpose.
 async fn started_with() -> Option<(Arc<dyn Store>, u32)> {
     let url = env::var(URL).ok()?;
     Some((open(&url).await, env::var(NUMBER).unwrap().parse().unwrap()))
@@ -139,7 +140,7 @@ async fn survives_killed_writers(url: &str) {
             let uid = Uid(line[0].clone());
             let generation: u64 = line[1].parse().unwrap();
             let found = store.find_uid(&uid).await.unwrap().expect("a committed record is gone");
-            assert!(matches!(&found, Found::Past(_)) || view.lock.get(&uid).is_some());
+            assert!(matches!(&found, RecordLookup::Past(_)) || view.lock.get(&uid).is_some());
             assert!(generation > last_generation && generation <= view.lock.generation);
             last_generation = generation;
         }

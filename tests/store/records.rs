@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use terraform_provider_metal::maintenance::{
     ids::{LockKey, MaintenanceId, Runner, Token, Uid},
-    lock::{AskingState, Request},
-    spec::{Kind, Spec},
+    lock::{AskingState, EnqueueRequest},
+    spec::{MaintenanceKind, Spec},
 };
 
 pub const TTL: Duration = Duration::from_secs(30);
@@ -32,12 +32,12 @@ pub fn id(name: &str) -> MaintenanceId {
 }
 
 pub fn spec() -> Spec {
-    Spec { hold_place_for: HOLD_PLACE, ..Spec::new(Kind::Maintenance, "node-1") }
+    Spec { hold_place_for: HOLD_PLACE, ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
 }
 
 /// A request of process `n`; each has its own incarnation.
-pub fn request(name: &str, n: u32) -> Request {
-    Request {
+pub fn request(name: &str, n: u32) -> EnqueueRequest {
+    EnqueueRequest {
         location: None,
         gates: Vec::new(),
         uid: Uid(uuid::Uuid::now_v7().to_string()),

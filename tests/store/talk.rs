@@ -9,7 +9,7 @@ use terraform_provider_metal::{
     maintenance::{
         approval::{Approval, Claim, Scope},
         ids::{LockKey, MaintenanceId, Uid},
-        lock::{Leases, Request, ServerLock},
+        lock::{EnqueueRequest, Leases, ServerLock},
         spec::Spec,
     },
     store::{Store, StoreError},
@@ -32,7 +32,7 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &Request) -> Result<Uid, StoreError> {
+pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &EnqueueRequest) -> Result<Uid, StoreError> {
     apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
 }
 
@@ -76,7 +76,8 @@ pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
 /// Hundreds of waiters went away; they do not block whoever comes next.
 pub async fn a_crowd_leaves(store: &dyn Store) {
     for n in 0..150 {
-        let wish = Request { spec: Spec { hold_place_for: Duration::ZERO, ..spec() }, ..request(&format!("m{n}"), n) };
+        let wish =
+            EnqueueRequest { spec: Spec { hold_place_for: Duration::ZERO, ..spec() }, ..request(&format!("m{n}"), n) };
         enqueue(store, &key("k"), &wish).await.unwrap();
     }
     let wish = request("next", 1000);
@@ -108,7 +109,8 @@ pub async fn a_group_loses_its_reply<S: Store + 'static>(
     through: &std::sync::Arc<S>,
     proxy: &crate::support::toxiproxy::Toxiproxy,
 ) {
-    // HTTP/2 sends no more than 64 KiB without a word from the server (RFC 9113, section 6.9.2), and those are lost, too.
+    // HTTP/2 sends no more than 64 KiB without a word from the server (RFC 9113, section 6.9.2),
+    // and those are lost, too.
     const ASKING: u32 = 20;
     let (k, calls) = (key("k"), std::sync::atomic::AtomicU32::new(0));
     let asking = (0..ASKING).map(async |n| {

@@ -17,7 +17,8 @@ fn program() -> String {
     built.to_owned()
 }
 
-/// Ends a member. Asked nicely it would wait some seconds for the clients that watch, and its data goes with the test.
+/// Ends a member. Asked nicely it would wait some seconds for the clients that watch, and its data
+/// goes with the test.
 const SIGNAL: &str = "KILL";
 
 struct Member {
@@ -77,8 +78,8 @@ impl Etcd {
         this
     }
 
-    /// One member that keeps its promises through a power cut, as people run it: what a figure about its speed has to be
-    /// of.
+    /// One member that keeps its promises through a power cut, as people run it: what a figure
+    /// about its speed has to be of.
     pub fn durable() -> Self {
         // The last one of a name counts.
         Self::start(1, &["--unsafe-no-fsync=false"])

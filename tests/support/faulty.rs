@@ -1,4 +1,5 @@
-//! An API server that gives wrong answers on demand: a proxy over plain HTTP in front of a real one.
+//! An API server that gives wrong answers on demand: a proxy over plain HTTP in front of a real
+//! one.
 
 use std::{
     net::SocketAddr,

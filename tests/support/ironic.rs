@@ -1,7 +1,8 @@
-//! A real Ironic (API, conductor and in-process messages in one program), as standalone installations run it.
+//! A real Ironic (API, conductor and in-process messages in one program), as standalone
+//! installations run it.
 //!
-//! It ends with the test that started it, however that ends: a keeper waits until our end of a pipe is closed and then ends
-//! the process group, because a child of Ironic outlives a killed parent.
+//! It ends with the test that started it, however that ends: a keeper waits until our end of a pipe
+//! is closed and then ends the process group, because a child of Ironic outlives a killed parent.
 
 use std::{
     fs,
@@ -18,7 +19,8 @@ use tempfile::TempDir;
 
 use super::{keystone::Keystone, server::free_port};
 
-/// Runs Ironic as the leader of a group of its own and says its process number; at the end, the whole group is killed.
+/// Runs Ironic as the leader of a group of its own and says its process number; at the end, the
+/// whole group is killed.
 const KEEPER: &str = r#"
 trap '' INT TERM
 setsid "$@" >>"$KEPT_FOLDER/log" 2>&1 </dev/null &

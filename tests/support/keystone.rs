@@ -1,4 +1,5 @@
-//! A real Keystone: accounts, application credentials, tokens and a catalog, in a database of its own.
+//! A real Keystone: accounts, application credentials, tokens and a catalog, in a database of its
+//! own.
 
 use std::{
     fs,
@@ -66,8 +67,8 @@ fn by_password(user: &str, password: &str, scope: &Value) -> Value {
 }
 
 impl Keystone {
-    /// Starts one with the account of Ironic and the project of the runs, and waits until it answers. `lifetime`: of its
-    /// tokens.
+    /// Starts one with the account of Ironic and the project of the runs, and waits until it
+    /// answers. `lifetime`: of its tokens.
     pub async fn start(lifetime: Duration) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::with_prefix("keystone-").unwrap();
@@ -145,8 +146,9 @@ enabled = false
         path
     }
 
-    /// What Ironic needs to ask it. `cached`: for how many seconds it trusts a token that it knows (five minutes by default; -1:
-    /// each request is asked for, so that a token that was revoked is refused at once).
+    /// What Ironic needs to ask it. `cached`: for how many seconds it trusts a token that it knows
+    /// (five minutes by default; -1: each request is asked for, so that a token that was revoked is
+    /// refused at once).
     pub fn middleware(&self, cached: i32) -> String {
         let url = self.url();
         format!(
@@ -229,7 +231,8 @@ token_cache_time = {cached}
         }
     }
 
-    /// Makes an application credential of an account of the project of the runs, with all its roles.
+    /// Makes an application credential of an account of the project of the runs, with all its
+    /// roles.
     pub async fn credential(&self, account: &str) -> Credential {
         let scope = json!({ "project": { "name": PROJECT, "domain": { "id": "default" } } });
         let (token, body) = self.log_in(&by_password(account, PASSWORD, &scope)).await;

@@ -1,5 +1,5 @@
-//! Real Kubernetes API servers on loopback, each with an etcd of its own. No controllers, no nodes: what the tests need is
-//! the API, its rights and its watches.
+//! Real Kubernetes API servers on loopback, each with an etcd of its own. No controllers, no nodes:
+//! what the tests need is the API, its rights and its watches.
 
 use std::{
     fs,
@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 
 use super::server::{Server, free_port};
 
-/// Ends both. Asked nicely the API server would wait for those who watch, and all data goes with the test.
+/// Ends both. Asked nicely the API server would wait for those who watch, and all data goes with
+/// the test.
 const SIGNAL: &str = "KILL";
 
 /// Where the API server keeps everything in its etcd.
@@ -48,7 +49,8 @@ fn program(name: &str) -> String {
     built
 }
 
-/// Runs something to its end on a thread of its own, so that tests may call it from inside a runtime too.
+/// Runs something to its end on a thread of its own, so that tests may call it from inside a
+/// runtime too.
 fn wait_for<T: Send>(doing: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| {
         let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(doing);
@@ -92,7 +94,8 @@ impl Kubernetes {
         Self::start_on(start_etcd(false), &[], true)
     }
 
-    /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
+    /// One that keeps its promises through a power cut, as people run it: what a figure about its
+    /// speed has to be of.
     pub fn durable() -> Self {
         Self::start_on(start_etcd(true), &[], false)
     }
@@ -297,12 +300,14 @@ impl Kubernetes {
         }
     }
 
-    /// Server-side-applies every document of a YAML text, in its order. What names no namespace goes to `default`.
+    /// Server-side-applies every document of a YAML text, in its order. What names no namespace
+    /// goes to `default`.
     pub fn apply(&self, yaml: &str) {
         self.apply_in("default", yaml);
     }
 
-    /// The same; what names no namespace goes to `namespace`. Definitions of new kinds are waited for.
+    /// The same; what names no namespace goes to `namespace`. Definitions of new kinds are waited
+    /// for.
     pub fn apply_in(&self, namespace: &str, yaml: &str) {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
         wait_for(async {

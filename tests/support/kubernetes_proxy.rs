@@ -1,4 +1,5 @@
-//! A way to an API server that counts what goes through, and that answers by itself or waits where a test says so.
+//! A way to an API server that counts what goes through, and that answers by itself or waits where
+//! a test says so.
 //!
 //! HTTP/1.1 without TLS on the client's side; the real server is behind it.
 

@@ -43,7 +43,8 @@ fn run(command: &[&str]) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Settings for TLS with this certificate, in files that the server's user can read and nobody else can, and their folder.
+/// Settings for TLS with this certificate, in files that the server's user can read and nobody else
+/// can, and their folder.
 pub fn with_certificate(certificate: &Path, private: &Path) -> (TempDir, Vec<String>) {
     let folder = tempfile::Builder::new().prefix("metal-certificate-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -113,7 +114,8 @@ impl Postgres {
         Self::run(&folder, &data, free_port(), &self.more)
     }
 
-    /// One that keeps its promises through a power cut, as people run it: what a figure about its speed has to be of.
+    /// One that keeps its promises through a power cut, as people run it: what a figure about its
+    /// speed has to be of.
     pub fn durable(settings: &[&str]) -> Self {
         // The last one of a name counts.
         let mut all = vec!["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
@@ -145,7 +147,8 @@ impl Postgres {
             if this.is_ready_before_it_ends() {
                 return this;
             }
-            // After a kill, the old one's children hold its memory for a moment, and a new one ends at once.
+            // After a kill, the old one's children hold its memory for a moment, and a new one ends
+            // at once.
             assert!(began.elapsed() < Duration::from_secs(30), "PostgreSQL did not start: {}", this.server.log());
             this.server.kill();
             std::thread::sleep(Duration::from_millis(100));

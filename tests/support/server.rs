@@ -1,4 +1,5 @@
-//! A server that ends with the test that started it, however that ends, and takes its folder with it.
+//! A server that ends with the test that started it, however that ends, and takes its folder with
+//! it.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -8,8 +9,8 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// Runs the server, says its process number, waits until the test is gone (our end of the pipe is closed then, also by
-/// a kill), stops the server by that number and removes its folder.
+/// Runs the server, says its process number, waits until the test is gone (our end of the pipe is
+/// closed then, also by a kill), stops the server by that number and removes its folder.
 const KEEPER: &str = r#"
 trap '' INT TERM
 "$@" >"$KEPT_FOLDER/log" 2>&1 </dev/null &
@@ -68,8 +69,9 @@ impl Drop for Server {
     }
 }
 
-/// A port that nothing listens on. It is below the ports that the system gives to connections (`ip_local_port_range`, from 32768
-/// on): one of those can be taken by any connection before the server that is started for it listens.
+/// A port that nothing listens on. It is below the ports that the system gives to connections
+/// (`ip_local_port_range`, from 32768 on): one of those can be taken by any connection before the
+/// server that is started for it listens.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 97).unwrap() * 120;

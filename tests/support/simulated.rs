@@ -1,4 +1,5 @@
-//! What tests of simulated BMCs share: the recorded personalities, and what no client may ever do to a machine.
+//! What tests of simulated BMCs share: the recorded personalities, and what no client may ever do
+//! to a machine.
 
 use std::{fs, path::Path};
 
@@ -62,7 +63,8 @@ pub fn refused_twice(journal: &[JournalEntry]) -> Vec<String> {
     again.map(|(_, one)| format!("refused and sent again: {one:?}")).collect()
 }
 
-/// Requests that are none of a maintenance's: anything but reads, log-ins, resets, boot overrides and virtual drives.
+/// Requests that are none of a maintenance's: anything but reads, log-ins, resets, boot overrides
+/// and virtual drives.
 pub fn forbidden(journal: &[JournalEntry]) -> Vec<String> {
     let allowed = |entry: &&JournalEntry| {
         let path = entry.path.trim_end_matches('/');

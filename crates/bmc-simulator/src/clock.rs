@@ -63,7 +63,8 @@ impl Timeline {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before looking, so that a change between the look and the wait is not lost.
+            // Registered before looking, so that a change between the look and the wait is not
+            // lost.
             changed.as_mut().enable();
             if let Some(found) = look() {
                 return Some(found);

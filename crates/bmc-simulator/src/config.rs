@@ -23,8 +23,8 @@ pub struct SimulatorConfig {
     pub tls: TlsMode,
     /// The administrator's account on every BMC.
     pub credentials: Credentials,
-    /// Whether every account name gets in with the administrator's password: its account is made when it first asks. So
-    /// that many clients can tell in the journal who they are.
+    /// Whether every account name gets in with the administrator's password: its account is made
+    /// when it first asks. So that many clients can tell in the journal who they are.
     pub any_account: bool,
     /// The address on which the BMCs listen.
     pub bind: IpAddr,

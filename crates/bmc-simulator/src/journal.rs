@@ -15,7 +15,8 @@ use crate::glob;
 pub enum JournalMode {
     /// The last so many entries.
     Keep(usize),
-    /// The last so many entries of requests that may change something: the longest memory for long runs.
+    /// The last so many entries of requests that may change something: the longest memory for long
+    /// runs.
     KeepChanges(usize),
     /// Only counts; the cheapest, for benchmarks.
     CountOnly,

@@ -1,9 +1,9 @@
 //! A Redfish service that behaves like a fleet of BMCs, for tests.
 //!
-//! A [`Simulator`] runs any number of machines, each behind a BMC of its own or many behind one. What
-//! a client does goes through Redfish; what a test does goes behind its back, through the methods of
-//! [`Simulator`] or the same over HTTP ([`control`]): change a machine, make requests fail, hold a
-//! request at a moment of interest, read what was asked for and what really happened.
+//! A [`Simulator`] runs any number of machines, each behind a BMC of its own or many behind one.
+//! What a client does goes through Redfish; what a test does goes behind its back, through the
+//! methods of [`Simulator`] or the same over HTTP ([`control`]): change a machine, make requests
+//! fail, hold a request at a moment of interest, read what was asked for and what really happened.
 //!
 //! - [`SimulatorConfig`], [`SystemConfig`]: what it is started with.
 //! - [`Personality`]: how BMCs behave where vendors differ; [`Behaviour`]: how machines behave.

@@ -4,10 +4,11 @@ use super::{
     machine::{Capabilities, MediaSlot, PowerTarget, ResetType},
     media::missing_drive,
     prepare::missing_capabilities,
-    spec::{BootMethod, BootSpec, Kind, Spec},
+    spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
 };
 
-/// The privilege for power, boot and media of a system (DSP0266, privilege registry: `ComputerSystem`).
+/// The privilege for power, boot and media of a system (DSP0266, privilege registry:
+/// `ComputerSystem`).
 const TO_CHANGE_SYSTEMS: &str = "ConfigureComponents";
 
 /// One kind of maintenance.
@@ -23,7 +24,8 @@ pub struct Ability {
     pub lacks: Vec<String>,
 }
 
-/// Judges each kind of maintenance by what a server lists. `privileges`: those of the account, where they are known.
+/// Judges each kind of maintenance by what a server lists. `privileges`: those of the account,
+/// where they are known.
 #[must_use]
 pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[String]>) -> Vec<Ability> {
     let may = privileges.is_none_or(|names| names.iter().any(|name| name == TO_CHANGE_SYSTEMS));
@@ -37,11 +39,11 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
             boot_mode: None,
             ready_when: None,
         };
-        Spec { boot: Some(boot), server_power: Some(PowerTarget::On), ..Spec::new(Kind::Maintenance, "") }
+        Spec { boot: Some(boot), server_power: Some(PowerTarget::On), ..Spec::new(MaintenanceKind::Maintenance, "") }
     };
-    let power = |target| Spec { server_power: Some(target), ..Spec::new(Kind::Maintenance, "") };
+    let power = |target| Spec { server_power: Some(target), ..Spec::new(MaintenanceKind::Maintenance, "") };
     let rows = [
-        ("hold", "nothing more", "nothing: power and boot do not change", Spec::new(Kind::Maintenance, "")),
+        ("hold", "nothing more", "nothing: power and boot do not change", Spec::new(MaintenanceKind::Maintenance, "")),
         ("power on", "server_power = \"On\"", "the reset type On", power(PowerTarget::On)),
         (
             "power off",

@@ -1,14 +1,16 @@
-//! Which configurations may continue a record or act under it: the state that manages it, and the owners that it names.
+//! Which configurations may continue a record or act under it: the state that manages it, and the
+//! owners that it names.
 //!
-//! A process that ends leaves nothing attached. So that nothing is attached does not tell whether the record is left
-//! over from a killed apply, which the next one has to find, or managed by a state that another one must not destroy
-//! under it. The state itself tells: each has a random number, and the first refresh marks the record with it.
+//! A process that ends leaves nothing attached. So that nothing is attached does not tell whether
+//! the record is left over from a killed apply, which the next one has to find, or managed by a
+//! state that another one must not destroy under it. The state itself tells: each has a random
+//! number, and the first refresh marks the record with it.
 
 use jiff::Timestamp;
 
 use super::{
     ids::{MaintenanceId, Uid},
-    model::lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
+    model::lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
     update::needs_preparing,
@@ -24,7 +26,8 @@ impl Maintenance {
         Some(Refusal::KnownToAnother { id: self.id.clone(), known: Box::new(known.clone()) })
     }
 
-    /// Why a configuration or a person of this owner may not continue, change, take over or end this record; `None`: they may.
+    /// Why a configuration or a person of this owner may not continue, change, take over or end
+    /// this record; `None`: they may.
     #[must_use]
     pub fn refuses_owner(&self, owner: &str) -> Option<Refusal> {
         (self.owner != owner).then(|| Refusal::OtherOwner {
@@ -34,11 +37,13 @@ impl Maintenance {
         })
     }
 
-    /// Whether a request is the announced successor of this maintenance, which is held: it would wait for its own predecessor.
+    /// Whether a request is the announced successor of this maintenance, which is held: it would
+    /// wait for its own predecessor.
     ///
-    /// A replacement releases first. Only with `create_before_destroy` its creation meets a predecessor that is still held.
+    /// A replacement releases first. Only with `create_before_destroy` its creation meets a
+    /// predecessor that is still held.
     #[must_use]
-    pub fn is_replaced_by(&self, request: &Request) -> bool {
+    pub fn is_replaced_by(&self, request: &EnqueueRequest) -> bool {
         let announced = self.known_to.as_ref().and_then(|known| known.successor.as_ref()) == Some(&request.id);
         announced && self.owner == request.owner && !matches!(self.phase, Phase::Releasing { .. })
     }
@@ -77,8 +82,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Notes the name under which the state that manages a record requests the same server next. Refused when another state
-    /// manages the record.
+    /// Notes the name under which the state that manages a record requests the same server next.
+    /// Refused when another state manages the record.
     pub fn announce(
         &mut self,
         uid: &Uid,
@@ -94,8 +99,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Takes another specification over for a server that is prepared and need not change, without acting on it.
-    /// `false`: it is not such a change; then nothing is changed. Refused while a living process is attached.
+    /// Takes another specification over for a server that is prepared and need not change, without
+    /// acting on it. `false`: it is not such a change; then nothing is changed. Refused while a
+    /// living process is attached.
     pub fn amend(
         &mut self,
         uid: &Uid,
@@ -117,8 +123,8 @@ impl ServerLock {
         Ok(true)
     }
 
-    /// Refuses what an owner may not do to the record of another one. Without an owner a process acts by the protocol alone:
-    /// it releases an overdue holder for the next waiter.
+    /// Refuses what an owner may not do to the record of another one. Without an owner a process
+    /// acts by the protocol alone: it releases an overdue holder for the next waiter.
     pub(super) fn guard_owner(&self, uid: &Uid, owner: Option<&str>) -> Result<(), Refusal> {
         let refused = owner.and_then(|owner| self.get(uid)?.refuses_owner(owner));
         refused.map_or(Ok(()), Err)
@@ -154,21 +160,21 @@ mod tests {
         machine::PowerTarget,
         model::{
             approval::Claim,
-            lock::{AskingState, Slot},
+            lock::{AskingState, LockHolder},
             verdict::Limits,
         },
-        spec::Kind,
+        spec::MaintenanceKind,
         state::{Ending, Progress},
     };
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn spec(reason: &str) -> Spec {
-        Spec { reason: Some(reason.to_owned()), ..Spec::new(Kind::Maintenance, "node-1") }
+        Spec { reason: Some(reason.to_owned()), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
     }
 
-    fn request(name: &str) -> Request {
-        Request {
+    fn request(name: &str) -> EnqueueRequest {
+        EnqueueRequest {
             uid: Uid(name.to_owned()),
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
@@ -186,20 +192,21 @@ mod tests {
         let mut lock = ServerLock::new(LockKey("k".to_owned()));
         let uid = lock.enqueue(request("a"), &Leases::default(), NOW).unwrap().uid().clone();
         lock.active[0].phase = Phase::InMaintenance { since: NOW };
-        lock.slot = Some(Slot { uid: uid.clone(), since: NOW, acting: None });
+        lock.slot = Some(LockHolder { uid: uid.clone(), since: NOW, acting: None });
         (lock, uid)
     }
 
     #[test]
     fn a_successor_does_not_wait_for_its_own_predecessor() {
-        let enqueue = |lock: &ServerLock, request: Request| lock.clone().enqueue(request, &Leases::default(), NOW);
+        let enqueue =
+            |lock: &ServerLock, request: EnqueueRequest| lock.clone().enqueue(request, &Leases::default(), NOW);
         let (mut lock, uid) = held();
         let next = MaintenanceId::new("ops", "b").unwrap();
         assert!(enqueue(&lock, request("b")).is_ok(), "another configuration of the owner waits");
         lock.announce(&uid, "s", Some(&next), "ada", NOW).unwrap();
         assert!(matches!(enqueue(&lock, request("b")), Err(Refusal::OwnPredecessor { .. })));
         assert!(enqueue(&lock, request("c")).is_ok());
-        assert!(enqueue(&lock, Request { owner: "others".to_owned(), ..request("b") }).is_ok());
+        assert!(enqueue(&lock, EnqueueRequest { owner: "others".to_owned(), ..request("b") }).is_ok());
         assert!(matches!(lock.announce(&uid, "t", None, "bob", NOW), Err(Refusal::KnownToAnother { .. })));
         let mut withdrawn = lock.clone();
         withdrawn.announce(&uid, "s", None, "ada", NOW).unwrap();

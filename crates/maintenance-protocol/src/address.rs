@@ -1,8 +1,10 @@
-//! Addresses that carry a signature or a token: of images, and of the URLs that tell that something is ready or complete.
+//! Addresses that carry a signature or a token: of images, and of the URLs that tell that something
+//! is ready or complete.
 //!
-//! Their query may let every reader fetch the image, so a record keeps the address without it: what leads to the image, and
-//! a digest of the parameters that choose it. The process that acts has the whole address from its configuration. Two
-//! signatures of one address are the same address here, because each run of a configuration may sign it again.
+//! Their query may let every reader fetch the image, so a record keeps the address without it: what
+//! leads to the image, and a digest of the parameters that choose it. The process that acts has the
+//! whole address from its configuration. Two signatures of one address are the same address here,
+//! because each run of a configuration may sign it again.
 
 use std::fmt::Write as _;
 
@@ -20,8 +22,8 @@ const MARK: &str = "metal-sealed:";
 /// The digest where `image_sha256` says what the image is: then no parameter chooses it.
 const BY_CONTENT: &str = "content";
 
-/// Parameters that prove a right to read and choose nothing, in lower case. One that is missing here only makes a new
-/// signature count as another image.
+/// Parameters that prove a right to read and choose nothing, in lower case. One that is missing
+/// here only makes a new signature count as another image.
 const SIGNATURES: [&str; 30] = [
     "signature",
     "sig",
@@ -62,8 +64,8 @@ const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "x-cos-"];
 const SHARED_ACCESS: [&str; 14] =
     ["se", "sp", "sv", "sr", "st", "spr", "sip", "ss", "srt", "skoid", "sktid", "skt", "ske", "sks"];
 
-/// The address without user, query and fragment, and with a digest of what else chooses the image. One that has none of
-/// them, that was shortened already, or that is not a URL stays as it is.
+/// The address without user, query and fragment, and with a digest of what else chooses the image.
+/// One that has none of them, that was shortened already, or that is not a URL stays as it is.
 #[must_use]
 pub fn seal(address: &str, sha256: Option<&str>) -> String {
     let Ok(mut url) = Url::parse(address) else { return address.to_owned() };
@@ -112,8 +114,8 @@ pub fn without_secrets(text: &str, address: &str) -> String {
     parts.filter(|part| part.len() > 3).fold(text.to_owned(), |text, part| text.replace(part, "…"))
 }
 
-/// A prior state in which the images of the record itself are kept as the record keeps them. Others stay whole: no
-/// configuration has them, and they have to be restored.
+/// A prior state in which the images of the record itself are kept as the record keeps them. Others
+/// stay whole: no configuration has them, and they have to be restored.
 pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
     let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
     let specs = std::iter::once(&record.spec).chain(updates);
@@ -203,7 +205,7 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Kind;
+    use crate::spec::MaintenanceKind;
 
     const SIGNED: &str = "https://images.example/a.iso?X-Amz-Signature=abc123&X-Amz-Date=20260101&versionId=7";
 
@@ -249,7 +251,7 @@ mod tests {
                 boot_mode: None,
                 ready_when: None,
             };
-            Spec { boot: Some(boot), ..Spec::new(Kind::Maintenance, "node-1") }
+            Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
         };
         assert_eq!(spec(SIGNED).digest(), spec(&SIGNED.replace("abc123", "def456")).digest());
         assert_eq!(spec(SIGNED).digest(), spec(SIGNED).sealed().digest());
@@ -270,7 +272,7 @@ mod tests {
                 ready_when: Some(check(token)),
             };
             let complete_when = Some(CompleteWhen::Url(check(token)));
-            Spec { boot: Some(boot), complete_when, ..Spec::new(Kind::Maintenance, "node-1") }
+            Spec { boot: Some(boot), complete_when, ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
         };
         let sealed = spec("s3cret").sealed();
         assert!(!format!("{sealed:?}").contains("s3cret"), "{sealed:?}");

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{
     address,
-    change::{Applied, Change, LockChange, Moment, Unreadable},
+    change::{Applied, LockChange, Moment, RecordChange, Unreadable},
     drain, gate, hand_over,
     ids::{Fence, Uid},
     machine::ResetType,
@@ -14,7 +14,7 @@ use super::{
     model::{
         finish::Finish,
         lock::{Enqueued, Refusal, ServerLock},
-        operation::Outcome,
+        operation::OperationOutcome,
         update::Undone,
     },
     node, prior,
@@ -47,7 +47,7 @@ impl ServerLock {
                 self.guard_owner(uid, owner)?;
                 self.mark_known(uid, state, &runner.to_string(), now)?;
                 let fence = self.attach(uid, runner.clone(), token, leases, now)?;
-                Ok(Applied::Attached { fence, calls_until: self.calls_until(uid, now) })
+                Ok(Applied::Attached { fence, calls_until: self.in_flight_until(uid, now) })
             }
             LockChange::MarkKnown { uid, state, by } => {
                 self.mark_known(uid, state, by, now)?;
@@ -78,8 +78,8 @@ impl ServerLock {
                 self.guard_owner(uid, owner)?;
                 // Under the generation that the person named.
                 self.forbid(uid, runner, reason, block, now)?;
-                let (fence, _) = self.seize(uid, seen, runner.clone(), token, leases, now)?;
-                let calls_until = self.calls_until(uid, now);
+                let (fence, _) = self.fence_holder(uid, seen, runner.clone(), token, leases, now)?;
+                let calls_until = self.in_flight_until(uid, now);
                 // One that is still in the queue has touched nothing: its drive withdraws it.
                 let started = self.get(uid).is_some_and(|record| record.phase != Phase::Pending);
                 if let Some(ending) = ending.filter(|_| started) {
@@ -97,22 +97,23 @@ impl ServerLock {
         }
     }
 
-    fn driven(&mut self, uid: &Uid, fence: Fence, change: &Change, at: &Moment<'_>) -> Result<Applied, Refusal> {
+    fn driven(&mut self, uid: &Uid, fence: Fence, change: &RecordChange, at: &Moment<'_>) -> Result<Applied, Refusal> {
         let (leases, now) = (at.leases, at.now);
         match change {
-            Change::Admit(next) => {
+            RecordChange::Admit(next) => {
                 self.drop_absent(leases, now);
-                // Judged again where nothing can come between: two waiters may both have seen a free lock.
+                // Judged again where nothing can come between: two waiters may both have seen a
+                // free lock.
                 if turn(self, leases, uid, at.aging, now) != Turn::Yours {
                     return Ok(Applied::Outdated);
                 }
                 self.admit(uid, fence, next.clone(), now)?;
             }
-            Change::Withdraw => {
+            RecordChange::Withdraw => {
                 self.withdraw(uid, fence, now)?;
                 return Ok(Applied::Finished(Finish::Withdrawn));
             }
-            Change::Gate { place, granted, said, memory, again, .. } => self.update(uid, fence, |record| {
+            RecordChange::Gate { place, granted, said, memory, again, .. } => self.update(uid, fence, |record| {
                 if let Some(gate) = record.gates.get_mut(*place) {
                     gate.granted = *granted;
                     gate.said.clone_from(said);
@@ -122,28 +123,28 @@ impl ServerLock {
                     }
                 }
             })?,
-            Change::NodeSeen { held_by, cluster } => self.update(uid, fence, |record| {
+            RecordChange::NodeSeen { held_by, cluster } => self.update(uid, fence, |record| {
                 record.node.held_by.clone_from(held_by);
                 record.node.cluster.clone_from(cluster);
             })?,
-            Change::GateLost(place, why) => self.gate_lost(uid, fence, *place, why, now)?,
-            Change::Progress(progress) => return self.advance(uid, fence, progress),
-            Change::Prepared => self.prepared(uid, fence, now)?,
-            Change::BeginUpdate => self.begin_update(uid, fence, now)?,
-            Change::RefuseUpdate(cause) => {
+            RecordChange::GateLost(place, why) => self.gate_lost(uid, fence, *place, why, now)?,
+            RecordChange::Progress(progress) => return self.advance(uid, fence, progress),
+            RecordChange::Prepared => self.prepared(uid, fence, now)?,
+            RecordChange::BeginUpdate => self.begin_update(uid, fence, now)?,
+            RecordChange::RefuseUpdate(cause) => {
                 self.refuse_update(uid, fence, cause, now)?;
                 let (cause, undone) = (cause.clone(), Undone::NothingChanged);
                 return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
             }
-            Change::Undo(cause) => self.undo_update(uid, fence, cause, now)?,
-            Change::Undone(cause) => {
+            RecordChange::Undo(cause) => self.undo_update(uid, fence, cause, now)?,
+            RecordChange::Undone(cause) => {
                 self.prepared(uid, fence, now)?;
                 let (cause, undone) = (cause.clone(), Undone::Done);
                 return Ok(Applied::Finished(Finish::NotUpdated { cause, undone }));
             }
-            Change::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
-            Change::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
-            Change::HandOver(next, ending) => {
+            RecordChange::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
+            RecordChange::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
+            RecordChange::HandOver(next, ending) => {
                 // Judged again where nothing can come between.
                 let holder = self.get(uid).ok_or(Refusal::Gone)?;
                 let served = hand_over::successor(self, leases, holder, at.aging, now);
@@ -153,20 +154,20 @@ impl ServerLock {
                 self.hand_over(uid, fence, next, ending, now)?;
                 return Ok(Applied::Finished(Finish::Over));
             }
-            Change::Stuck(cause) => {
+            RecordChange::Stuck(cause) => {
                 self.stick(uid, fence, cause, now)?;
                 return Ok(Applied::Finished(Finish::Stuck(cause.clone())));
             }
-            Change::Finish(over) => return self.end(uid, fence, over, at),
-            Change::Abandon(ending) => {
+            RecordChange::Finish(over) => return self.end(uid, fence, over, at),
+            RecordChange::Abandon(ending) => {
                 let over = Phase::Completed { at: now, ending: ending.clone() };
                 self.finish(uid, fence, &over, now)?;
                 return Ok(Applied::Finished(Finish::Over));
             }
-            Change::Reclaim(_) => {}
-            Change::Intend(action) => return self.intend_call(uid, fence, action, at),
-            Change::Replied(reply) => self.replied(uid, fence, reply, at)?,
-            Change::Prior(prior) => self.update(uid, fence, |record| {
+            RecordChange::Reclaim(_) => {}
+            RecordChange::Intend(action) => return self.intend_call(uid, fence, action, at),
+            RecordChange::Replied(reply) => self.replied(uid, fence, reply, at)?,
+            RecordChange::Prior(prior) => self.update(uid, fence, |record| {
                 record.last_power = Some(prior.power);
                 let mut prior = address::without_own((**prior).clone(), record);
                 prior.recorded_at = now;
@@ -175,12 +176,12 @@ impl ServerLock {
                 }
                 prior::complete(record.prior.get_or_insert_with(|| prior.clone()), &prior);
             })?,
-            Change::Settled(effects) => {
+            RecordChange::Settled(effects) => {
                 self.update(uid, fence, |_| {})?;
                 self.extension.effects.retain(|effect| !effects.contains(effect));
             }
-            Change::Unreadable { cause, transient } => return self.unreadable(uid, fence, cause, *transient, at),
-            Change::AskExternal(place) => {
+            RecordChange::Unreadable { cause, transient } => return self.unreadable(uid, fence, cause, *transient, at),
+            RecordChange::AskExternal(place) => {
                 let alive = |record: &Maintenance| {
                     record.attachment.as_ref().is_some_and(|it| it.is(fence) && leases.alive(it, now))
                 };
@@ -193,15 +194,15 @@ impl ServerLock {
                     }
                 })?;
             }
-            Change::Respecify(spec) => self.revise(uid, fence, spec, now)?,
-            Change::PrepareAgain => self.prepare_again(uid, fence)?,
-            Change::Detach => self.detach(uid, fence, now)?,
+            RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,
+            RecordChange::PrepareAgain => self.prepare_again(uid, fence)?,
+            RecordChange::Detach => self.detach(uid, fence, now)?,
         }
         Ok(Applied::Done)
     }
 
-    /// Begins to give the server back. Power calls that were sent and not answered by what is seen go along: the release
-    /// goes on with them instead of sending them again.
+    /// Begins to give the server back. Power calls that were sent and not answered by what is seen
+    /// go along: the release goes on with them instead of sending them again.
     fn release(&mut self, uid: &Uid, fence: Fence, ending: Ending, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mut progress = Progress::new(restore::steps(record), now);
@@ -211,8 +212,8 @@ impl ServerLock {
         self.begin_release(uid, fence, ending, progress, now)
     }
 
-    /// Begins to bring the server back to its previous specification. What was sent to switch it off goes along, as in
-    /// a release.
+    /// Begins to bring the server back to its previous specification. What was sent to switch it
+    /// off goes along, as in a release.
     fn undo_update(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         let sent = self.get(uid).map(sent_to_switch_off).unwrap_or_default();
         self.undo(uid, fence, cause, now)?;
@@ -248,9 +249,9 @@ impl ServerLock {
                 _ => {}
             }
             if let Some(current) = progress_of(&mut record.phase) {
-                // What a step called has done what it can once the step is done, by what was observed; an operation of
-                // which nothing is proven may still come.
-                let unproven = left == Some(Step::Operate) && progress.outcome == Some(Outcome::Unproven);
+                // What a step called has done what it can once the step is done, by what was
+                // observed; an operation of which nothing is proven may still come.
+                let unproven = left == Some(Step::Operate) && progress.outcome == Some(OperationOutcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
                 if progress.current > before.current && !unproven {
                     settled = before.attempts;
@@ -277,7 +278,8 @@ impl ServerLock {
         let hold = parent.as_ref().and_then(|parent| self.get(parent));
         let hold_driven = hold.and_then(|hold| hold.attachment.as_ref()).is_some_and(|it| at.leases.alive(it, at.now));
         let with_hold = hold.is_some_and(|hold| matches!(hold.phase, Phase::Releasing { .. })) && !hold_driven;
-        // Judged again: what acts under the hold may have come back since, and be in the middle of a call.
+        // Judged again: what acts under the hold may have come back since, and be in the middle of
+        // a call.
         let undone = matches!(&record.phase, Phase::Releasing { progress, .. } if progress.step().is_some());
         if released && !with_hold && (undone || !self.may_act(uid, fence, at.leases, at.now)) {
             return Ok(Applied::Outdated);
@@ -289,7 +291,8 @@ impl ServerLock {
         Ok(Applied::Finished(Finish::Over))
     }
 
-    /// Something under a hold changes the server, or may have: it may differ from what the hold's steps have done so far.
+    /// Something under a hold changes the server, or may have: it may differ from what the hold's
+    /// steps have done so far.
     fn disturb(&mut self, hold: Option<&Uid>, now: Timestamp) {
         if let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == hold)
             && let Some(progress) = progress_of(&mut hold.phase)
@@ -346,8 +349,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// What follows from a machine that cannot be read: preparing fails and is undone, a release is stuck until the next
-    /// destroy, and a waiter whom time does not help leaves the queue. What is held stays held.
+    /// What follows from a machine that cannot be read: preparing fails and is undone, a release is
+    /// stuck until the next destroy, and a waiter whom time does not help leaves the queue. What is
+    /// held stays held.
     fn unreadable(
         &mut self,
         uid: &Uid,
@@ -359,7 +363,8 @@ impl ServerLock {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mine = record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now));
         let follows = match &record.phase {
-            // The external system works on the server, or may: the lock stays until that is seen to have ended.
+            // The external system works on the server, or may: the lock stays until that is seen to
+            // have ended.
             Phase::Preparing(progress) if service::begun(progress).is_some() => Unreadable::Kept,
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! Who is asked before a server is taken, and what the answer is.
 //!
-//! An owner's [`Claim`] says that a server is in use. A maintenance with [`Policy::OwnerApproval`] takes a claimed server
-//! only with the owner's [`Approval`]: of this one maintenance as it was specified, or of everything asked of the claim.
-//! Approvals count at the start only: one that is withdrawn later changes nothing about a hold.
+//! An owner's [`Claim`] says that a server is in use. A maintenance with [`Policy::OwnerApproval`]
+//! takes a claimed server only with the owner's [`Approval`]: of this one maintenance as it was
+//! specified, or of everything asked of the claim. Approvals count at the start only: one that is
+//! withdrawn later changes nothing about a hold.
 
 pub use super::model::approval::{Approval, Claim, Scope};
 
@@ -31,12 +32,12 @@ impl Approval {
 
     /// How it stands towards a request that it concerns.
     #[must_use]
-    pub fn standing(&self, record: &Maintenance, now: Timestamp) -> Standing {
+    pub fn standing(&self, record: &Maintenance, now: Timestamp) -> ApprovalState {
         if self.used_by.as_ref().is_some_and(|uid| *uid != record.uid) {
-            return Standing::Used;
+            return ApprovalState::Used;
         }
         match &self.scope {
-            Scope::Maintenance { digest, .. } if *digest != record.digest => return Standing::Void,
+            Scope::Maintenance { digest, .. } if *digest != record.digest => return ApprovalState::Void,
             _ => {}
         }
         self.in_time(now)
@@ -44,18 +45,18 @@ impl Approval {
 
     /// How it stands as far as only the time decides.
     #[must_use]
-    pub fn in_time(&self, now: Timestamp) -> Standing {
+    pub fn in_time(&self, now: Timestamp) -> ApprovalState {
         match (self.not_before, self.expires) {
-            (_, Some(expires)) if expires <= now => Standing::Expired(expires),
-            (Some(from), _) if from > now => Standing::NotBefore(from),
-            _ => Standing::InForce,
+            (_, Some(expires)) if expires <= now => ApprovalState::Expired(expires),
+            (Some(from), _) if from > now => ApprovalState::NotBefore(from),
+            _ => ApprovalState::InForce,
         }
     }
 }
 
 /// How an approval stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ApprovalState {
     /// It counts.
     InForce,
     /// It counts from this moment on.
@@ -104,10 +105,11 @@ impl Consent {
 pub struct Missing {
     /// The maintenance that asks.
     pub id: MaintenanceId,
-    /// The claim whose owner is asked; `None`: nobody claimed the server, and the request insists on a claim.
+    /// The claim whose owner is asked; `None`: nobody claimed the server, and the request insists
+    /// on a claim.
     pub claim: Option<Claim>,
     /// What is known of an answer.
-    pub answer: Option<Standing>,
+    pub answer: Option<ApprovalState>,
     /// When it is taken without an answer.
     pub escalates_at: Option<Timestamp>,
 }
@@ -118,7 +120,7 @@ impl Missing {
     pub fn brief(&self) -> String {
         match (&self.claim, self.answer) {
             (None, _) => "a claim on the server".to_owned(),
-            (Some(_), Some(Standing::NotBefore(from))) => format!("its approval to count at {}", shown_time(from)),
+            (Some(_), Some(ApprovalState::NotBefore(from))) => format!("its approval to count at {}", shown_time(from)),
             (Some(claim), _) => format!("approval by {}", claim.owner),
         }
     }
@@ -129,15 +131,15 @@ impl fmt::Display for Missing {
         match &self.claim {
             None => write!(f, "waiting for a claim and an approval of {} (require_claim)", self.id)?,
             Some(claim) => match self.answer {
-                Some(Standing::NotBefore(from)) => {
+                Some(ApprovalState::NotBefore(from)) => {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
                 }
                 answer => {
                     write!(f, "waiting for approval by {claim}: terraform-provider-metal approve {}", self.id)?;
                     match answer {
-                        Some(Standing::Void) => write!(f, " (what was approved was changed since)")?,
-                        Some(Standing::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,
-                        Some(Standing::Used) => write!(f, " (the approval there is was for an earlier run)")?,
+                        Some(ApprovalState::Void) => write!(f, " (what was approved was changed since)")?,
+                        Some(ApprovalState::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,
+                        Some(ApprovalState::Used) => write!(f, " (the approval there is was for an earlier run)")?,
                         _ => {}
                     }
                 }
@@ -172,7 +174,7 @@ pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Conse
     let concerning = || lock.ownership.approvals.iter().filter(|approval| approval.concerns(record));
     let standing = |approval: &Approval| approval.standing(record, now);
     if claim.is_some()
-        && let Some(approval) = concerning().find(|approval| standing(approval) == Standing::InForce)
+        && let Some(approval) = concerning().find(|approval| standing(approval) == ApprovalState::InForce)
     {
         return Consent::Given {
             approval: approval.uid.clone(),
@@ -186,16 +188,16 @@ pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Conse
     }
     // Of several answers, the one that comes nearest to a yes is told.
     let answer = concerning().map(standing).min_by_key(|standing| match standing {
-        Standing::InForce | Standing::NotBefore(_) => 0,
-        Standing::Void => 1,
-        Standing::Expired(_) => 2,
-        Standing::Used => 3,
+        ApprovalState::InForce | ApprovalState::NotBefore(_) => 0,
+        ApprovalState::Void => 1,
+        ApprovalState::Expired(_) => 2,
+        ApprovalState::Used => 3,
     });
     Consent::Missing(Box::new(Missing { id: record.id.clone(), claim: claim.cloned(), answer, escalates_at }))
 }
 
-/// When the answer of [`consent`] may change although nobody says anything: an approval begins to count or expires, or
-/// the request escalates.
+/// When the answer of [`consent`] may change although nobody says anything: an approval begins to
+/// count or expires, or the request escalates.
 #[must_use]
 pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     let approvals = lock.ownership.approvals.iter().filter(|approval| approval.concerns(record));
@@ -205,7 +207,7 @@ pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Op
 
 /// What is asked of the owner of a server: one request that has not started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Asked {
+pub struct PendingMaintenance {
     /// The maintenance.
     pub id: MaintenanceId,
     /// Whether the owner is asked or only told.
@@ -234,14 +236,14 @@ pub struct Asked {
 
 /// What is asked for a server and has not started, in the order in which it was asked.
 #[must_use]
-pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<Asked> {
+pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
     let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_turn()).collect();
     waiting.retain(|record| record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval);
     waiting.sort_by_key(|record| record.ticket_number);
     let asked = waiting.iter().map(|record| {
         let record = record.as_ref();
         let consent = consent(lock, record, now);
-        Asked {
+        PendingMaintenance {
             id: record.id.clone(),
             policy: record.spec.policy,
             by: record.requester.to_string(),

@@ -10,11 +10,11 @@ use super::{
     model::{
         effects::PendingEffect,
         finish::Finish,
-        lock::{Leases, Request},
+        lock::{EnqueueRequest, Leases},
         restrictions::Restrictions,
         verdict::Limits,
     },
-    spec::{Kind, Spec},
+    spec::{MaintenanceKind, Spec},
     state::{Ending, Phase, PriorState, Progress},
     step::{Action, Reply},
 };
@@ -39,7 +39,7 @@ pub enum LockChange<'a> {
     /// only keeps a place is not attached to.
     Enqueue {
         /// What is asked.
-        request: &'a Request,
+        request: &'a EnqueueRequest,
         /// The identifiers of the server that lead to this lock.
         claims: &'a [AliasClaim],
         /// The token of the attachment.
@@ -67,7 +67,8 @@ pub enum LockChange<'a> {
         /// The process, for people.
         by: &'a str,
     },
-    /// Note under which name the state that manages a record requests the same server next; `None`: under no other.
+    /// Note under which name the state that manages a record requests the same server next; `None`:
+    /// under no other.
     Announce {
         /// The record.
         uid: &'a Uid,
@@ -137,7 +138,7 @@ pub enum LockChange<'a> {
         /// The proof that it may.
         fence: Fence,
         /// The change.
-        change: &'a Change,
+        change: &'a RecordChange,
     },
 }
 
@@ -190,7 +191,7 @@ pub enum Unreadable {
 
 /// A change of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     /// Take the slot, or the turn to act under a hold, and go on in this phase.
     Admit(Phase),
     /// Give an overdue holder's server back for it.
@@ -213,7 +214,8 @@ pub enum Change {
     RefuseUpdate(String),
     /// A step of a change in place failed: the server goes back to its previous specification.
     Undo(String),
-    /// The server is as its previous specification asks, after a change that failed for this reason.
+    /// The server is as its previous specification asks, after a change that failed for this
+    /// reason.
     Undone(String),
     /// Undoing cannot go on, and why.
     StopUndoing(String),
@@ -231,7 +233,8 @@ pub enum Change {
         said: Option<String>,
         /// What is to be remembered from before the server is entered.
         memory: BTreeMap<String, String>,
-        /// Whether that is of now, although something was remembered before: nothing of ours is there.
+        /// Whether that is of now, although something was remembered before: nothing of ours is
+        /// there.
         again: bool,
     },
     /// Note the holder and the cluster of the Lease of its Kubernetes Node.
@@ -270,14 +273,14 @@ pub enum Change {
     Detach,
 }
 
-impl Change {
+impl RecordChange {
     /// What it means to whoever waits for it; `None`: nothing that has to be said.
     #[must_use]
-    pub fn told(&self, kind: Kind) -> Option<String> {
+    pub fn told(&self, kind: MaintenanceKind) -> Option<String> {
         Some(match self {
             Self::Admit(_) => "lock acquired".to_owned(),
             Self::Withdraw => "left the queue".to_owned(),
-            Self::Prepared if kind == Kind::Operation => "made".to_owned(),
+            Self::Prepared if kind == MaintenanceKind::Operation => "made".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
             Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),

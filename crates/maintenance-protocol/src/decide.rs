@@ -1,8 +1,8 @@
-//! `decide`: what a process that is attached to a record does next. Pure and total: every state, every fact and every
-//! wish has exactly one answer, and every wait names what would end it.
+//! `decide`: what a process that is attached to a record does next. Pure and total: every state,
+//! every fact and every wish has exactly one answer, and every wait names what would end it.
 
 use super::{
-    change::Change,
+    change::RecordChange,
     gate_chain, held,
     midway::{ends_with_hold, outlast_calls},
     model::{
@@ -21,12 +21,12 @@ use super::{
 };
 pub use super::{
     model::finish::Finish,
-    situation::{Decision, Goal, Intent, Situation},
+    situation::{Decision, DecisionInput, Goal, Objective},
 };
 
 /// What to do next.
 #[must_use]
-pub fn decide(at: &Situation<'_>) -> Decision {
+pub fn decide(at: &DecisionInput<'_>) -> Decision {
     let Some(record) = at.lock.get(at.uid) else {
         return Decision::Finished(Finish::Lost);
     };
@@ -43,7 +43,7 @@ pub fn decide(at: &Situation<'_>) -> Decision {
     }
 }
 
-fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
+fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
     // A place that was asked for on purpose stays when the process that goes on with it is stopped.
     let holds = matches!(at.intent.goal, Goal::Hold(_));
@@ -51,9 +51,10 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
         return Decision::Finished(Finish::Interrupted);
     }
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
-        return Decision::Change(Change::Withdraw);
+        return Decision::Change(RecordChange::Withdraw);
     }
-    // A place alone is ours to give: with the server's own system it is asked for when somebody drives it.
+    // A place alone is ours to give: with the server's own system it is asked for when somebody
+    // drives it.
     let turn = turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now);
     if let Some(decision) = node::ask(at, record, &turn).filter(|_| !only_place) {
         return decision;
@@ -66,12 +67,12 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
             let progress = Progress::new(prepare::steps(&record.spec, &record.gates), at.now);
-            Decision::Change(Change::Admit(Phase::Preparing(progress)))
+            Decision::Change(RecordChange::Admit(Phase::Preparing(progress)))
         }
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
             Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
         }
-        Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
+        Turn::ReclaimOverdue(uid) => Decision::Change(RecordChange::Reclaim(uid)),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
         Turn::Wait { reason, wake } => {
             waiting(&reason, [wake, node::look_again(record, at.now)].into_iter().flatten().min())
@@ -80,7 +81,7 @@ fn pending(at: &Situation<'_>, record: &Maintenance) -> Decision {
 }
 
 /// The step under way, and what keeps it from being done.
-fn where_it_stands(at: &Situation<'_>, progress: &Progress) -> String {
+fn where_it_stands(at: &DecisionInput<'_>, progress: &Progress) -> String {
     let step = progress.text();
     let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
         Reply::Refused { message, .. } => Some(format!("{} was refused: {message}", attempt.action)),
@@ -91,7 +92,7 @@ fn where_it_stands(at: &Situation<'_>, progress: &Progress) -> String {
     last.or_else(waited).map_or_else(|| step.clone(), |why| format!("{step}; {why}"))
 }
 
-fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Decision {
+fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Decision {
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
@@ -99,13 +100,13 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
         return decision;
     }
     if let Goal::Release(ending) = &at.intent.goal {
-        return Decision::Change(Change::BeginRelease(ending.clone()));
+        return Decision::Change(RecordChange::BeginRelease(ending.clone()));
     }
     if let Some(update) = record.undoing() {
         return undoing(at, record, update, progress);
     }
     let Some(step) = progress.step() else {
-        return Decision::Change(Change::Prepared);
+        return Decision::Change(RecordChange::Prepared);
     };
     if let Some(closed) = record.closes_at.filter(|closes| *closes <= at.now) {
         let cause = format!("its window closed {} at step {}", shown_time(closed), progress.text());
@@ -134,20 +135,21 @@ fn preparing(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> D
     }
 }
 
-/// A change in place failed, or is not wanted any more: the server goes back to the previous specification.
-fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: &Progress) -> Decision {
+/// A change in place failed, or is not wanted any more: the server goes back to the previous
+/// specification.
+fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progress: &Progress) -> Decision {
     let (cause, stuck) = match &update.stage {
         Stage::Undoing { cause, stuck } => (cause.clone(), stuck.clone()),
         _ => (None, None),
     };
-    let stops = |why: String| Decision::Change(Change::StopUndoing(why));
+    let stops = |why: String| Decision::Change(RecordChange::StopUndoing(why));
     // This drive found that it cannot go on: each drive begins without.
     if let Some(why) = stuck {
         let cause = cause.unwrap_or_else(|| "the previous configuration is wanted again".to_owned());
         return Decision::Finished(Finish::NotUpdated { cause, undone: Undone::Failed(why) });
     }
     let Some(step) = progress.step() else {
-        return Decision::Change(cause.map_or(Change::Prepared, Change::Undone));
+        return Decision::Change(cause.map_or(RecordChange::Prepared, RecordChange::Undone));
     };
     if at.intent.timed_out {
         return stops(format!("the time limit ended at step {}", where_it_stands(at, progress)));
@@ -168,7 +170,7 @@ fn undoing(at: &Situation<'_>, record: &Maintenance, update: &Update, progress: 
     }
 }
 
-fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, ending: &Ending) -> Decision {
+fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, ending: &Ending) -> Decision {
     if at.intent.stop {
         return Decision::Finished(Finish::Interrupted);
     }
@@ -180,10 +182,10 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
             Ending::Failed(cause) => Phase::Failed { at: at.now, cause: cause.clone() },
             ending => Phase::Completed { at: at.now, ending: ending.clone() },
         };
-        return Decision::Change(Change::Finish(over));
+        return Decision::Change(RecordChange::Finish(over));
     };
     if at.intent.timed_out {
-        return Decision::Change(Change::Stuck(format!(
+        return Decision::Change(RecordChange::Stuck(format!(
             "the time limit ended at step {}",
             where_it_stands(at, progress)
         )));
@@ -198,7 +200,7 @@ fn releasing(at: &Situation<'_>, record: &Maintenance, progress: &Progress, endi
         return decision;
     }
     match verdict {
-        Verdict::Fail(cause) => Decision::Change(Change::Stuck(format!("{step}: {cause}"))),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::Stuck(format!("{step}: {cause}"))),
         verdict => perform(at, "releasing", progress, step, verdict),
     }
 }

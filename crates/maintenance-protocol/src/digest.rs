@@ -1,8 +1,9 @@
 //! Digests of specifications: which request is which, and what an approval is bound to.
 //!
-//! A digest outlives the version that made it, in records, in approvals and in configurations that approve in advance. So
-//! it has a form: form 1, without a number, covers what version 0.1.0 could ask; later forms begin with their number. A
-//! request has the lowest form that covers it, so that each version gives the same digest to what it can express.
+//! A digest outlives the version that made it, in records, in approvals and in configurations that
+//! approve in advance. So it has a form: form 1, without a number, covers what version 0.1.0 could
+//! ask; later forms begin with their number. A request has the lowest form that covers it, so that
+//! each version gives the same digest to what it can express.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -13,7 +14,7 @@ use super::{
     ids::Uid,
     machine::PowerTarget,
     model::{operation::OperationSpec, service::ServiceSpec},
-    spec::{BootSpec, CompleteWhen, Kind, Policy, Spec},
+    spec::{BootSpec, CompleteWhen, MaintenanceKind, Policy, Spec},
     state::Maintenance,
     window::WindowSpec,
 };
@@ -21,7 +22,7 @@ use super::{
 /// The fields of form 1 in the order in which version 0.1.0 wrote them. It never changes.
 #[derive(Serialize)]
 struct Form1<'a> {
-    kind: Kind,
+    kind: MaintenanceKind,
     server: &'a str,
     parent: Option<&'a Uid>,
     policy: Policy,
@@ -41,8 +42,8 @@ struct Form1<'a> {
     triggers: &'a BTreeMap<String, String>,
 }
 
-/// The further fields of form 2. A field that a later version adds belongs here, left out where it has its default: then
-/// the digest of a request that does not use the field stays.
+/// The further fields of form 2. A field that a later version adds belongs here, left out where it
+/// has its default: then the digest of a request that does not use the field stays.
 #[derive(Serialize)]
 struct Form2<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -63,9 +64,9 @@ fn hex(text: &[u8]) -> String {
 }
 
 impl Spec {
-    /// Makes the digest of everything that changes what happens to the server. A request that comes back with the same
-    /// digest is the same request. What only tells how long a process waits is left out, so that a run with a longer time
-    /// limit finds its place again.
+    /// Makes the digest of everything that changes what happens to the server. A request that comes
+    /// back with the same digest is the same request. What only tells how long a process waits is
+    /// left out, so that a run with a longer time limit finds its place again.
     #[must_use]
     pub fn digest(&self) -> String {
         // Without `..`: a new field does not compile until it has its place here.
@@ -126,15 +127,15 @@ impl Spec {
 }
 
 impl Maintenance {
-    /// Whether the specification in force is the wanted one. The specifications decide, not the stored digest: another
-    /// version may have given another digest to the same specification.
+    /// Whether the specification in force is the wanted one. The specifications decide, not the
+    /// stored digest: another version may have given another digest to the same specification.
     #[must_use]
     pub fn asks_for(&self, wanted: &Spec) -> bool {
         self.spec.digest() == wanted.digest()
     }
 
-    /// The digest that the record has under a wanted specification: the stored one as long as the specification is the same,
-    /// because approvals are bound to it.
+    /// The digest that the record has under a wanted specification: the stored one as long as the
+    /// specification is the same, because approvals are bound to it.
     pub(super) fn digest_under(&self, wanted: &Spec) -> String {
         let digest = wanted.digest();
         let update = self.update.iter();
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_digest_has_the_lowest_form_that_covers_the_request() {
-        let plain = Spec::new(Kind::Maintenance, "node-1");
+        let plain = Spec::new(MaintenanceKind::Maintenance, "node-1");
         assert_eq!(plain.digest().len(), 32);
         let listed = Spec { allow_under: vec!["others".into()], ..plain.clone() };
         assert!(listed.digest().starts_with("2:"), "{}", listed.digest());

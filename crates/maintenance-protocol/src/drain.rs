@@ -1,8 +1,10 @@
-//! Draining the Kubernetes Node that runs on a server: words that rules and backends share, and the rules about it.
+//! Draining the Kubernetes Node that runs on a server: words that rules and backends share, and the
+//! rules about it.
 //!
-//! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are evicted by the API, which
-//! honours their disruption budgets. After the server was restored, a Node that was Ready before is uncordoned once it is
-//! Ready again. A Node that other people cordoned stays cordoned: only what we cordoned is uncordoned.
+//! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are
+//! evicted by the API, which honours their disruption budgets. After the server was restored, a
+//! Node that was Ready before is uncordoned once it is Ready again. A Node that other people
+//! cordoned stays cordoned: only what we cordoned is uncordoned.
 
 pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
 
@@ -84,7 +86,8 @@ pub(super) fn drain(
             let why = format!("Node {node} is being drained (given up at {given_up}); left are {}", some(&view.left));
             Verdict::Wait { why, until: Some(after(last.at, ROUND).min(until)) }
         }
-        // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its UID.
+        // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its
+        // UID.
         _ => Verdict::Act(Action::EvictPods),
     }
 }
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::LockKey,
-        model::lock::{Leases, Request, ServerLock},
+        model::lock::{EnqueueRequest, Leases, ServerLock},
         step::{Attempt, Step},
     };
 
@@ -150,7 +153,7 @@ mod tests {
 
     fn record() -> Maintenance {
         let mut lock = ServerLock::new(LockKey("k".into()));
-        lock.enqueue(Request::sample("a"), &Leases::default(), at(0)).unwrap();
+        lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
         let mut record = lock.active.remove(0).into_inner();
         record.spec.drain = Some(Box::new(DrainWish {
             node: "n1".into(),

@@ -73,8 +73,8 @@ impl ServerLock {
         }
     }
 
-    /// Whether the step under way changes the power alone, and no call of this maintenance, or of what acted under it, may still
-    /// fill or empty a drive.
+    /// Whether the step under way changes the power alone, and no call of this maintenance, or of
+    /// what acted under it, may still fill or empty a drive.
     #[must_use]
     pub fn only_power_changes(&self, record: &Maintenance, now: Timestamp) -> bool {
         let at_a_drive = |action: &Action| matches!(action, Action::Insert { .. } | Action::Eject { .. });
@@ -91,7 +91,8 @@ impl ServerLock {
         let until = after(now, limits.call + lasts);
         let effects = &mut self.extension.effects;
         effects.retain(|effect| effect.until > now);
-        // Of the same call made before, only the one that lasts longest counts: the list stays short however often it is tried.
+        // Of the same call made before, only the one that lasts longest counts: the list stays
+        // short however often it is tried.
         let again = |effect: &PendingEffect| effect.by == record.uid && effect.action == *action;
         let longest = effects.iter().filter(|effect| again(effect)).max_by_key(|effect| effect.until).cloned();
         effects.retain(|effect| !again(effect));
@@ -116,7 +117,8 @@ impl ServerLock {
         }
     }
 
-    /// What a record called in a step has done all that it can: its effect was observed, or overtaken.
+    /// What a record called in a step has done all that it can: its effect was observed, or
+    /// overtaken.
     pub(super) fn settle_effects(&mut self, uid: &Uid, attempts: &[Attempt]) {
         self.extension.effects.retain(|effect| effect.by != *uid || !effect.is_of(attempts));
     }

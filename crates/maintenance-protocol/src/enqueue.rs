@@ -6,18 +6,19 @@ use super::{
     lock::reaches,
     model::{
         gate::GateRecord,
-        lock::{Enqueued, Leases, Refusal, Request, ServerLock},
+        lock::{EnqueueRequest, Enqueued, Leases, Refusal, ServerLock},
         node::NodeRecord,
     },
-    spec::Kind,
+    spec::MaintenanceKind,
     state::{KnownTo, Maintenance, Phase},
 };
 
 impl ServerLock {
     /// Asks for a place in the queue, or finds the one that an earlier run of the same request has.
     ///
-    /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be attached.
-    pub fn enqueue(&mut self, request: Request, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
+    /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be
+    /// attached.
+    pub fn enqueue(&mut self, request: EnqueueRequest, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
         self.refuse_unreadable(&request.id)?;
         let digest = request.spec.digest();
         if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
@@ -58,9 +59,10 @@ impl ServerLock {
                 return Err(Refusal::ParentNotHolding);
             }
             self.get(parent).map_or(Ok(()), |hold| reaches(hold, request.location.as_ref()))?;
-        } else if request.spec.kind != Kind::Maintenance {
-            let ours =
-                self.holder().filter(|holder| holder.owner == request.owner && holder.spec.kind == Kind::Maintenance);
+        } else if request.spec.kind != MaintenanceKind::Maintenance {
+            let ours = self
+                .holder()
+                .filter(|holder| holder.owner == request.owner && holder.spec.kind == MaintenanceKind::Maintenance);
             if let Some(holder) = ours {
                 return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
             }
@@ -116,14 +118,14 @@ mod tests {
         spec::Spec,
     };
 
-    impl Request {
+    impl EnqueueRequest {
         /// A request of which only its name matters to a test.
         pub(crate) fn sample(name: &str) -> Self {
             Self {
                 uid: Uid(name.to_owned()),
                 id: MaintenanceId::new("ops", name).unwrap(),
                 owner: "o".to_owned(),
-                spec: Spec::new(Kind::Maintenance, "node"),
+                spec: Spec::new(MaintenanceKind::Maintenance, "node"),
                 location: None,
                 gates: Vec::new(),
                 runner: Runner::new("r", "ada", "desk", 1),
@@ -137,7 +139,7 @@ mod tests {
     fn a_number_that_cannot_grow_refuses_and_changes_nothing() {
         let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
         let mut lock = ServerLock::new(LockKey("k".into()));
-        lock.enqueue(Request::sample("a"), &leases, now).unwrap();
+        lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap();
 
         lock.generation = u64::MAX;
         let before = lock.clone();
@@ -145,7 +147,7 @@ mod tests {
         let attached = lock.attach(&uid, Runner::new("r", "ada", "desk", 1), Token(uuid::Uuid::nil()), &leases, now);
         assert_eq!(attached, Err(Refusal::NoNumberLeft("generation")));
         lock.last_ticket = u64::MAX;
-        let asked = lock.enqueue(Request::sample("b"), &leases, now);
+        let asked = lock.enqueue(EnqueueRequest::sample("b"), &leases, now);
         assert_eq!(asked, Err(Refusal::NoNumberLeft("ticket number")));
         assert_eq!(lock, ServerLock { last_ticket: u64::MAX, ..before });
     }

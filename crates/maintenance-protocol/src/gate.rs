@@ -1,20 +1,28 @@
-//! Gates: the external systems between a request and its start, in order. What a record says of them; `gate_chain.rs` has the rules.
+//! Gates: the external systems between a request and its start, in order. What a record says of
+//! them; `gate_chain.rs` has the rules.
 //!
-//! The innermost gate is the server's own maintenance system, where it has one; others stand before it (`cluster_api`). A gate
-//! is asked once all before it allow the start, and left once all behind it are left.
+//! The innermost gate is the server's own maintenance system, where it has one; others stand before
+//! it (`cluster_api`). A gate is asked once all before it allow the start, and left once all behind
+//! it are left.
 //!
-//! Some of these systems have a queue of their own (metal-operator's ServerMaintenance). Then that queue orders: our slot is
-//! taken only when it has granted our request, and until then our place blocks nobody. Others only know in and out
-//! (metal-operator's parking); they are entered and left under our slot.
+//! Some of these systems have a queue of their own (metal-operator's ServerMaintenance). Then that
+//! queue orders: our slot is taken only when it has granted our request, and until then our place
+//! blocks nobody. Others only know in and out (metal-operator's parking); they are entered and left
+//! under our slot.
 
-pub use super::model::gate::{Asks, BootReadiness, GateRecord, GateView, GateWish, Loss, Order, Standing, System};
+pub use super::model::gate::{
+    Asks, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss, QueueAuthority,
+};
 
 use super::state::{Maintenance, Phase};
 
 /// The gate that is entered next under our slot.
 #[must_use]
 pub fn entering(record: &Maintenance) -> Option<usize> {
-    record.gates.iter().position(|gate| gate.system.enters && gate.system.order == Order::Ours && !gate.entered)
+    record
+        .gates
+        .iter()
+        .position(|gate| gate.system.enters && gate.system.order == QueueAuthority::Ours && !gate.entered)
 }
 
 /// The gate that is left next: the innermost one that still has something of ours.
@@ -25,15 +33,16 @@ pub fn leaving(record: &Maintenance) -> Option<usize> {
 
 /// Why a server that was entered is ours no more, by where its request stands; `None`: it is.
 #[must_use]
-pub fn taken_away(standing: &Standing) -> Option<String> {
+pub fn taken_away(standing: &ExternalState) -> Option<String> {
     match standing {
-        Standing::Granted => None,
-        Standing::Lost(why) | Standing::Refused(why) | Standing::Failed(why) => Some(why.clone()),
-        Standing::Waiting(why) | Standing::Entering(why) | Standing::Returning(why) | Standing::Leftovers(why) => {
-            Some(format!("it is out of maintenance again ({why})"))
-        }
-        Standing::Taken(why) => Some(format!("it is in use for another purpose ({why})")),
-        Standing::Absent => Some("our request is gone".to_owned()),
+        ExternalState::Granted => None,
+        ExternalState::Lost(why) | ExternalState::Refused(why) | ExternalState::Failed(why) => Some(why.clone()),
+        ExternalState::Waiting(why)
+        | ExternalState::Entering(why)
+        | ExternalState::Returning(why)
+        | ExternalState::Leftovers(why) => Some(format!("it is out of maintenance again ({why})")),
+        ExternalState::Taken(why) => Some(format!("it is in use for another purpose ({why})")),
+        ExternalState::Absent => Some("our request is gone".to_owned()),
     }
 }
 
@@ -61,7 +70,8 @@ pub fn own(gates: &[GateRecord]) -> Option<&GateRecord> {
     gates.iter().find(|gate| gate.system.gate.is_none())
 }
 
-/// The gates that stand before the server's own system and allow the start, and were not left since.
+/// The gates that stand before the server's own system and allow the start, and were not left
+/// since.
 #[must_use]
 pub fn outer(gates: &[GateRecord]) -> Vec<String> {
     gates.iter().filter(|gate| gate.granted && !gate.left).filter_map(|gate| gate.system.gate.clone()).collect()
@@ -79,14 +89,16 @@ pub fn lost(record: &Maintenance) -> Option<&str> {
     record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
 }
 
-/// Whether the server may be put back as it was: not when it is not ours any more, nor when it never was.
+/// Whether the server may be put back as it was: not when it is not ours any more, nor when it
+/// never was.
 #[must_use]
 pub fn may_restore(record: &Maintenance) -> bool {
     let mut gates = record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold);
     gates.all(|gate| gate.lost.is_none() && (gate.entered || !gate.system.enters || record.spec.parent.is_some()))
 }
 
-/// Whether the server never was ours: an external system did not grant it before the end, so that nothing was changed.
+/// Whether the server never was ours: an external system did not grant it before the end, so that
+/// nothing was changed.
 #[must_use]
 pub fn never_ours(record: &Maintenance) -> bool {
     !may_restore(record) && lost(record).is_none()

@@ -1,21 +1,22 @@
-//! The rules about gates: when they are asked, entered and left, and what follows when one takes a server away.
+//! The rules about gates: when they are asked, entered and left, and what follows when one takes a
+//! server away.
 
 use jiff::Timestamp;
 
 use super::{
-    change::Change,
+    blocker::{StartBlocker, start_blockers},
+    change::RecordChange,
     gate::{entering, leaving, taken_away},
-    hindrance::{Hindrance, hindrances},
     machine::ResetType,
     model::{
         facts::Facts,
         finish::Finish,
-        gate::{BootReadiness, GateRecord, Loss, Order, Standing},
+        gate::{BootReadiness, ExternalState, GateRecord, Loss, QueueAuthority},
         verdict::{Limits, Need, Verdict, after},
     },
     power::pursue,
     queue::{self, Turn, WaitReason},
-    situation::{Decision, Situation},
+    situation::{Decision, DecisionInput},
     spec::Spec,
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
@@ -23,22 +24,22 @@ use super::{
 
 /// What a waiter has to do about its gates before its turn counts; `None`: nothing.
 ///
-/// They are asked in order, each once all before it allow the start; what keeps the waiter from starting for another reason
-/// makes it withdraw its requests, in reverse.
+/// They are asked in order, each once all before it allow the start; what keeps the waiter from
+/// starting for another reason makes it withdraw its requests, in reverse.
 #[must_use]
-pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
+pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
     // What acts under a hold was granted with it.
     if record.spec.parent.is_some() {
         return None;
     }
-    let own = hindrances(at.lock, record, at.now).iter().any(|hindrance| !matches!(hindrance, Hindrance::Gate(_)));
+    let own = start_blockers(at.lock, record, at.now).iter().any(|blocker| !matches!(blocker, StartBlocker::Gate(_)));
     if own && let Some(decision) = withdraw(at, record, 0) {
         return Some(decision);
     }
     let others = matches!(turn, Turn::ReclaimOverdue(_) | Turn::Wait { reason: WaitReason::Turn { .. }, .. });
     // Whatever is behind one that may not be asked yet is not asked either.
     let may_ask = |gate: &GateRecord| {
-        let early = gate.system.order == Order::OnTurn && !gate.asked && others;
+        let early = gate.system.order == QueueAuthority::OnTurn && !gate.asked && others;
         !(early || own && gate.is_external())
     };
     let mut gates = record.gates.iter().enumerate().take_while(|(_, gate)| may_ask(gate));
@@ -48,18 +49,19 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Opti
     Some(if looks { decision } else { withdraw(at, record, place + 1).unwrap_or(decision) })
 }
 
-/// Withdraws the requests to external gates from this place on, the innermost first: granted outside its window, or before
-/// what else is waited for, a gate would hold the server for nothing.
-fn withdraw(at: &Situation<'_>, record: &Maintenance, from: usize) -> Option<Decision> {
+/// Withdraws the requests to external gates from this place on, the innermost first: granted
+/// outside its window, or before what else is waited for, a gate would hold the server for nothing.
+fn withdraw(at: &DecisionInput<'_>, record: &Maintenance, from: usize) -> Option<Decision> {
     let asked = || record.gates.iter().enumerate().skip(from).filter(|(_, gate)| gate.is_external() && gate.asked);
     asked().rev().find_map(|(place, _)| {
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
         match &view.standing {
-            Standing::Waiting(_) | Standing::Entering(_) | Standing::Granted | Standing::Leftovers(_) => {
-                Some(Decision::Ask { place, enter: false })
-            }
+            ExternalState::Waiting(_)
+            | ExternalState::Entering(_)
+            | ExternalState::Granted
+            | ExternalState::Leftovers(_) => Some(Decision::Ask { place, enter: false }),
             // One before it waits until it is really back.
-            Standing::Returning(why) if asked().any(|(other, _)| other < place) && !at.intent.timed_out => {
+            ExternalState::Returning(why) if asked().any(|(other, _)| other < place) && !at.intent.timed_out => {
                 Some(Decision::Wait { reason: format!("waiting until {why}"), poll: true, wake: None })
             }
             _ => None,
@@ -67,36 +69,39 @@ fn withdraw(at: &Situation<'_>, record: &Maintenance, from: usize) -> Option<Dec
     })
 }
 
-fn ask_one(at: &Situation<'_>, (place, gate): (usize, &GateRecord), own: bool) -> Option<Decision> {
+fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: bool) -> Option<Decision> {
     let theirs = gate.is_external();
     let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
     let note = |granted, said, again| {
         let (by, memory) = (gate.system.shown().to_owned(), view.memory.clone());
-        Decision::Change(Change::Gate { place, by, granted, said, memory, again })
+        Decision::Change(RecordChange::Gate { place, by, granted, said, memory, again })
     };
     let (granted, said) = match &view.standing {
-        Standing::Refused(why) | Standing::Failed(why) => {
+        ExternalState::Refused(why) | ExternalState::Failed(why) => {
             return Some(Decision::Finished(Finish::Refused(why.clone())));
         }
         // How it is now is known before the first change.
-        Standing::Absent if theirs && gate.memory != view.memory => {
+        ExternalState::Absent if theirs && gate.memory != view.memory => {
             return Some(note(false, gate.said.clone(), true));
         }
-        Standing::Absent if theirs => return Some(Decision::Ask { place, enter: true }),
-        Standing::Leftovers(_) if theirs => return Some(Decision::Ask { place, enter: false }),
-        Standing::Absent | Standing::Granted | Standing::Leftovers(_) => (true, None),
-        Standing::Waiting(why) | Standing::Entering(why) | Standing::Taken(why) => (false, Some(why.clone())),
-        Standing::Lost(why) | Standing::Returning(why) => (false, Some(format!("the server: {why}"))),
+        ExternalState::Absent if theirs => return Some(Decision::Ask { place, enter: true }),
+        ExternalState::Leftovers(_) if theirs => return Some(Decision::Ask { place, enter: false }),
+        ExternalState::Absent | ExternalState::Granted | ExternalState::Leftovers(_) => (true, None),
+        ExternalState::Waiting(why) | ExternalState::Entering(why) | ExternalState::Taken(why) => {
+            (false, Some(why.clone()))
+        }
+        ExternalState::Lost(why) | ExternalState::Returning(why) => (false, Some(format!("the server: {why}"))),
     };
     if gate.granted != granted || gate.said != said {
         return Some(note(granted, said, false));
     }
     let said = said?;
-    // The external system grants nothing while the overdue hold has its request there: it has to be released first.
+    // The external system grants nothing while the overdue hold has its request there: it has to be
+    // released first.
     let overdue =
         queue::reclaimable(at.lock, at.leases, at.now).filter(|holder| view.behind.as_ref() == Some(&holder.uid));
     if let Some(holder) = overdue.filter(|_| !own && !at.intent.timed_out) {
-        return Some(Decision::Change(Change::Reclaim(holder.uid.clone())));
+        return Some(Decision::Change(RecordChange::Reclaim(holder.uid.clone())));
     }
     let reason = format!("waiting for {said}");
     Some(if at.intent.timed_out {
@@ -107,15 +112,17 @@ fn ask_one(at: &Situation<'_>, (place, gate): (usize, &GateRecord), own: bool) -
     })
 }
 
-/// How many gates a holder has before those of a record that acts under it, which has the innermost one only.
+/// How many gates a holder has before those of a record that acts under it, which has the innermost
+/// one only.
 #[must_use]
 pub fn outer_gates(holder: &Maintenance, record: &Maintenance) -> usize {
     holder.gates.len().saturating_sub(record.gates.len())
 }
 
-/// Whether the gates still say that the server is ours; `None`: they do, or there is none, or it was not entered.
+/// Whether the gates still say that the server is ours; `None`: they do, or there is none, or it
+/// was not entered.
 #[must_use]
-pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
     // A release goes on whatever a gate says that leaves the server to us.
     let gives_back = matches!(record.phase, Phase::Releasing { .. });
@@ -131,7 +138,7 @@ pub(super) fn check(at: &Situation<'_>, record: &Maintenance) -> Option<Decision
             return None;
         }
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
-        taken_away(&view.standing).map(|why| Decision::Change(Change::GateLost(place.saturating_sub(outer), why)))
+        taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why)))
     })
 }
 
@@ -148,11 +155,13 @@ pub(super) fn enter(
     let Some(view) = facts.gates.get(&place) else { return Verdict::Look(Need::Gate(place)) };
     let entered = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EnterGate);
     match &view.standing {
-        Standing::Granted => Verdict::Done,
-        Standing::Refused(why) | Standing::Failed(why) | Standing::Lost(why) => Verdict::Fail(why.clone()),
-        Standing::Returning(why) | Standing::Taken(why) => Verdict::Wait { why: why.clone(), until: None },
-        Standing::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
-        Standing::Waiting(why) => {
+        ExternalState::Granted => Verdict::Done,
+        ExternalState::Refused(why) | ExternalState::Failed(why) | ExternalState::Lost(why) => {
+            Verdict::Fail(why.clone())
+        }
+        ExternalState::Returning(why) | ExternalState::Taken(why) => Verdict::Wait { why: why.clone(), until: None },
+        ExternalState::Entering(why) => Verdict::Wait { why: format!("waiting for {why}"), until: None },
+        ExternalState::Waiting(why) => {
             let Some(entered) = entered.filter(|attempt| !matches!(attempt.reply, Reply::Refused { .. })) else {
                 return match entered {
                     None => Verdict::Wait { why: why.clone(), until: None },
@@ -173,7 +182,7 @@ pub(super) fn enter(
                 Some(_) => Verdict::Fail(format!("it was not entered in time ({why}), and it cannot be forced off")),
             }
         }
-        Standing::Absent | Standing::Leftovers(_) => {
+        ExternalState::Absent | ExternalState::Leftovers(_) => {
             pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now)
         }
     }
@@ -192,16 +201,16 @@ pub(super) fn leave(
     let Some(view) = facts.gates.get(&place) else { return Verdict::Look(Need::Gate(place)) };
     match &view.standing {
         // A request that was refused was never ours to take back.
-        Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => Verdict::Done,
-        Standing::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
+        ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
+        ExternalState::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
         // Leaving can take several calls, each of which finds what the one before left.
-        Standing::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
-        Standing::Waiting(_)
-        | Standing::Entering(_)
-        | Standing::Granted
-        | Standing::Lost(_)
-        | Standing::Failed(_)
-        | Standing::Leftovers(_) => {
+        ExternalState::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
+        ExternalState::Waiting(_)
+        | ExternalState::Entering(_)
+        | ExternalState::Granted
+        | ExternalState::Lost(_)
+        | ExternalState::Failed(_)
+        | ExternalState::Leftovers(_) => {
             match pursue(Action::LeaveGate, &progress.attempts, limits.graceful_shutdown, limits, now) {
                 Verdict::Fail(what) => Verdict::Fail(format!("{what}: {}", view.standing)),
                 verdict => verdict,
@@ -240,13 +249,14 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
 mod tests {
     use super::*;
     use crate::{
-        gate::{GateRecord, GateView, Order, System},
-        spec::{BootMethod, BootSpec, Kind, Spec},
+        gate::{ExternalSystem, GateRecord, GateView, QueueAuthority},
+        spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
     };
 
     #[test]
     fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
-        let own = [GateRecord::new(System { boots: true, ..System::own("own", Order::Ours, true) })];
+        let own =
+            [GateRecord::new(ExternalSystem { boots: true, ..ExternalSystem::own("own", QueueAuthority::Ours, true) })];
         let boot = BootSpec {
             method: BootMethod::OwnSystem,
             image: Some("registry.example/rescue:3".into()),
@@ -256,9 +266,9 @@ mod tests {
             ready_when: None,
             ignition: None,
         };
-        let spec = Spec { boot: Some(boot), ..Spec::new(Kind::BootConfiguration, "node1") };
+        let spec = Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::BootConfiguration, "node1") };
         let view = |boot| GateView {
-            standing: Standing::Granted,
+            standing: ExternalState::Granted,
             boot,
             memory: std::collections::BTreeMap::new(),
             behind: None,

@@ -1,8 +1,9 @@
 //! From one maintenance to the next without a restore in between.
 //!
-//! A maintenance that ends hands its server to the waiter that is served next, when both ask for it (`hand_over = "direct"`).
-//! The state before the first of them goes along, so that the last one restores it. Nothing is handed over past a waiter that
-//! wants the server as it was, nor where an external system or the Lease of a Node has to be given back between the two.
+//! A maintenance that ends hands its server to the waiter that is served next, when both ask for it
+//! (`hand_over = "direct"`). The state before the first of them goes along, so that the last one
+//! restores it. Nothing is handed over past a waiter that wants the server as it was, nor where an
+//! external system or the Lease of a Node has to be given back between the two.
 
 pub use super::model::hand_over::HandOver;
 
@@ -15,7 +16,7 @@ use super::{
     machine::PowerState,
     model::lock::{Leases, Refusal, ServerLock},
     prepare, queue,
-    spec::Kind,
+    spec::MaintenanceKind,
     state::{Ending, Maintenance, Phase, Progress},
 };
 
@@ -26,12 +27,13 @@ fn is_direct(record: &Maintenance) -> bool {
         || record.drained.is_some()
         || record.spec.drain.is_some();
     record.spec.hand_over == HandOver::Direct
-        && record.spec.kind == Kind::Maintenance
+        && record.spec.kind == MaintenanceKind::Maintenance
         && record.gates.is_empty()
         && !node
 }
 
-/// The waiter that takes the server as it is when its holder ends now; `None`: the holder restores it.
+/// The waiter that takes the server as it is when its holder ends now; `None`: the holder restores
+/// it.
 #[must_use]
 pub fn successor<'a>(
     lock: &'a ServerLock,
@@ -53,15 +55,16 @@ fn power_left(record: &Maintenance) -> Option<PowerState> {
     record.spec.server_power.map(PowerState::from).or(record.last_power)
 }
 
-/// Whether an ending leaves the server to the next: not one that a person forces, nor one after a failure.
+/// Whether an ending leaves the server to the next: not one that a person forces, nor one after a
+/// failure.
 #[must_use]
 pub fn is_passed_on(ending: &Ending) -> bool {
     matches!(ending, Ending::Completed | Ending::CompletedBy(_))
 }
 
 impl ServerLock {
-    /// Ends a maintenance and admits the next one in the same transaction: nothing comes between the two. The caller has found
-    /// with [`successor`] in it that `next` is served.
+    /// Ends a maintenance and admits the next one in the same transaction: nothing comes between
+    /// the two. The caller has found with [`successor`] in it that `next` is served.
     pub(super) fn hand_over(
         &mut self,
         uid: &Uid,

@@ -1,7 +1,7 @@
 //! What a process does with a maintenance that is in force: wait for its end, change it, end it.
 
 use super::{
-    change::Change,
+    change::RecordChange,
     gate_chain, hand_over,
     midway::ends_with_hold,
     model::{
@@ -9,21 +9,21 @@ use super::{
         verdict::{Need, Verdict},
     },
     queue::{Turn, turn_in},
-    situation::{Decision, Goal, Situation, take_turn},
-    spec::{CompleteWhen, Kind, WaitFor},
+    situation::{Decision, DecisionInput, Goal, take_turn},
+    spec::{CompleteWhen, MaintenanceKind, WaitFor},
     state::{Ending, Maintenance, Phase},
     update,
 };
 
 /// What is done with a maintenance that is in force.
-pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decision {
+pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     if let Goal::Release(ending) = &at.intent.goal {
         if let Some(decision) = ends_with_hold(at, record) {
             return decision;
         }
-        if record.spec.kind == Kind::Operation {
+        if record.spec.kind == MaintenanceKind::Operation {
             // It is done, and there is nothing to restore: no turn is needed.
-            return Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
+            return Decision::Change(RecordChange::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
         }
         if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {
             if at.intent.stop {
@@ -51,7 +51,7 @@ pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decisi
         return decision;
     }
     if record.is_overdue(at.now) {
-        return Decision::Change(Change::BeginRelease(Ending::Expired));
+        return Decision::Change(RecordChange::BeginRelease(Ending::Expired));
     }
     let (said, by) = match condition {
         CompleteWhen::PowerState(wanted) => match &at.facts.machine {
@@ -76,19 +76,21 @@ pub(super) fn in_maintenance(at: &Situation<'_>, record: &Maintenance) -> Decisi
 }
 
 /// Ends a maintenance that is in force: the next one takes the server as it is, or it is restored.
-fn gives_back(at: &Situation<'_>, record: &Maintenance, ending: Ending) -> Decision {
+fn gives_back(at: &DecisionInput<'_>, record: &Maintenance, ending: Ending) -> Decision {
     let next = hand_over::successor(at.lock, at.leases, record, at.aging, at.now);
     match next.filter(|_| hand_over::is_passed_on(&ending)) {
         // Nothing of it may still come when the next one begins.
-        Some(next) => take_turn(at, record).unwrap_or(Decision::Change(Change::HandOver(next.uid.clone(), ending))),
-        None => Decision::Change(Change::BeginRelease(ending)),
+        Some(next) => {
+            take_turn(at, record).unwrap_or(Decision::Change(RecordChange::HandOver(next.uid.clone(), ending)))
+        }
+        None => Decision::Change(RecordChange::BeginRelease(ending)),
     }
 }
 
 /// A change in place that is wanted: nothing is touched before everything that can be checked is.
-fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
+fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop {
-        return Decision::Change(Change::RefuseUpdate("it was interrupted before it began".to_owned()));
+        return Decision::Change(RecordChange::RefuseUpdate("it was interrupted before it began".to_owned()));
     }
     let awaits_turn = record.awaiting_turn().is_some();
     if at.intent.timed_out {
@@ -96,13 +98,13 @@ fn checking(at: &Situation<'_>, record: &Maintenance) -> Decision {
             Turn::Wait { reason, .. } if awaits_turn => format!(": it was {reason}"),
             _ => String::new(),
         };
-        return Decision::Change(Change::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
+        return Decision::Change(RecordChange::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
     }
     match update::check(record, at.facts) {
         Verdict::Look(need) => Decision::Look(need),
-        Verdict::Fail(cause) => Decision::Change(Change::RefuseUpdate(cause)),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause)),
         // Admission begins it.
-        _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(Change::BeginUpdate)),
-        _ => Decision::Change(Change::BeginUpdate),
+        _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(RecordChange::BeginUpdate)),
+        _ => Decision::Change(RecordChange::BeginUpdate),
     }
 }

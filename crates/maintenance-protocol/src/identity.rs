@@ -63,7 +63,7 @@ impl Sighting {
 
 /// Where an identifier leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AliasTarget {
     /// To a lock, after so many moves.
     At {
         /// The lock.
@@ -153,26 +153,26 @@ fn shown(others: &[(Alias, LockKey)]) -> String {
 /// in use that version 0.1.0 kept under one of its identifiers, without the identifier itself.
 pub fn decide(
     seen: &Sighting,
-    places: &BTreeMap<Alias, Place>,
+    places: &BTreeMap<Alias, AliasTarget>,
     former: &BTreeMap<Alias, LockKey>,
 ) -> Result<Identified, IdentityError> {
     // A name that version 0.1.0 bound to a fallback identity which is still this server's.
     let adopted = match places.get(&seen.name) {
-        Some(Place::At { key, .. }) => {
+        Some(AliasTarget::At { key, .. }) => {
             let own = seen.hardware().into_iter().find(|alias| alias.fallback_key().as_ref() == Some(key));
             own.filter(|alias| !places.contains_key(alias)).map(|alias| (alias, key.clone()))
         }
         _ => None,
     };
     let at = |alias: &Alias| match places.get(alias) {
-        Some(Place::At { key, .. }) => Some(key.clone()),
-        Some(Place::Shared) => None,
+        Some(AliasTarget::At { key, .. }) => Some(key.clone()),
+        Some(AliasTarget::Shared) => None,
         None => {
             let adopted = adopted.as_ref().filter(|(own, _)| own == alias).map(|(_, key)| key.clone());
             adopted.or_else(|| former.get(alias).cloned())
         }
     };
-    let shared = |alias: &Alias| matches!(places.get(alias), Some(Place::Shared));
+    let shared = |alias: &Alias| matches!(places.get(alias), Some(AliasTarget::Shared));
     let key = if let Some(key) = &seen.configured {
         key.clone()
     } else if let Some(uuid) = seen.uuid {
@@ -190,8 +190,8 @@ pub fn decide(
     let mut found = Identified { key, claims: Vec::new(), fresh: Vec::new() };
     for alias in all {
         match places.get(&alias) {
-            Some(Place::At { version, .. }) => found.claims.push(AliasClaim { alias, version: *version }),
-            Some(Place::Shared) => {}
+            Some(AliasTarget::At { version, .. }) => found.claims.push(AliasClaim { alias, version: *version }),
+            Some(AliasTarget::Shared) => {}
             None => found.fresh.push(alias),
         }
     }
@@ -236,13 +236,13 @@ mod tests {
     }
 
     /// What is known after a server was identified.
-    fn learn(places: &mut BTreeMap<Alias, Place>, found: &Identified) {
+    fn learn(places: &mut BTreeMap<Alias, AliasTarget>, found: &Identified) {
         for alias in &found.fresh {
-            places.insert(alias.clone(), Place::At { key: found.key.clone(), version: 0 });
+            places.insert(alias.clone(), AliasTarget::At { key: found.key.clone(), version: 0 });
         }
     }
 
-    fn first() -> BTreeMap<Alias, Place> {
+    fn first() -> BTreeMap<Alias, AliasTarget> {
         let mut places = BTreeMap::new();
         let found = decide(&seen(Some(ONE), Some("42")), &places, &BTreeMap::new()).unwrap();
         assert_eq!((found.key.clone(), found.fresh.len()), (key(ONE), 4));
@@ -250,7 +250,7 @@ mod tests {
         places
     }
 
-    fn told(seen: &Sighting, places: &BTreeMap<Alias, Place>) -> Result<LockKey, IdentityError> {
+    fn told(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<LockKey, IdentityError> {
         decide(seen, places, &BTreeMap::new()).map(|found| found.key)
     }
 
@@ -272,7 +272,7 @@ mod tests {
             assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::Unknown(_) }), "{refused}");
         }
         // Known by its name only, as version 0.1.0 left it: the name is no part of the hardware.
-        let named = BTreeMap::from([(Alias::name("team/node"), Place::At { key: key(ONE), version: 0 })]);
+        let named = BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(ONE), version: 0 })]);
         assert!(told(&seen(None, Some("42")), &named).is_err());
         // Another server behind a known address.
         let refused = told(&seen(None, Some("78")), &first()).unwrap_err();
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn what_several_servers_share_leads_nowhere() {
         let mut places = first();
-        places.insert(Alias::serial("maker", "42", None).unwrap(), Place::Shared);
+        places.insert(Alias::serial("maker", "42", None).unwrap(), AliasTarget::Shared);
         let neighbour = Sighting {
             address: Alias::address("bmc2:443", "/redfish/v1/Systems/1"),
             name: Alias::name("team/neighbour"),
@@ -329,7 +329,8 @@ mod tests {
     #[test]
     fn what_version_0_1_0_left_goes_on() {
         let none = BTreeMap::new();
-        let bound = |to: &str| BTreeMap::from([(Alias::name("team/node"), Place::At { key: key(to), version: 0 })]);
+        let bound =
+            |to: &str| BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(to), version: 0 })]);
         // By its UUID.
         assert_eq!(told(&seen(Some(ONE), Some("42")), &bound(ONE)), Ok(key(ONE)));
         // By a fallback, which goes on to lead to its lock, also when the UUID is there.

@@ -41,10 +41,11 @@ impl ServerLock {
         self.extension.inspections.retain(|inspection| active.iter().any(|record| record.uid == inspection.uid));
     }
 
-    /// The store was restored from an earlier moment: raises the generation to `floor`, or by one where it is higher, fences
-    /// every process, and marks every maintenance for inspection.
+    /// The store was restored from an earlier moment: raises the generation to `floor`, or by one
+    /// where it is higher, fences every process, and marks every maintenance for inspection.
     ///
-    /// A process that was attached may be in the middle of a call that it checked before, so its lease is waited out.
+    /// A process that was attached may be in the middle of a call that it checked before, so its
+    /// lease is waited out.
     pub fn restored(&mut self, floor: Generation, by: &str, reason: &str, leases: &Leases, now: Timestamp) {
         self.generation = self.generation.saturating_add(1).max(floor);
         let generation = self.generation;
@@ -77,8 +78,8 @@ impl ServerLock {
         }
     }
 
-    /// A person has inspected the server: processes may act on this maintenance again. `false` when it waits for no
-    /// inspection.
+    /// A person has inspected the server: processes may act on this maintenance again. `false` when
+    /// it waits for no inspection.
     pub fn inspected(&mut self, uid: &Uid, by: &str, reason: &str, now: Timestamp) -> Result<bool, Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let event = AuditEvent {
@@ -107,20 +108,20 @@ mod tests {
     use super::*;
     use crate::{
         ids::{LockKey, MaintenanceId, Runner},
-        model::lock::{AskingState, Request},
-        spec::{Kind, Spec},
+        model::lock::{AskingState, EnqueueRequest},
+        spec::{MaintenanceKind, Spec},
     };
 
     fn runner(name: &str) -> Runner {
         Runner::new(name, name, "desk", 1)
     }
 
-    fn request(name: &str) -> Request {
-        Request {
+    fn request(name: &str) -> EnqueueRequest {
+        EnqueueRequest {
             uid: Uid(name.to_owned()),
             id: MaintenanceId::new("ops", name).unwrap(),
             owner: "team".to_owned(),
-            spec: Spec::new(Kind::Maintenance, "node-1"),
+            spec: Spec::new(MaintenanceKind::Maintenance, "node-1"),
             gates: Vec::new(),
             runner: runner(name),
             keeps_place: false,
@@ -142,7 +143,8 @@ mod tests {
             assert!(lock.awaits_inspection(record).is_some());
             assert!(matches!(lock.refuse_before_inspection(&record.uid), Err(Refusal::ToBeInspected { .. })));
         }
-        // Said again, it goes on from there: nothing that was given out in between is given out again.
+        // Said again, it goes on from there: nothing that was given out in between is given out
+        // again.
         lock.restored(1000, "ada", "again", &leases, now);
         assert_eq!((lock.generation, lock.extension.inspections.len()), (1001, 2));
         assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(true));

@@ -44,7 +44,8 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
 /// Half of what the narrowest store counts to.
 const LARGEST: u64 = 1 << 62;
 
-/// What is wrong with the identifiers of servers: each belongs to one lock, and one server to one holder.
+/// What is wrong with the identifiers of servers: each belongs to one lock, and one server to one
+/// holder.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
     let by_key: HashMap<&LockKey, &ServerLock> = locks.iter().map(|lock| (&lock.key, lock)).collect();
@@ -145,13 +146,13 @@ fn of_record(lock: &ServerLock, record: &Maintenance, wrong: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::lock::Slot;
+    use crate::model::lock::LockHolder;
 
     #[test]
     fn one_server_under_two_locks_is_found() {
         let held = |key: &str| {
             let mut lock = ServerLock::new(LockKey(key.into()));
-            lock.slot = Some(Slot { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+            lock.slot = Some(LockHolder { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
             lock
         };
         let serial = Alias::serial("maker", "A42", None).unwrap();
@@ -170,7 +171,7 @@ mod tests {
     fn a_slot_of_nobody_is_found_and_an_empty_lock_is_well() {
         let mut lock = ServerLock::new(LockKey("k".into()));
         assert_eq!(violations(&[lock.clone()], &[]), Vec::<String>::new());
-        lock.slot = Some(Slot { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
+        lock.slot = Some(LockHolder { uid: Uid("u".into()), since: jiff::Timestamp::UNIX_EPOCH, acting: None });
         assert_eq!(violations(&[lock], &[]), ["k is held by u, which is not active"]);
     }
 }

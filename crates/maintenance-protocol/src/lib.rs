@@ -1,13 +1,15 @@
 //! The rules of a maintenance: pure, without I/O and without a clock.
 //!
-//! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the transitions that stores apply atomically; [`queue`] says
-//! whose turn it is; [`prepare`], [`restore`] and [`power`] are the rules of the single steps.
+//! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the
+//! transitions that stores apply atomically; [`queue`] says whose turn it is; [`prepare`],
+//! [`restore`] and [`power`] are the rules of the single steps.
 
 pub mod ability;
 pub mod access;
 pub mod address;
 mod apply;
 pub mod approval;
+pub mod blocker;
 pub mod change;
 pub mod decide;
 pub mod digest;
@@ -18,7 +20,6 @@ pub mod gate;
 pub mod gate_chain;
 pub mod hand_over;
 mod held;
-pub mod hindrance;
 pub mod identity;
 pub mod inspection;
 pub mod invariants;

@@ -118,17 +118,17 @@ mod tests {
     use super::*;
     use crate::{
         ids::{LockKey, MaintenanceId, Runner, Uid},
-        model::lock::{Leases, Request, ServerLock},
+        model::lock::{EnqueueRequest, Leases, ServerLock},
         queue::waiting,
-        spec::{Kind, Spec},
+        spec::{MaintenanceKind, Spec},
     };
 
-    fn request(name: &str, priority: i64) -> Request {
+    fn request(name: &str, priority: i64) -> EnqueueRequest {
         let runner = Runner::new("r", "ada", "desk", 1);
-        let spec = Spec { priority, ..Spec::new(Kind::Maintenance, "node") };
+        let spec = Spec { priority, ..Spec::new(MaintenanceKind::Maintenance, "node") };
         let (uid, id) = (Uid(name.into()), MaintenanceId::new("ops", name).unwrap());
         let asking = crate::lock::AskingState::default();
-        Request {
+        EnqueueRequest {
             uid,
             id,
             owner: "team".into(),

@@ -1,9 +1,11 @@
 //! Everything that is known about one lock key; `transitions.rs` has the ways in which it changes.
 //!
-//! Every store applies these same functions atomically; none has a rule of its own. They are pure: the time is the
-//! store's, given by the caller.
+//! Every store applies these same functions atomically; none has a rule of its own. They are pure:
+//! the time is the store's, given by the caller.
 
-pub use super::model::lock::{AskingState, AuditEvent, Enqueued, Leases, Refusal, Request, ServerLock, Slot};
+pub use super::model::lock::{
+    AskingState, AuditEvent, EnqueueRequest, Enqueued, Leases, LockHolder, Refusal, ServerLock,
+};
 
 use std::ops::Deref;
 
@@ -17,7 +19,8 @@ use super::{
     state::{Maintenance, Phase},
 };
 
-/// Checks that a configuration reaches the place of a record. Where either is not known, there is nothing to compare.
+/// Checks that a configuration reaches the place of a record. Where either is not known, there is
+/// nothing to compare.
 ///
 /// # Errors
 /// [`Refusal::Elsewhere`].
@@ -79,7 +82,8 @@ impl ServerLock {
     #[must_use]
     pub fn other_actor(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Option<&Maintenance> {
         let slot = self.slot.as_ref()?;
-        // Whoever acts under the hold finishes first, whatever became of the hold meanwhile: the hold waits for it.
+        // Whoever acts under the hold finishes first, whatever became of the hold meanwhile: the
+        // hold waits for it.
         if slot.acting.as_ref() == Some(uid) {
             return None;
         }
@@ -98,7 +102,7 @@ impl ServerLock {
     /// fenced while it called, or of an earlier maintenance whose call outlived its reply.
     /// `None`: no such call is possible for this record.
     #[must_use]
-    pub fn calls_until(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
+    pub fn in_flight_until(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let fenced = self.active.iter().filter_map(|record| record.calls_until).filter(|until| *until > now);
         fenced.chain(self.foreign_effects(uid, now).map(|effect| effect.until)).max()
     }
@@ -113,13 +117,14 @@ impl ServerLock {
             record.attachment.as_ref().is_some_and(|attachment| attachment.is(fence) && leases.alive(attachment, now));
         let acting =
             record.spec.parent.is_none() || self.slot.as_ref().is_some_and(|slot| slot.acting.as_ref() == Some(uid));
-        let alone = self.other_actor(uid, leases, now).is_none() && self.calls_until(uid, now).is_none();
+        let alone = self.other_actor(uid, leases, now).is_none() && self.in_flight_until(uid, now).is_none();
         let alone = alone && !self.unreadable_acts();
         ours && acting && self.has_slot(record) && alone
     }
 }
 
-/// Until when an absent waiter keeps its place; `None` while it is present, or when its place has no limit.
+/// Until when an absent waiter keeps its place; `None` while it is present, or when its place has
+/// no limit.
 #[must_use]
 pub fn place_kept_until(record: &Maintenance, leases: &Leases, now: Timestamp) -> Option<Timestamp> {
     let absent_since = match &record.attachment {

@@ -1,8 +1,9 @@
 //! The rules of virtual media: the drive that is filled is the drive that boots.
 //!
-//! A virtual drive appears to the server as a USB device, and BMCs name the way to boot it in different ways: `Cd` means the
-//! physical drive on some (iDRAC), others list `UsbCd` besides (Supermicro), others show a new entry in the firmware's boot menu
-//! (DSP2046, `BootOption`). What the BMC lists decides; what a configuration says comes first. Whether the firmware then booted
+//! A virtual drive appears to the server as a USB device, and BMCs name the way to boot it in
+//! different ways: `Cd` means the physical drive on some (iDRAC), others list `UsbCd` besides
+//! (Supermicro), others show a new entry in the firmware's boot menu (DSP2046, `BootOption`). What
+//! the BMC lists decides; what a configuration says comes first. Whether the firmware then booted
 //! it is told as proven or as not proven, never taken for granted.
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     machine::{BootOption, BootOverride, Capabilities, MachineView, MediaSlot, PowerState},
     model::{
         facts::Facts,
-        operation::Outcome,
+        operation::OperationOutcome,
         verdict::{Limits, Need, Verdict, after},
     },
     power::pursue,
@@ -21,8 +22,8 @@ use super::{
 
 use jiff::Timestamp;
 
-/// Targets of a virtual optical drive, the most specific first. A virtual drive is a USB device, so where a BMC tells both
-/// apart, `Cd` is the physical one.
+/// Targets of a virtual optical drive, the most specific first. A virtual drive is a USB device, so
+/// where a BMC tells both apart, `Cd` is the physical one.
 const OPTICAL: [&str; 5] = ["UsbCd", "UefiUsbCd", "Cd", "UefiCd", "CD/DVD"];
 /// Targets of a virtual stick.
 const STICK: [&str; 5] = ["Usb", "UsbKey", "UefiUsbKey", "UsbHdd", "UefiUsbHdd"];
@@ -38,22 +39,25 @@ fn name(slot: &MediaSlot) -> &str {
     slot.slot.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// A name in its natural order: slot 2 before slot 10. iDRAC 10 boots slot 1 only and lists slot 2 first.
+/// A name in its natural order: slot 2 before slot 10. iDRAC 10 boots slot 1 only and lists slot 2
+/// first.
 fn natural(name: &str) -> (String, u64) {
     let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
     (letters.to_owned(), name[letters.len()..].parse().unwrap_or(0))
 }
 
-/// Whether an image can go into a drive: sticks take images of sticks, everything else is an optical image.
+/// Whether an image can go into a drive: sticks take images of sticks, everything else is an
+/// optical image.
 fn takes(slot: &MediaSlot, image: &str) -> bool {
     if is_stick(image) { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
 }
 
-/// The drive that an image goes into: the configured one; else an optical one, for an image that says so by its name a stick.
+/// The drive that an image goes into: the configured one; else an optical one, for an image that
+/// says so by its name a stick.
 ///
-/// The first one by its number, whatever is in it: a target such as `Cd` boots the first filled drive, so that the next free
-/// one would boot the medium that was there before. Only a medium of unknown address is avoided, because a release could not insert it
-/// again.
+/// The first one by its number, whatever is in it: a target such as `Cd` boots the first filled
+/// drive, so that the next free one would boot the medium that was there before. Only a medium of
+/// unknown address is avoided, because a release could not insert it again.
 #[must_use]
 pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&str>) -> Option<&'a MediaSlot> {
     if let Some(wanted) = configured {
@@ -65,16 +69,19 @@ pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&
         .or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
 }
 
-/// A medium in another drive that could be booted instead. It is ejected where the release can insert it again.
+/// A medium in another drive that could be booted instead. It is ejected where the release can
+/// insert it again.
 fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<&'a MediaSlot> {
     let others = media.iter().filter(|slot| slot.slot != chosen.slot && takes(slot, image) == takes(chosen, image));
     let mut filled = others.filter(|slot| slot.content().is_some_and(|found| !found.is_empty()));
     filled.find(|slot| slot.content().is_some_and(|found| !address::same(found, image)))
 }
 
-/// Why a drive cannot be filled, or could boot something else: a medium that no release can insert again. `media`: as it was before.
+/// Why a drive cannot be filled, or could boot something else: a medium that no release can insert
+/// again. `media`: as it was before.
 ///
-/// Only a choice from the boot menu, or a configured drive, tells such a drive apart from the one that is filled.
+/// Only a choice from the boot menu, or a configured drive, tells such a drive apart from the one
+/// that is filled.
 #[must_use]
 pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<String> {
     let image = boot.image.as_deref().filter(|_| boot.method == BootMethod::VirtualMedia)?;
@@ -115,7 +122,8 @@ pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -
     }
 }
 
-/// Whether the boot menu may name the drive: it is listed, one entry of it can be booted, and no target is configured.
+/// Whether the boot menu may name the drive: it is listed, one entry of it can be booted, and no
+/// target is configured.
 fn menu_may_tell(boot: &BootSpec, has: &Capabilities) -> bool {
     let by_entry = has.boot_targets.iter().any(|target| target == "UefiTarget" || target == "UefiBootNext");
     // A choice from the menu holds for one start (DSP2046, UefiTargetBootSourceOverride).
@@ -143,7 +151,8 @@ fn is_virtual(option: &BootOption, stick: bool) -> bool {
     text.contains("virtual") && kinds.iter().any(|kind| text.contains(kind))
 }
 
-/// The override that boots the filled drive. It names an entry of the boot menu where that is exactly the drive.
+/// The override that boots the filled drive. It names an entry of the boot menu where that is
+/// exactly the drive.
 fn target(
     boot: &BootSpec,
     has: &Capabilities,
@@ -211,25 +220,26 @@ fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool
 }
 
 /// What is known about the drive once its override is set: `Accepted` where the boot menu named it.
-pub(super) fn chosen(wanted: &BootOverride) -> Outcome {
-    if wanted.names_an_entry() { Outcome::Accepted } else { Outcome::Unproven }
+pub(super) fn chosen(wanted: &BootOverride) -> OperationOutcome {
+    if wanted.names_an_entry() { OperationOutcome::Accepted } else { OperationOutcome::Unproven }
 }
 
-/// Whether a server that was started booted the drive: where the boot menu named exactly that drive and the firmware used the
-/// override up. Power alone proves nothing, and neither does a target that may be another drive.
+/// Whether a server that was started booted the drive: where the boot menu named exactly that drive
+/// and the firmware used the override up. Power alone proves nothing, and neither does a target
+/// that may be another drive.
 pub(super) fn proof(progress: &Progress, machine: &MachineView, limits: &Limits, now: Timestamp) -> Verdict {
-    if machine.power != PowerState::On || progress.outcome != Some(Outcome::Accepted) {
-        return Verdict::Concluded(Outcome::Unproven);
+    if machine.power != PowerState::On || progress.outcome != Some(OperationOutcome::Accepted) {
+        return Verdict::Concluded(OperationOutcome::Unproven);
     }
     if machine.boot.as_ref().is_some_and(BootOverride::is_disabled) {
-        return Verdict::Concluded(Outcome::Proven);
+        return Verdict::Concluded(OperationOutcome::Proven);
     }
     let until = after(progress.since, limits.boot_progress);
     if now < until {
         let why = "the firmware has not taken the boot override yet".to_owned();
         return Verdict::Wait { why, until: Some(until) };
     }
-    Verdict::Concluded(Outcome::Unproven)
+    Verdict::Concluded(OperationOutcome::Unproven)
 }
 
 pub(super) fn insert(
@@ -248,7 +258,8 @@ pub(super) fn insert(
     let Some(has) = &facts.capabilities else {
         return Verdict::Look(Need::Capabilities);
     };
-    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the image.
+    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the
+    // image.
     let refusal = |name: &str| {
         progress.attempts.iter().find_map(|attempt| match (&attempt.action, &attempt.reply) {
             (Action::Insert { slot, .. }, Reply::Refused { message, transient: false }) if slot == name => {
@@ -300,7 +311,8 @@ pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
     }
 }
 
-/// The override that a boot specification means; `there`: the server's own maintenance system boots it.
+/// The override that a boot specification means; `there`: the server's own maintenance system boots
+/// it.
 #[must_use]
 pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
     BootOverride {

@@ -2,35 +2,36 @@
 //! under a hold that was left.
 
 use super::{
-    change::Change,
+    change::RecordChange,
     model::{
         effects::PendingEffect,
         shown_time::shown_time,
         verdict::{Need, Verdict},
     },
-    situation::{Decision, Situation},
+    situation::{Decision, DecisionInput},
     state::{Ending, Maintenance, Phase, Progress},
     step::Step,
 };
 
 /// What acts under a hold that is being released ends as part of that: the release restores all of
 /// it. Not while a process drives the hold: then its end is waited for.
-pub(super) fn ends_with_hold(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+pub(super) fn ends_with_hold(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     let hold = at.lock.get(record.spec.parent.as_ref()?)?;
     let driven = hold.attachment.as_ref().is_some_and(|a| at.leases.alive(a, at.now));
     if driven || !matches!(hold.phase, Phase::Releasing { .. }) {
         return None;
     }
     let ending = Ending::CompletedBy(format!("the release of {}", hold.id));
-    Some(Decision::Change(Change::Finish(Phase::Completed { at: at.now, ending })))
+    Some(Decision::Change(RecordChange::Finish(Phase::Completed { at: at.now, ending })))
 }
 
-/// Waits for what was sent before the step under way, and may still change the server: a step that is done before an
-/// earlier shutdown takes effect is not done.
+/// Waits for what was sent before the step under way, and may still change the server: a step that
+/// is done before an earlier shutdown takes effect is not done.
 ///
-/// A step that has to call goes on: what it calls brings the server to where it shall be, and is looked at before it is done.
+/// A step that has to call goes on: what it calls brings the server to where it shall be, and is
+/// looked at before it is done.
 pub(super) fn outlast_calls(
-    at: &Situation<'_>,
+    at: &DecisionInput<'_>,
     record: &Maintenance,
     progress: &Progress,
     verdict: &Verdict,
@@ -47,14 +48,15 @@ pub(super) fn outlast_calls(
         return None;
     }
     let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
-    // Of two in one place, what is seen may be the effect of either, and the other one may still come.
+    // Of two in one place, what is seen may be the effect of either, and the other one may still
+    // come.
     let alone = |effect: &PendingEffect| pending.iter().filter(|other| other.meets(effect)).count() == 1;
     let media = at.facts.media.as_deref();
     let (settled, open): (Vec<&PendingEffect>, Vec<_>) =
         pending.iter().partition(|effect| alone(effect) && effect.is_settled_by(machine, media));
     let settled: Vec<_> = settled.into_iter().filter(|effect| !effect.is_of(&progress.attempts)).cloned().collect();
     if !settled.is_empty() {
-        return Some(Decision::Change(Change::Settled(settled)));
+        return Some(Decision::Change(RecordChange::Settled(settled)));
     }
     let last = open.iter().max_by_key(|effect| effect.until)?;
     Some(Decision::Wait {

@@ -1,38 +1,41 @@
-//! The Lease that the operators of medik8s share for the Kubernetes Node that runs on a server, whatever store keeps the lock.
+//! The Lease that the operators of medik8s share for the Kubernetes Node that runs on a server,
+//! whatever store keeps the lock.
 //!
-//! Whoever drains, remediates or updates such a Node holds its Lease. It is looked at when it is our turn, and again and
-//! again while somebody else holds it: then nobody behind us waits for that. When asked, it is taken as the first step under
-//! our slot and given back as the last one.
+//! Whoever drains, remediates or updates such a Node holds its Lease. It is looked at when it is
+//! our turn, and again and again while somebody else holds it: then nobody behind us waits for
+//! that. When asked, it is taken as the first step under our slot and given back as the last one.
 
 pub use super::model::node::{NodeLease, NodeRecord, NodeView, NodeWish, SeenLease};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    change::Change,
+    change::RecordChange,
     model::{
         facts::Facts,
-        gate::Order,
+        gate::QueueAuthority,
         verdict::{Limits, Need, Verdict},
     },
     power::pursue,
     queue::Turn,
-    situation::{Decision, Situation},
+    situation::{Decision, DecisionInput},
     state::{Maintenance, Progress},
     step::Action,
 };
 
-/// How often a Lease of somebody else is looked at. Whoever holds one renews it, so that being told of every change would
-/// be told of many.
+/// How often a Lease of somebody else is looked at. Whoever holds one renews it, so that being told
+/// of every change would be told of many.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
-/// The name under which a maintenance holds a Lease: its own, so that a person finds it, and its incarnation.
+/// The name under which a maintenance holds a Lease: its own, so that a person finds it, and its
+/// incarnation.
 #[must_use]
 pub fn identity(record: &Maintenance) -> String {
     format!("metal/{}/{}", record.id, record.uid)
 }
 
-/// The Lease that a record waits for or takes; `None`: it has none, or acts under a hold that has looked at it.
+/// The Lease that a record waits for or takes; `None`: it has none, or acts under a hold that has
+/// looked at it.
 #[must_use]
 pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
     record.spec.node.as_ref().filter(|_| record.spec.parent.is_none())
@@ -40,10 +43,11 @@ pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
 
 /// What a waiter has to do about its Node before it may start; `None`: nothing.
 #[must_use]
-pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
+pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
     let wish = wanted(record)?;
-    // Who waits for something else anyway does not look, unless it is about to ask the server's own system.
-    let asks_next = record.gates.iter().any(|gate| gate.system.order != Order::OnTurn && !gate.asked);
+    // Who waits for something else anyway does not look, unless it is about to ask the server's own
+    // system.
+    let asks_next = record.gates.iter().any(|gate| gate.system.order != QueueAuthority::OnTurn && !gate.asked);
     if record.node.held_by.is_none() && *turn != Turn::Yours && !asks_next {
         return None;
     }
@@ -54,7 +58,7 @@ pub(super) fn ask(at: &Situation<'_>, record: &Maintenance, turn: &Turn) -> Opti
     };
     let cluster = if wish.take { seen.cluster.clone() } else { None };
     let is_new = record.node.held_by != held_by || record.node.cluster != cluster;
-    is_new.then_some(Decision::Change(Change::NodeSeen { held_by, cluster }))
+    is_new.then_some(Decision::Change(RecordChange::NodeSeen { held_by, cluster }))
 }
 
 /// When a waiter looks at its Node again.
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::LockKey,
-        model::lock::{Leases, Request, ServerLock},
+        model::lock::{EnqueueRequest, Leases, ServerLock},
         step::Step,
     };
 
@@ -118,7 +122,7 @@ mod tests {
 
     fn record(taken_in: Option<&str>) -> Maintenance {
         let mut lock = ServerLock::new(LockKey("k".into()));
-        lock.enqueue(Request::sample("a"), &Leases::default(), now()).unwrap();
+        lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now()).unwrap();
         let mut record = lock.active.remove(0).into_inner();
         let taken = NodeLease { namespace: "medik8s-leases".into(), node: "n1".into() };
         record.node = NodeRecord { held_by: None, taken: Some(taken), cluster: taken_in.map(str::to_owned) };
@@ -132,7 +136,8 @@ mod tests {
         give_back(&record(taken_in), &progress, &facts, &Limits::default(), now())
     }
 
-    /// A Lease has no end: one that is looked for in another cluster would stay in its own for ever.
+    /// A Lease has no end: one that is looked for in another cluster would stay in its own for
+    /// ever.
     #[test]
     fn a_lease_is_looked_for_in_its_own_cluster_only() {
         for view in [NodeView::Free, NodeView::Ours, NodeView::Held("other".into())] {

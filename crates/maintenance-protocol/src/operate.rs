@@ -1,6 +1,7 @@
-//! The rules of a one-shot power operation: made once, proven by what is seen, never repeated blindly.
+//! The rules of a one-shot power operation: made once, proven by what is seen, never repeated
+//! blindly.
 
-pub use super::model::operation::{OperationSpec, Outcome, Proof, WhenOff};
+pub use super::model::operation::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
 
 use jiff::Timestamp;
 
@@ -17,7 +18,8 @@ use super::{
 };
 
 impl OperationSpec {
-    /// The power state that the operation is there to reach; `None`: it needs a server that is on, and leaves it on.
+    /// The power state that the operation is there to reach; `None`: it needs a server that is on,
+    /// and leaves it on.
     fn target(&self) -> Option<PowerTarget> {
         match self.reset {
             ResetType::On => Some(PowerTarget::On),
@@ -70,7 +72,7 @@ fn begin(
     // Switched on instead, by this process or the one before it.
     if progress.attempts.iter().any(|attempt| attempt.action == Action::Reset(ResetType::On)) {
         return match switch_on(machine, &progress.attempts, progress.since, false, limits, now) {
-            Verdict::Done => Verdict::Concluded(Outcome::Proven),
+            Verdict::Done => Verdict::Concluded(OperationOutcome::Proven),
             verdict => verdict,
         };
     }
@@ -86,11 +88,11 @@ fn begin(
     }
     let found = machine.power.settled();
     if operation.target().is_some() && operation.target() == found {
-        return Verdict::Concluded(Outcome::Skipped);
+        return Verdict::Concluded(OperationOutcome::Skipped);
     }
     if operation.target().is_none() && found == Some(PowerTarget::Off) {
         match operation.when_off {
-            WhenOff::Skip => return Verdict::Concluded(Outcome::Skipped),
+            WhenOff::Skip => return Verdict::Concluded(OperationOutcome::Skipped),
             WhenOff::PowerOn => return Verdict::Act(Action::Reset(ResetType::On)),
             WhenOff::Error => {
                 return Verdict::Fail("the server is off, and when_off = \"error\" says that it must be on".to_owned());
@@ -117,8 +119,8 @@ fn follow(
     if let Reply::Refused { .. } = last.reply {
         return pursue(action, &progress.attempts, limits.power_change, limits, now);
     }
-    if last.reply == Reply::Accepted && operation.proof == Proof::Accepted {
-        return Verdict::Concluded(Outcome::Accepted);
+    if last.reply == Reply::Accepted && operation.proof == CompletionProof::Accepted {
+        return Verdict::Concluded(OperationOutcome::Accepted);
     }
     if let Some(target) = operation.target() {
         let reached = match target {
@@ -126,40 +128,49 @@ fn follow(
             PowerTarget::Off => machine.power == PowerState::Off,
         };
         if reached {
-            return Verdict::Concluded(Outcome::Proven);
+            return Verdict::Concluded(OperationOutcome::Proven);
         }
         // These lead to one state, however often they are sent.
         let within = if operation.reset == ResetType::GracefulShutdown {
             limits.graceful_shutdown
         } else {
             limits.power_change
-                + if operation.proof == Proof::Boot { limits.boot_progress } else { std::time::Duration::ZERO }
+                + if operation.proof == CompletionProof::Boot {
+                    limits.boot_progress
+                } else {
+                    std::time::Duration::ZERO
+                }
         };
         return pursue(action, &progress.attempts, within, limits, now);
     }
     // An interrupt leaves no trace that a BMC would show.
     if operation.reset == ResetType::Nmi {
         let known = last.reply == Reply::Accepted;
-        return Verdict::Concluded(if known { Outcome::Accepted } else { Outcome::Unproven });
+        return Verdict::Concluded(if known { OperationOutcome::Accepted } else { OperationOutcome::Unproven });
     }
     let tells = machine.last_reset.is_some() && reset_before.is_some();
     let was_reset = tells && machine.last_reset.as_deref() != reset_before;
     let on = machine.power == PowerState::On;
     if on && was_reset && booted(operation, machine) {
-        return Verdict::Concluded(Outcome::Proven);
+        return Verdict::Concluded(OperationOutcome::Proven);
     }
-    // A machine that does not tell when it was reset last: what it accepted, and that it is on, is all there is.
+    // A machine that does not tell when it was reset last: what it accepted, and that it is on, is
+    // all there is.
     if on
         && !tells
         && last.reply == Reply::Accepted
         && booted(operation, machine)
         && now >= after(last.answered_at(), limits.retry_pause)
     {
-        return Verdict::Concluded(if operation.proof == Proof::Boot { Outcome::Proven } else { Outcome::Accepted });
+        return Verdict::Concluded(if operation.proof == CompletionProof::Boot {
+            OperationOutcome::Proven
+        } else {
+            OperationOutcome::Accepted
+        });
     }
     let patience = match operation.proof {
-        Proof::Boot => limits.power_change + limits.boot_progress,
-        Proof::Power | Proof::Accepted => limits.power_change,
+        CompletionProof::Boot => limits.power_change + limits.boot_progress,
+        CompletionProof::Power | CompletionProof::Accepted => limits.power_change,
     };
     let graceful = if operation.reset == ResetType::GracefulRestart {
         limits.graceful_shutdown
@@ -175,10 +186,10 @@ fn follow(
         return Verdict::Wait { why, until: Some(until) };
     }
     // It may have been carried out: a second one could hit a server that has just come back.
-    Verdict::Concluded(Outcome::Unproven)
+    Verdict::Concluded(OperationOutcome::Unproven)
 }
 
 /// Whether the operating system runs, where that was asked.
 fn booted(operation: &OperationSpec, machine: &MachineView) -> bool {
-    operation.proof != Proof::Boot || machine.boot_progress.as_deref() == Some("OSRunning")
+    operation.proof != CompletionProof::Boot || machine.boot_progress.as_deref() == Some("OSRunning")
 }

@@ -39,7 +39,8 @@ impl ServerLock {
         });
     }
 
-    /// Claims the server, or brings a claim of the same name and owner up to date. Returns the incarnation in force.
+    /// Claims the server, or brings a claim of the same name and owner up to date. Returns the
+    /// incarnation in force.
     pub fn claim(&mut self, claim: Claim, now: Timestamp) -> Result<Uid, Refusal> {
         if let Some(found) = &self.ownership.claim {
             if found.id != claim.id || found.owner != claim.owner {

@@ -1,4 +1,5 @@
-//! How a server is brought to a power state: graceful, then forced after a deadline; judged by what is seen.
+//! How a server is brought to a power state: graceful, then forced after a deadline; judged by what
+//! is seen.
 
 use std::time::Duration;
 
@@ -16,11 +17,13 @@ fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> impl Iterator
     attempts.iter().filter(move |attempt| attempt.action == *action)
 }
 
-/// What to do about a call whose effect is not seen (yet): make it, wait for its effect, or give up.
+/// What to do about a call whose effect is not seen (yet): make it, wait for its effect, or give
+/// up.
 ///
-/// A call of unknown outcome is not repeated blindly: its effect is given as long to show as that of an accepted one, which
-/// is `effect_within`. Only what leads to one state however often it is sent gets here a second time. A machine that is busy
-/// is waited out by time, because how often it was asked says nothing about when it is done.
+/// A call of unknown outcome is not repeated blindly: its effect is given as long to show as that
+/// of an accepted one, which is `effect_within`. Only what leads to one state however often it is
+/// sent gets here a second time. A machine that is busy is waited out by time, because how often it
+/// was asked says nothing about when it is done.
 #[must_use]
 pub fn pursue(
     action: Action,
@@ -33,8 +36,9 @@ pub fn pursue(
     pursue_as(action, observed, attempts, effect_within, limits, now)
 }
 
-/// What to do about a wish that shows nowhere: the machine is where it shall be already, and an external system is told to
-/// keep it there. Without a known outcome it is said again, as saying it twice is saying it once, after pauses that grow.
+/// What to do about a wish that shows nowhere: the machine is where it shall be already, and an
+/// external system is told to keep it there. Without a known outcome it is said again, as saying it
+/// twice is saying it once, after pauses that grow.
 #[must_use]
 pub fn declare(action: Action, attempts: &[Attempt], limits: &Limits, now: Timestamp) -> Verdict {
     pursue_as(action, None, attempts, limits.settle, limits, now)
@@ -64,7 +68,8 @@ fn pursue_as(
             let tries = if now < patient_until(attempts, last, message, limits) { usize::MAX } else { 0 };
             (pause_after(message, limits), format!("refused: {message}"), tries)
         }
-        // A power state that was read may be old, and the machine is where it shall be: it is looked at once more.
+        // A power state that was read may be old, and the machine is where it shall be: it is
+        // looked at once more.
         Reply::Refused { message, transient: false }
             if matches!(action, Action::Reset(_)) && now < after(last.answered_at(), limits.retry_pause) =>
         {
@@ -93,7 +98,8 @@ fn pursue_as(
     Verdict::Fail(format!("{action} was {why}{effect}"))
 }
 
-/// Whether the effect of a call shows on the machine, so that one of unknown outcome is observed for its time.
+/// Whether the effect of a call shows on the machine, so that one of unknown outcome is observed
+/// for its time.
 fn is_observed(action: &Action) -> bool {
     matches!(action, Action::Reset(_) | Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. })
 }
@@ -131,13 +137,15 @@ pub fn asked_pause_text(pause: Duration) -> String {
     format!("{ASKED_PAUSE}{} s", pause.as_secs())
 }
 
-/// How long to wait before a refused call is made again: as long as the machine asks, within bounds.
+/// How long to wait before a refused call is made again: as long as the machine asks, within
+/// bounds.
 fn pause_after(message: &str, limits: &Limits) -> Duration {
     let asked = message.rsplit_once(ASKED_PAUSE).and_then(|(_, rest)| rest.strip_suffix(" s")?.parse().ok());
     asked.map_or(Duration::ZERO, Duration::from_secs).min(limits.post).max(limits.retry_pause)
 }
 
-/// How long a machine is waited for that refuses for now. The message names the message id of the machine.
+/// How long a machine is waited for that refuses for now. The message names the message id of the
+/// machine.
 fn busy_for(message: &str, limits: &Limits) -> Duration {
     if message.contains("DuringSystemPOST") || message.contains("in POST") { limits.post } else { limits.busy }
 }
@@ -161,8 +169,9 @@ pub fn switch_off(
         let (first, last) = (attempts_at(attempts, &graceful).next(), attempts_at(attempts, &graceful).last());
         let (Some(first), Some(last)) = (first, last) else { return Verdict::Act(graceful) };
         match &last.reply {
-            // It did not reach the operating system: a BMC that is busy, or away for a moment, is no reason to cut power.
-            // How long a shutdown may take says nothing about how long a BMC may be busy.
+            // It did not reach the operating system: a BMC that is busy, or away for a moment, is
+            // no reason to cut power. How long a shutdown may take says nothing about how long a
+            // BMC may be busy.
             Reply::Refused { message, transient: true }
                 if now
                     < after(first.at, limits.graceful_shutdown).max(patient_until(attempts, last, message, limits)) =>
@@ -199,7 +208,8 @@ pub fn switch_off(
     explain(verdict, machine, attempts)
 }
 
-/// What brings the machine to `On`, with proof: it was seen off before (`edge`), or was already on and may stay so.
+/// What brings the machine to `On`, with proof: it was seen off before (`edge`), or was already on
+/// and may stay so.
 #[must_use]
 pub fn switch_on(
     machine: &MachineView,

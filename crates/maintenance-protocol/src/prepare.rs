@@ -14,7 +14,7 @@ use super::{
     node, operate,
     power::{bring_to, declare, pursue, switch_off},
     prior, service,
-    spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec},
+    spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
@@ -44,8 +44,9 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     if spec.service.is_some() {
         steps.push(Step::Service);
     }
-    // The server is free as soon as an operation is done: its Node has to be back before, and its gates left.
-    if spec.kind == Kind::Operation {
+    // The server is free as soon as an operation is done: its Node has to be back before, and its
+    // gates left.
+    if spec.kind == MaintenanceKind::Operation {
         if steps.contains(&Step::DrainNode) {
             steps.push(Step::UncordonNode);
         }
@@ -198,8 +199,8 @@ fn configure_boot(
 
 /// Whether the override that is listed is the wanted one.
 ///
-/// Target and address must be shown. `enabled` and `mode` are believed once the machine accepted them: some machines
-/// never show `Once` and always list `Continuous`, some do not list the mode.
+/// Target and address must be shown. `enabled` and `mode` are believed once the machine accepted
+/// them: some machines never show `Once` and always list `Continuous`, some do not list the mode.
 #[must_use]
 pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
     let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
@@ -211,7 +212,8 @@ pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> boo
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
 }
 
-/// What boots a machine that takes no address for HTTP boot, as most do not: of 24 recorded trees one lists `HttpBootUri`.
+/// What boots a machine that takes no address for HTTP boot, as most do not: of 24 recorded trees
+/// one lists `HttpBootUri`.
 fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
     let ways = [
         (BootMethod::VirtualMedia, "method = \"virtual_media\" with an ISO image"),
@@ -242,7 +244,8 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     (!plain && boot.method == BootMethod::OwnSystem).then_some(("image", why))
 }
 
-/// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks it.
+/// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks
+/// it.
 #[must_use]
 pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
     use super::machine::ResetType::{ForceOff, GracefulShutdown, On};

@@ -1,25 +1,28 @@
-//! What has to be known of a server before anything is changed: what is not recorded cannot be restored.
+//! What has to be known of a server before anything is changed: what is not recorded cannot be
+//! restored.
 
 use jiff::Timestamp;
 
 use super::{
-    gate::System,
+    gate::ExternalSystem,
     machine::MachineView,
     model::{
         shown_time::shown_time,
         verdict::{Limits, Verdict, after},
     },
-    spec::{BootMethod, Kind, Spec},
+    spec::{BootMethod, MaintenanceKind, Spec},
     state::{Maintenance, PriorState, Progress},
     step::Action,
 };
 
-/// What a server does not show and has to, because the maintenance changes it and no external system restores it; `None`: all is shown.
+/// What a server does not show and has to, because the maintenance changes it and no external
+/// system restores it; `None`: all is shown.
 ///
-/// A server is switched off also to take a medium out of it. An operation is wanted for its effect, and not undone.
+/// A server is switched off also to take a medium out of it. An operation is wanted for its effect,
+/// and not undone.
 pub fn missing<'a>(
     spec: &Spec,
-    systems: impl IntoIterator<Item = &'a System>,
+    systems: impl IntoIterator<Item = &'a ExternalSystem>,
     seen: &MachineView,
 ) -> Option<&'static str> {
     let (restores_power, boots) = systems
@@ -27,7 +30,7 @@ pub fn missing<'a>(
         .fold((false, false), |(power, boot), system| (power || system.restores_power, boot || system.boots));
     let boot = spec.boot.as_ref().filter(|_| !boots);
     let switches = spec.server_power.is_some() || boot.is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
-    if spec.kind == Kind::Operation {
+    if spec.kind == MaintenanceKind::Operation {
         return None;
     }
     if switches && !restores_power && seen.power.settled().is_none() {

@@ -1,6 +1,7 @@
 //! Records and locks that this version cannot read: damaged, or written by a newer version.
 //!
-//! They stay unchanged. A server that such a record holds stays held, its name stays taken, and all other servers go on.
+//! They stay unchanged. A server that such a record holds stays held, its name stays taken, and all
+//! other servers go on.
 
 pub use super::model::unreadable::{Records, Unreadable};
 
@@ -8,14 +9,15 @@ use jiff::Timestamp;
 
 use super::{
     ids::{LockKey, MaintenanceId, Uid},
-    model::lock::{Refusal, ServerLock, Slot},
+    model::lock::{LockHolder, Refusal, ServerLock},
     shared::Shared,
     state::Maintenance,
 };
 
 impl ServerLock {
-    /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with each of its records as
-    /// unreadable for the cause `why`. It is for showing only: a store refuses to read such a lock for a change.
+    /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with
+    /// each of its records as unreadable for the cause `why`. It is for showing only: a store
+    /// refuses to read such a lock for a change.
     #[must_use]
     pub fn quarantined(key: LockKey, why: &str, records: &[Shared<Maintenance>], unreadable: Vec<Unreadable>) -> Self {
         let records = records.iter().map(|record| Unreadable {
@@ -30,7 +32,7 @@ impl ServerLock {
             all.push(Unreadable::of("", "", why.to_owned()));
         }
         let uid = all.first().map_or_else(|| Uid(String::new()), |first| first.uid.clone());
-        let slot = Some(Slot { uid, since: Timestamp::UNIX_EPOCH, acting: None });
+        let slot = Some(LockHolder { uid, since: Timestamp::UNIX_EPOCH, acting: None });
         Self { slot, unreadable: all, ..Self::new(key) }
     }
 
@@ -42,8 +44,8 @@ impl ServerLock {
         }
     }
 
-    /// Whether a record that cannot be read acts under the slot. Whether its process is alive is not known, so no other
-    /// record acts meanwhile.
+    /// Whether a record that cannot be read acts under the slot. Whether its process is alive is
+    /// not known, so no other record acts meanwhile.
     #[must_use]
     pub fn unreadable_acts(&self) -> bool {
         let acting = self.slot.as_ref().and_then(|slot| slot.acting.as_ref());

@@ -1,7 +1,8 @@
 //! Whose turn it is.
 //!
-//! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of priority per `aging`
-//! interval, so that nobody starves. Who may not start yet does not block those behind. A holder is never evicted.
+//! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of
+//! priority per `aging` interval, so that nobody starves. Who may not start yet does not block
+//! those behind. A holder is never evicted.
 
 pub use super::model::shown_time::shown_time;
 
@@ -11,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     approval::{self, Consent, consent},
-    hindrance::{Hindrance, changes_at, hindrances},
+    blocker::{StartBlocker, changes_at, start_blockers},
     ids::{Generation, MaintenanceId, Runner, Uid},
     limits,
     lock::place_kept_until,
@@ -21,7 +22,7 @@ use super::{
 
 /// One entry ahead of a waiter, or the holder, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
+pub struct QueueEntry {
     /// Its name.
     pub id: MaintenanceId,
     /// Its state's name.
@@ -38,13 +39,14 @@ pub struct Ahead {
     pub expires_at: Option<Timestamp>,
     /// Until when its place is kept, while its process is away.
     pub place_kept_until: Option<Timestamp>,
-    /// What keeps it from starting, whoever is before it; such an entry does not block those behind it.
-    pub hindrance: Option<String>,
+    /// What keeps it from starting, whoever is before it; such an entry does not block those behind
+    /// it.
+    pub blocker: Option<String>,
     /// Its generation.
     pub generation: Generation,
 }
 
-impl fmt::Display for Ahead {
+impl fmt::Display for QueueEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (", self.id)?;
         if self.holds {
@@ -58,8 +60,8 @@ impl fmt::Display for Ahead {
         } else {
             write!(f, "waiting since {}, {}", shown_time(self.since), self.by)?;
         }
-        if let Some(hindrance) = &self.hindrance {
-            write!(f, ", not blocking, gated by {hindrance}")?;
+        if let Some(blocker) = &self.blocker {
+            write!(f, ", not blocking, gated by {blocker}")?;
         }
         write!(f, ")")
     }
@@ -71,19 +73,19 @@ pub enum WaitReason {
     /// It may not start yet, whoever is before it.
     NotYet {
         /// What keeps it.
-        hindrances: Vec<Hindrance>,
+        blockers: Vec<StartBlocker>,
         /// The holder and the waiters before it, in order.
-        ahead: AheadOf,
+        ahead: QueueAhead,
     },
     /// Others are before it: the holder first.
     Turn {
         /// The holder and the waiters before it, in order.
-        ahead: AheadOf,
+        ahead: QueueAhead,
     },
     /// Something else acts under the same hold.
     SameHold {
         /// What acts.
-        actor: Box<Ahead>,
+        actor: Box<QueueEntry>,
     },
     /// The hold it acts under is not prepared yet.
     HoldNotReady {
@@ -97,10 +99,10 @@ pub enum WaitReason {
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotYet { hindrances, ahead } => {
-                for (n, hindrance) in hindrances.iter().enumerate() {
+            Self::NotYet { blockers, ahead } => {
+                for (n, blocker) in blockers.iter().enumerate() {
                     let and = if n > 0 { "; and " } else { "" };
-                    write!(f, "{and}{hindrance}")?;
+                    write!(f, "{and}{blocker}")?;
                 }
                 if ahead.is_empty() {
                     return Ok(());
@@ -118,16 +120,16 @@ impl fmt::Display for WaitReason {
     }
 }
 
-/// Those before a waiter: the first of them, and how many there are. With hundreds ahead nobody reads more, and each of
-/// the hundreds that wait would describe all of them.
+/// Those before a waiter: the first of them, and how many there are. With hundreds ahead nobody
+/// reads more, and each of the hundreds that wait would describe all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AheadOf {
+pub struct QueueAhead {
     /// The holder, if there is one, and the waiters that are served next.
-    pub first: Vec<Ahead>,
+    pub first: Vec<QueueEntry>,
     len: usize,
 }
 
-impl AheadOf {
+impl QueueAhead {
     /// How many are before the waiter, all of them.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -141,7 +143,7 @@ impl AheadOf {
     }
 }
 
-impl fmt::Display for AheadOf {
+impl fmt::Display for QueueAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, entry) in self.first.iter().enumerate() {
             let comma = if n > 0 { ", " } else { "" };
@@ -180,7 +182,8 @@ fn wants_slot(lock: &ServerLock, record: &Maintenance) -> bool {
         && (matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. }) || record.awaiting_turn().is_some())
 }
 
-/// Priority with age counted in. The range of priorities bounds for how long later requests go first.
+/// Priority with age counted in. The range of priorities bounds for how long later requests go
+/// first.
 fn effective_priority(record: &Maintenance, aging: Duration, now: Timestamp) -> i64 {
     let step = i64::try_from(aging.as_secs()).unwrap_or(i64::MAX).max(1);
     let age = now.duration_since(record.requested_at).as_secs().max(0);
@@ -199,19 +202,19 @@ pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec
 /// Whether a waiter is present and may start: the server goes to the first of these.
 pub(super) fn is_served(lock: &ServerLock, leases: &Leases, entry: &Maintenance, now: Timestamp) -> bool {
     let present = entry.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
-    present && hindrances(lock, entry, now).is_empty()
+    present && start_blockers(lock, entry, now).is_empty()
 }
 
-/// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is worked out once for all who
-/// look at the same view: hundreds wake up at every change.
+/// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is
+/// worked out once for all who look at the same view: hundreds wake up at every change.
 #[derive(Debug)]
-struct Order {
+struct QueueOrder {
     aging: Duration,
     /// Whose place is which.
     places: HashMap<Uid, usize>,
     /// For each place, and for whoever comes last: what those before it mean.
     before: Vec<Before>,
-    first: Vec<Ahead>,
+    first: Vec<QueueEntry>,
     held: bool,
 }
 
@@ -224,7 +227,7 @@ struct Before {
     wake: Option<Timestamp>,
 }
 
-impl Order {
+impl QueueOrder {
     fn new(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Self {
         let (holder, waiting) = (lock.holder(), waiting(lock, aging, now));
         let later = |at: Option<Timestamp>| at.filter(|at| *at > now);
@@ -258,15 +261,15 @@ impl Order {
     }
 
     /// The holder, and so many waiters.
-    fn line(&self, waiting: usize) -> AheadOf {
+    fn line(&self, waiting: usize) -> QueueAhead {
         let len = usize::from(self.held) + waiting;
-        AheadOf { first: self.first.iter().take(len).cloned().collect(), len }
+        QueueAhead { first: self.first.iter().take(len).cloned().collect(), len }
     }
 }
 
 /// The queue of one view, for everybody who looks at that view.
 #[derive(Debug, Default)]
-pub struct Queue(OnceLock<Order>);
+pub struct Queue(OnceLock<QueueOrder>);
 
 impl PartialEq for Queue {
     /// It says nothing that the view does not say.
@@ -279,10 +282,10 @@ impl Eq for Queue {}
 
 /// An entry as people see it.
 #[must_use]
-pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: Timestamp) -> Ahead {
+pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: Timestamp) -> QueueEntry {
     let holds = lock.has_slot(record);
-    let hindrances = hindrances(lock, record, now);
-    Ahead {
+    let blockers = start_blockers(lock, record, now);
+    QueueEntry {
         id: record.id.clone(),
         state: record.phase.name(),
         holds,
@@ -295,7 +298,7 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
         reason: record.spec.reason.clone(),
         expires_at: record.expires_at(),
         place_kept_until: if holds { None } else { place_kept_until(record, leases, now) },
-        hindrance: hindrances.first().map(Hindrance::brief),
+        blocker: blockers.first().map(StartBlocker::brief),
         generation: record.generation,
     }
 }
@@ -319,7 +322,7 @@ pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now:
 #[must_use]
 pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
     let Some(record) = lock.get(uid) else {
-        return Turn::Wait { reason: WaitReason::Turn { ahead: AheadOf::default() }, wake: None };
+        return Turn::Wait { reason: WaitReason::Turn { ahead: QueueAhead::default() }, wake: None };
     };
     if record.spec.parent.is_some() {
         return turn_under_hold(lock, leases, record, now);
@@ -331,26 +334,25 @@ pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, agi
             Some(actor) => same_hold(lock, leases, actor, now),
         };
     }
-    let hindrances = hindrances(lock, record, now);
-    if let Some(holder) = reclaimable(lock, leases, now).filter(|_| hindrances.is_empty()) {
+    let blockers = start_blockers(lock, record, now);
+    if let Some(holder) = reclaimable(lock, leases, now).filter(|_| blockers.is_empty()) {
         return Turn::ReclaimOverdue(holder.uid.clone());
     }
     let own;
-    let shared = queue.0.get_or_init(|| Order::new(lock, leases, aging, now));
+    let shared = queue.0.get_or_init(|| QueueOrder::new(lock, leases, aging, now));
     let order = if shared.aging == aging {
         shared
     } else {
-        own = Order::new(lock, leases, aging, now);
+        own = QueueOrder::new(lock, leases, aging, now);
         &own
     };
     let (waiting, before) = order.before(uid);
-    if !order.held && !before.blocked && hindrances.is_empty() {
+    if !order.held && !before.blocked && blockers.is_empty() {
         return Turn::Yours;
     }
     let wake = before.wake.into_iter().chain(changes_at(lock, record, now)).filter(|at| *at > now).min();
     let ahead = order.line(waiting);
-    let reason =
-        if hindrances.is_empty() { WaitReason::Turn { ahead } } else { WaitReason::NotYet { hindrances, ahead } };
+    let reason = if blockers.is_empty() { WaitReason::Turn { ahead } } else { WaitReason::NotYet { blockers, ahead } };
     Turn::Wait { reason, wake }
 }
 
@@ -359,9 +361,10 @@ fn same_hold(lock: &ServerLock, leases: &Leases, actor: &Maintenance, now: Times
     Turn::Wait { reason: WaitReason::SameHold { actor: Box::new(describe(lock, actor, leases, now)) }, wake }
 }
 
-/// The holder, or what acts under its hold, cannot be read: nothing begins until a version that can read it ends it.
+/// The holder, or what acts under its hold, cannot be read: nothing begins until a version that can
+/// read it ends it.
 fn unreadable_hold() -> Turn {
-    Turn::Wait { reason: WaitReason::Turn { ahead: AheadOf::default() }, wake: None }
+    Turn::Wait { reason: WaitReason::Turn { ahead: QueueAhead::default() }, wake: None }
 }
 
 fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now: Timestamp) -> Turn {
@@ -386,7 +389,7 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
         _ if lock.unreadable_acts() => unreadable_hold(),
         _ => match own_policy(lock, record, now) {
             Some(missing) => Turn::Wait {
-                reason: WaitReason::NotYet { hindrances: vec![missing], ahead: AheadOf::default() },
+                reason: WaitReason::NotYet { blockers: vec![missing], ahead: QueueAhead::default() },
                 wake: approval::changes_at(lock, record, now),
             },
             None => Turn::Yours,
@@ -394,13 +397,14 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
     }
 }
 
-/// What acts under a hold has a policy of its own: the hold was approved, not what is done under it.
-fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Hindrance> {
+/// What acts under a hold has a policy of its own: the hold was approved, not what is done under
+/// it.
+fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<StartBlocker> {
     if !matches!(record.phase, Phase::Pending) {
         return None;
     }
     match consent(lock, record, now) {
-        Consent::Missing(missing) => Some(Hindrance::Approval(missing)),
+        Consent::Missing(missing) => Some(StartBlocker::Approval(missing)),
         _ => None,
     }
 }

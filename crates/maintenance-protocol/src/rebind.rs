@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use super::{
     aliases::Alias,
-    identity::{AliasClaim, Place},
+    identity::{AliasClaim, AliasTarget},
     ids::{LockKey, MaintenanceId, Uid},
     model::lock::{AuditEvent, Refusal, ServerLock},
 };
@@ -32,11 +32,11 @@ pub struct Rebind<'a> {
 impl ServerLock {
     /// Where an identifier leads that led here after `version` moves; `None`: still here.
     #[must_use]
-    pub fn moved_on(&self, alias: &Alias, version: u64) -> Option<Place> {
+    pub fn moved_on(&self, alias: &Alias, version: u64) -> Option<AliasTarget> {
         let moved = self.extension.moved.get(alias).filter(|moved| moved.version > version)?;
         Some(match &moved.to {
-            Some(key) => Place::At { key: key.clone(), version: moved.version },
-            None => Place::Shared,
+            Some(key) => AliasTarget::At { key: key.clone(), version: moved.version },
+            None => AliasTarget::Shared,
         })
     }
 
@@ -67,7 +67,8 @@ impl ServerLock {
 
     /// Gives up identifiers that lead here.
     ///
-    /// Refused while something is active under this lock, or its owner has claimed it: the claim would not follow.
+    /// Refused while something is active under this lock, or its owner has claimed it: the claim
+    /// would not follow.
     pub fn give_up(&mut self, claims: &[AliasClaim], rebind: &Rebind<'_>, now: Timestamp) -> Result<(), Refusal> {
         self.keeps(claims)?;
         // What leads nowhere from now on takes nothing from whoever holds the lock.
@@ -102,8 +103,8 @@ impl ServerLock {
     }
 }
 
-/// The name under which the audit log keeps what happened to a lock and not to a maintenance; `None` for a key without
-/// a letter or digit.
+/// The name under which the audit log keeps what happened to a lock and not to a maintenance;
+/// `None` for a key without a letter or digit.
 #[must_use]
 pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -111,7 +112,8 @@ pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
     MaintenanceId::new("locks", name.trim_matches('-')).ok()
 }
 
-/// The lock that an identifier leads to: the end of its trail from where it was claimed first. `None`: to no lock.
+/// The lock that an identifier leads to: the end of its trail from where it was claimed first.
+/// `None`: to no lock.
 #[must_use]
 pub fn trail_end<'a>(
     alias: &Alias,
@@ -122,8 +124,8 @@ pub fn trail_end<'a>(
     loop {
         match lock(&key).and_then(|lock| lock.moved_on(alias, version)) {
             None => return Some(key),
-            Some(Place::Shared) => return None,
-            Some(Place::At { key: next, version: moved }) => (key, version) = (next, moved),
+            Some(AliasTarget::Shared) => return None,
+            Some(AliasTarget::At { key: next, version: moved }) => (key, version) = (next, moved),
         }
     }
 }

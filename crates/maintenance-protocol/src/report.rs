@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    blocker::StartBlocker,
     hand_over,
-    hindrance::Hindrance,
     ids::{Generation, LockKey, MaintenanceId, Runner, RunnerId},
     model::{
         lock::{Leases, ServerLock},
@@ -19,13 +19,13 @@ use super::{
         update::Stage,
     },
     queue::{self, Queue, Turn, WaitReason},
-    spec::Kind,
+    spec::MaintenanceKind,
     state::{Maintenance, Phase},
 };
 
 /// One maintenance in the queue of its machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct QueueRow {
     /// The server's name, as the configuration that asked calls it.
     pub server: String,
     /// The machine.
@@ -62,7 +62,8 @@ pub struct Line {
     pub expires_at: Option<Timestamp>,
     /// Until when its place is kept, while its process is away.
     pub place_kept_until: Option<Timestamp>,
-    /// From which maintenance it takes the server as it is, or took it; for the holder also to which one it leaves it.
+    /// From which maintenance it takes the server as it is, or took it; for the holder also to
+    /// which one it leaves it.
     pub hand_over: Option<String>,
     /// Its generation.
     pub generation: Generation,
@@ -72,9 +73,9 @@ pub struct Line {
 pub const BLOCKED: &str = "Blocked";
 
 /// The line of a block: what nothing is admitted before.
-fn blocked(lock: &ServerLock, block: &Block) -> Line {
+fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
     let end = format!("the end of the block, {}", shown_time(block.until));
-    Line {
+    QueueRow {
         server: block.server.clone(),
         lock_key: lock.key.clone(),
         id: block.id.clone(),
@@ -98,14 +99,16 @@ fn blocked(lock: &ServerLock, block: &Block) -> Line {
     }
 }
 
-/// The lines of one machine: the holder, what acts under it, then the waiters in the order in which they are served.
+/// The lines of one machine: the holder, what acts under it, then the waiters in the order in which
+/// they are served.
 #[must_use]
-pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<Line> {
+pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<QueueRow> {
     let waiting = queue::waiting(lock, aging, now);
     let waits = |record: &Maintenance| waiting.iter().any(|waiter| waiter.uid == record.uid);
-    // An operation that is done holds nothing; its record only says that it is not to be made again.
+    // An operation that is done holds nothing; its record only says that it is not to be made
+    // again.
     let done = |record: &Maintenance| {
-        record.spec.kind == Kind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
+        record.spec.kind == MaintenanceKind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
     };
     let shown = lock.active.iter().filter(|record| !waits(record) && !done(record));
     let mut holding: Vec<&Maintenance> = shown.map(Deref::deref).collect();
@@ -117,7 +120,7 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     let shown = holding.chain(waiting);
     // Found once for all of them: it sorts the whole queue.
     let next = lock.holder().and_then(|holder| hand_over::successor(lock, leases, holder, aging, now));
-    let lines = shown.map(|(position, record)| Line {
+    let lines = shown.map(|(position, record)| QueueRow {
         hand_over: hand_over(lock, record, next),
         ..line(&queue, lock, leases, record, position, aging, now)
     });
@@ -128,12 +131,12 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
 pub const UNREADABLE: &str = "Unreadable";
 
 /// The line of a record that this version cannot read: as much of it as can be read.
-fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<Line> {
+fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<QueueRow> {
     let found: Value = serde_json::from_str(&record.raw).unwrap_or_default();
     let time = |name: &str| found[name].as_str().and_then(|at| at.parse().ok());
     let holds = lock.slot.as_ref().is_some_and(|slot| slot.uid == record.uid);
     let id = record.id.clone().or_else(|| MaintenanceId::new("unreadable", "record").ok())?;
-    Some(Line {
+    Some(QueueRow {
         server: record.server.clone().unwrap_or_else(|| lock.key.to_string()),
         lock_key: lock.key.clone(),
         id,
@@ -178,14 +181,14 @@ fn line(
     position: usize,
     aging: Duration,
     now: Timestamp,
-) -> Line {
+) -> QueueRow {
     let shown = queue::describe(lock, record, leases, now);
     let stuck = match &record.phase {
         Phase::Releasing { stuck, .. } => stuck.clone(),
         _ => None,
     };
     let (waiting_for, waiting_briefly) = waiting_for(queue, lock, leases, record, aging, now);
-    Line {
+    QueueRow {
         server: record.server().to_owned(),
         lock_key: lock.key.clone(),
         id: record.id.clone(),
@@ -245,7 +248,7 @@ fn waiting_for(
             Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
             Turn::Wait { reason, .. } => {
                 let brief = match &reason {
-                    WaitReason::NotYet { hindrances, .. } => hindrances.first().map(Hindrance::brief),
+                    WaitReason::NotYet { blockers, .. } => blockers.first().map(StartBlocker::brief),
                     WaitReason::Turn { ahead } => Some(format!("turn, {} ahead", ahead.len())),
                     WaitReason::SameHold { actor } => Some(format!("{} to be done", actor.id)),
                     WaitReason::HoldNotReady { hold, .. } => Some(format!("{hold} to be prepared")),

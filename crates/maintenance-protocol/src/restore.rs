@@ -1,7 +1,7 @@
 //! The rules of the steps back: the server is given back exactly as it was.
 //!
-//! They compare what is seen with what was recorded, not with what was changed: so they also put back what a person,
-//! or a boot configuration under the hold, did meanwhile.
+//! They compare what is seen with what was recorded, not with what was changed: so they also put
+//! back what a person, or a boot configuration under the hold, did meanwhile.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ use super::{
     },
     node,
     power::{bring_to, pursue, switch_off},
-    spec::Kind,
+    spec::MaintenanceKind,
     state::{Maintenance, PriorState, Progress},
     step::{Action, Attempt, Reply, Step},
 };
@@ -38,20 +38,21 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
     match &record.prior {
         None => Vec::new(),
         // An operation is wanted for its effect.
-        Some(_) if record.spec.kind == Kind::Operation => Vec::new(),
+        Some(_) if record.spec.kind == MaintenanceKind::Operation => Vec::new(),
         Some(_) if !gate::may_restore(record) => Vec::new(),
         Some(prior) => steps_to(prior),
     }
 }
 
-/// Whether the end of this record means that its prior state was put back and seen: the last step on the machine is
-/// [`Step::Verify`], and no record ends before its steps are done.
+/// Whether the end of this record means that its prior state was put back and seen: the last step
+/// on the machine is [`Step::Verify`], and no record ends before its steps are done.
 #[must_use]
 pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
 }
 
-/// What a release does to power and boot of the server, in words after the server's name; `None`: it changes neither.
+/// What a release does to power and boot of the server, in words after the server's name; `None`:
+/// it changes neither.
 #[must_use]
 pub fn effect(record: &Maintenance) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
@@ -198,8 +199,8 @@ fn media_to_compare<'a>(prior: &PriorState, facts: &'a Facts) -> Result<&'a [Med
 
 /// Whether the server must be off before it is put back.
 ///
-/// It must when it was off, when it may run what the maintenance booted, and when a drive's content changes under it
-/// (rule 8: media is never ejected from a running installer).
+/// It must when it was off, when it may run what the maintenance booted, and when a drive's content
+/// changes under it (rule 8: media is never ejected from a running installer).
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;
@@ -209,8 +210,8 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
         || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| is_other(record, before, now)))
 }
 
-/// Whether something else is in a drive than before. What a BMC does not tell of a drive that this maintenance never used is not
-/// held against it.
+/// Whether something else is in a drive than before. What a BMC does not tell of a drive that this
+/// maintenance never used is not held against it.
 fn is_other(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> bool {
     if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
 }
@@ -227,15 +228,16 @@ fn drive_name(slot: &str) -> Option<&str> {
 
 /// A recorded drive as it is now; `None` when it is not listed any more.
 ///
-/// A BMC that shows its drives in two collections has them under the same name in both, and may be read in one and then in
-/// the other.
+/// A BMC that shows its drives in two collections has them under the same name in both, and may be
+/// read in one and then in the other.
 fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&'a MediaSlot> {
     let same = media.iter().find(|now| now.slot == before.slot);
     same.or_else(|| media.iter().find(|now| drive_name(&now.slot) == drive_name(&before.slot)))
 }
 
-/// What to do about a drive that this maintenance may have filled or emptied, and that is not listed any more: what is in it
-/// cannot be told. A machine that lists none for a moment is given time.
+/// What to do about a drive that this maintenance may have filled or emptied, and that is not
+/// listed any more: what is in it cannot be told. A machine that lists none for a moment is given
+/// time.
 fn absent(
     record: &Maintenance,
     before: &MediaSlot,
@@ -307,11 +309,13 @@ fn restore_boot(
     let Some(change) = boot_change(before, found) else {
         return Verdict::Done;
     };
-    // What is left of a disabled override means nothing to the firmware until it is used again. It is set as it was where the
-    // machine takes that. A machine that refuses it is released nevertheless; one that is busy is not.
+    // What is left of a disabled override means nothing to the firmware until it is used again. It
+    // is set as it was where the machine takes that. A machine that refuses it is released
+    // nevertheless; one that is busy is not.
     let leftover = before.is_disabled() && found.is_disabled() && !before.is_of_own_system();
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
-    // A machine that accepts a value and shows another (`Once` is listed as `Continuous`) is not asked for ever.
+    // A machine that accepts a value and shows another (`Once` is listed as `Continuous`) is not
+    // asked for ever.
     let accepted = replies().any(|reply| *reply == Reply::Accepted);
     if accepted && (leftover || (before.target == found.target && !before.is_of_own_system())) {
         return Verdict::Done;
@@ -330,8 +334,8 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
         let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
         return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
     }
-    // While both are disabled, a leftover target means nothing to the firmware, but it is put back all the same where
-    // it was listed: exactly as it was.
+    // While both are disabled, a leftover target means nothing to the firmware, but it is put back
+    // all the same where it was listed: exactly as it was.
     let changed = |before: &Option<String>, found: &Option<String>| {
         if before == found { None } else { before.clone() }
     };

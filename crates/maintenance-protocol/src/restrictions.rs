@@ -1,5 +1,5 @@
-//! What a person forbade when releasing a server: that the released maintenance comes back, and that
-//! anything takes the server for a while.
+//! What a person forbade when releasing a server: that the released maintenance comes back, and
+//! that anything takes the server for a while.
 //!
 //! A forced release is worth nothing when the next run of the same configuration takes the server
 //! right back. So the lock remembers the name that was released, until its configuration says that
@@ -88,8 +88,8 @@ impl ServerLock {
         });
     }
 
-    /// Lets a name that was released ask again, and ends the block that came with its release. What was
-    /// forbidden; nothing when nothing was.
+    /// Lets a name that was released ask again, and ends the block that came with its release. What
+    /// was forbidden; nothing when nothing was.
     pub fn allow(&mut self, id: &MaintenanceId, by: &str, now: Timestamp) -> Restrictions {
         let block = self.extension.restrictions.block.take_if(|block| block.id == *id);
         let names = std::mem::take(&mut self.extension.restrictions.released);

@@ -8,13 +8,14 @@ use super::{
 };
 
 impl ServerLock {
-    /// Takes a hold away from its holder so that the caller can give the server back: raises the generation, which
-    /// fences whoever is attached. `seen` is the generation that the person saw.
+    /// Takes a hold away from its holder so that the caller can give the server back: raises the
+    /// generation, which fences whoever is attached. `seen` is the generation that the person saw.
     ///
-    /// Whoever was attached may still be in the middle of a call that it checked before this moment. A call is shorter
-    /// than a lease, so nobody touches the machine before the leases are over that the returned predecessors have now:
-    /// [`ServerLock::calls_until`]. That is recorded, because the caller may end before it has waited for it.
-    pub fn seize(
+    /// Whoever was attached may still be in the middle of a call that it checked before this
+    /// moment. A call is shorter than a lease, so nobody touches the machine before the leases are
+    /// over that the returned predecessors have now: [`ServerLock::in_flight_until`]. That is
+    /// recorded, because the caller may end before it has waited for it.
+    pub fn fence_holder(
         &mut self,
         uid: &Uid,
         seen: Generation,

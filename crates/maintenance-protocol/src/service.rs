@@ -1,20 +1,20 @@
-//! The rules of a service: work that the external system carries out by itself and that ends. It is begun once, observed to
-//! its end, and never begun again because a reply was lost.
+//! The rules of a service: work that the external system carries out by itself and that ends. It is
+//! begun once, observed to its end, and never begun again because a reply was lost.
 
 pub use super::model::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView};
 
 use jiff::Timestamp;
 
 use super::{
-    change::Change,
+    change::RecordChange,
     model::{
         facts::Facts,
         finish::Finish,
-        operation::Outcome,
+        operation::OperationOutcome,
         shown_time::shown_time,
         verdict::{Limits, Need, Verdict, after},
     },
-    situation::{Decision, Goal, Situation, fails, perform},
+    situation::{Decision, DecisionInput, Goal, fails, perform},
     state::{Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply, Step},
 };
@@ -69,9 +69,10 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
     }
 }
 
-/// What is done about a service that was begun, or may have been: it is observed to its end. No time limit, closing window or
-/// release frees the server while its external system works on it. `None`: nothing was begun.
-pub(super) fn under_way(at: &Situation<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
+/// What is done about a service that was begun, or may have been: it is observed to its end. No
+/// time limit, closing window or release frees the server while its external system works on it.
+/// `None`: nothing was begun.
+pub(super) fn under_way(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
     let (_, call) = begun(progress)?;
     let Some(view) = &at.facts.service else { return Some(Decision::Look(Need::Service)) };
     let releases = matches!(at.intent.goal, Goal::Release(_));
@@ -82,7 +83,7 @@ pub(super) fn under_way(at: &Situation<'_>, record: &Maintenance, progress: &Pro
         verdict => Some(perform(at, "preparing", progress, Step::Service, verdict)),
     };
     match follow(call, &view.state, at.limits, at.now) {
-        Next::Begun => Some(Decision::Change(Change::Replied(Reply::Accepted))),
+        Next::Begun => Some(Decision::Change(RecordChange::Replied(Reply::Accepted))),
         Next::Over(verdict) => ended(verdict),
         Next::Wait(why, _) if at.intent.timed_out => {
             Some(Decision::Finished(Finish::TimedOut(format!("{}: {why}", progress.text()))))
@@ -108,8 +109,8 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
         ServiceState::Running(_) if !accepted => Next::Begun,
         ServiceState::Running(doing) => Next::Wait(doing.clone(), None),
         ServiceState::Failed(message) | ServiceState::Impossible(message) => Next::Over(Verdict::Fail(message.clone())),
-        ServiceState::Idle { ran: Some(true) } => over(Outcome::Proven),
-        ServiceState::Idle { ran: None } if accepted => over(Outcome::Accepted),
+        ServiceState::Idle { ran: Some(true) } => over(OperationOutcome::Proven),
+        ServiceState::Idle { ran: None } if accepted => over(OperationOutcome::Accepted),
         ServiceState::Idle { .. } | ServiceState::Ready | ServiceState::Busy(_) | ServiceState::Other(_)
             if now < until =>
         {
@@ -117,7 +118,7 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
             Next::Wait(format!("it was {said} at {}", shown_time(call.at)), Some(until))
         }
         // It may have been carried out: it is not begun a second time.
-        _ => over(Outcome::Unproven),
+        _ => over(OperationOutcome::Unproven),
     }
 }
 
@@ -182,13 +183,25 @@ mod tests {
         ));
         for ran in [None, Some(false)] {
             assert!(matches!(follow(Reply::Unknown, ServiceState::Idle { ran }, soon), Next::Wait(..)));
-            assert_eq!(follow(Reply::Unknown, ServiceState::Idle { ran }, later(600)), over(Outcome::Unproven));
+            assert_eq!(
+                follow(Reply::Unknown, ServiceState::Idle { ran }, later(600)),
+                over(OperationOutcome::Unproven)
+            );
         }
-        assert_eq!(follow(Reply::Unknown, ServiceState::Ready, later(600)), over(Outcome::Unproven));
-        assert_eq!(follow(Reply::Unknown, ServiceState::Other("x".into()), later(600)), over(Outcome::Unproven));
-        assert_eq!(follow(Reply::Unknown, ServiceState::Idle { ran: Some(true) }, soon), over(Outcome::Proven));
-        assert_eq!(follow(Reply::Accepted, ServiceState::Idle { ran: Some(true) }, soon), over(Outcome::Proven));
-        assert_eq!(follow(Reply::Accepted, ServiceState::Idle { ran: None }, soon), over(Outcome::Accepted));
+        assert_eq!(follow(Reply::Unknown, ServiceState::Ready, later(600)), over(OperationOutcome::Unproven));
+        assert_eq!(
+            follow(Reply::Unknown, ServiceState::Other("x".into()), later(600)),
+            over(OperationOutcome::Unproven)
+        );
+        assert_eq!(
+            follow(Reply::Unknown, ServiceState::Idle { ran: Some(true) }, soon),
+            over(OperationOutcome::Proven)
+        );
+        assert_eq!(
+            follow(Reply::Accepted, ServiceState::Idle { ran: Some(true) }, soon),
+            over(OperationOutcome::Proven)
+        );
+        assert_eq!(follow(Reply::Accepted, ServiceState::Idle { ran: None }, soon), over(OperationOutcome::Accepted));
         let failed = follow(Reply::Accepted, ServiceState::Failed("no image".into()), soon);
         assert_eq!(failed, Next::Over(Verdict::Fail("no image".into())));
     }

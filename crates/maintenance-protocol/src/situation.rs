@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    change::Change,
+    change::RecordChange,
     ids::{Fence, Uid},
     model::{
         facts::Facts,
@@ -31,7 +31,7 @@ pub enum Goal {
 
 /// What the process wants and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intent {
+pub struct Objective {
     /// What for.
     pub goal: Goal,
     /// Somebody asked the process to stop.
@@ -44,7 +44,7 @@ pub struct Intent {
 
 /// Everything `decide` looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct DecisionInput<'a> {
     /// What the store knows about the machine's lock key.
     pub lock: &'a ServerLock,
     /// Who is alive.
@@ -58,7 +58,7 @@ pub struct Situation<'a> {
     /// The right to drive it.
     pub fence: Fence,
     /// What is wanted.
-    pub intent: &'a Intent,
+    pub intent: &'a Objective,
     /// What was seen since the last change.
     pub facts: &'a Facts,
     /// How long things may take.
@@ -74,7 +74,8 @@ pub enum Decision {
     Wait {
         /// Why, for people.
         reason: String,
-        /// Whether the machine (or a URL) must be looked at again and again, because it does not call us.
+        /// Whether the machine (or a URL) must be looked at again and again, because it does not
+        /// call us.
         poll: bool,
         /// When the answer may change by itself.
         wake: Option<Timestamp>,
@@ -91,13 +92,13 @@ pub enum Decision {
         enter: bool,
     },
     /// One change of the record, and nothing else.
-    Change(Change),
+    Change(RecordChange),
     /// The process is done.
     Finished(Finish),
 }
 
 /// What a waiter waited for whose predecessor is overdue and could not be given back.
-pub(super) fn not_reclaimed(at: &Situation<'_>, uid: &Uid) -> String {
+pub(super) fn not_reclaimed(at: &DecisionInput<'_>, uid: &Uid) -> String {
     let id = at.lock.get(uid).map_or_else(|| uid.to_string(), |overdue| overdue.id.to_string());
     format!("waiting for the release of {id}, which is overdue and whose release failed: show {id}")
 }
@@ -107,12 +108,12 @@ pub(super) fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision 
 }
 
 /// Whether this record may touch the machine; otherwise what to do about it.
-pub(super) fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Decision> {
+pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     if at.lock.may_act(at.uid, at.fence, at.leases, at.now) {
         return None;
     }
     // A fenced process may be in the middle of a call, and a call may outlive its maintenance.
-    if let Some(until) = at.lock.calls_until(at.uid, at.now) {
+    if let Some(until) = at.lock.in_flight_until(at.uid, at.now) {
         let reason =
             format!("waiting until {}: a call of an earlier process may still change the server", shown_time(until));
         return Some(match (at.intent.stop, at.intent.timed_out) {
@@ -128,12 +129,12 @@ pub(super) fn take_turn(at: &Situation<'_>, record: &Maintenance) -> Option<Deci
             poll: true,
             wake: Some(at.now),
         },
-        Turn::Yours => Decision::Change(Change::Admit(record.phase.clone())),
+        Turn::Yours => Decision::Change(RecordChange::Admit(record.phase.clone())),
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {
             Decision::Finished(Finish::TimedOut(not_reclaimed(at, &uid)))
         }
-        Turn::ReclaimOverdue(uid) => Decision::Change(Change::Reclaim(uid)),
+        Turn::ReclaimOverdue(uid) => Decision::Change(RecordChange::Reclaim(uid)),
         Turn::Wait { reason, .. } if at.intent.timed_out => Decision::Finished(Finish::TimedOut(reason.to_string())),
         Turn::Wait { reason, wake } => waiting(&reason, wake),
     })
@@ -145,17 +146,29 @@ pub(super) const MOST_RESTARTS: u8 = 2;
 /// Preparing failed: a change in place is undone, everything else is given back.
 pub(super) fn fails(record: &Maintenance, cause: String) -> Decision {
     Decision::Change(if record.update.is_some() {
-        Change::Undo(cause)
+        RecordChange::Undo(cause)
     } else {
-        Change::BeginRelease(Ending::Failed(cause))
+        RecordChange::BeginRelease(Ending::Failed(cause))
     })
 }
 
 /// Turns a step's verdict into a decision. `Fail` was handled by the caller.
-pub(super) fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step: Step, verdict: Verdict) -> Decision {
+pub(super) fn perform(
+    at: &DecisionInput<'_>,
+    phase: &str,
+    progress: &Progress,
+    step: Step,
+    verdict: Verdict,
+) -> Decision {
     let next = |outcome| {
         let (current, attempts) = (progress.current + 1, Vec::new());
-        Decision::Change(Change::Progress(Progress { current, attempts, since: at.now, outcome, ..progress.clone() }))
+        Decision::Change(RecordChange::Progress(Progress {
+            current,
+            attempts,
+            since: at.now,
+            outcome,
+            ..progress.clone()
+        }))
     };
     match verdict {
         Verdict::Act(action) => Decision::Act(action),
@@ -167,7 +180,7 @@ pub(super) fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step
         Verdict::Done => next(progress.outcome),
         Verdict::Again if progress.restarts < MOST_RESTARTS => {
             let back = progress.steps.iter().position(|s| *s == Step::SwitchOff).unwrap_or(progress.current);
-            Decision::Change(Change::Progress(Progress {
+            Decision::Change(RecordChange::Progress(Progress {
                 current: back,
                 attempts: Vec::new(),
                 since: at.now,
@@ -175,9 +188,9 @@ pub(super) fn perform(at: &Situation<'_>, phase: &str, progress: &Progress, step
                 ..progress.clone()
             }))
         }
-        Verdict::Again => Decision::Change(Change::BeginRelease(Ending::Failed(format!(
+        Verdict::Again => Decision::Change(RecordChange::BeginRelease(Ending::Failed(format!(
             "{step}: another tool keeps switching the machine on while it is prepared"
         )))),
-        Verdict::Fail(cause) => Decision::Change(Change::BeginRelease(Ending::Failed(cause))),
+        Verdict::Fail(cause) => Decision::Change(RecordChange::BeginRelease(Ending::Failed(cause))),
     }
 }

@@ -10,7 +10,7 @@ use super::{
     ids::{Attachment, Fence, Runner, Token, Uid},
     lock::place_kept_until,
     model::{
-        lock::{AuditEvent, Leases, Refusal, ServerLock, Slot},
+        lock::{AuditEvent, Leases, LockHolder, Refusal, ServerLock},
         verdict::after,
     },
     restore,
@@ -18,7 +18,8 @@ use super::{
     state::{Ending, Maintenance, Phase, Progress},
 };
 
-/// How many absent waiters one change removes: etcd takes 128 operations at once, and one waiter needs four.
+/// How many absent waiters one change removes: etcd takes 128 operations at once, and one waiter
+/// needs four.
 const MOST_DROPPED: usize = 20;
 
 impl ServerLock {
@@ -56,7 +57,8 @@ impl ServerLock {
         }
     }
 
-    /// Our own process counts too: a process that attaches twice to one record is two resources with one name.
+    /// Our own process counts too: a process that attaches twice to one record is two resources
+    /// with one name.
     pub(super) fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         match &record.attachment {
@@ -69,7 +71,8 @@ impl ServerLock {
         }
     }
 
-    /// Takes the right to act on a record, under a new generation. Refused while a living process has it.
+    /// Takes the right to act on a record, under a new generation. Refused while a living process
+    /// has it.
     pub fn attach(
         &mut self,
         uid: &Uid,
@@ -104,10 +107,11 @@ impl ServerLock {
         }
     }
 
-    /// Takes the slot (or, for a boot configuration under a hold, the turn to act). The caller has found with
-    /// [`super::queue::turn`] in the same transaction that it is this record's turn.
+    /// Takes the slot (or, for a boot configuration under a hold, the turn to act). The caller has
+    /// found with [`super::queue::turn`] in the same transaction that it is this record's turn.
     pub fn admit(&mut self, uid: &Uid, fence: Fence, next: Phase, now: Timestamp) -> Result<(), Refusal> {
-        // First what may be refused: the slot has to be free or ours already, or that of the hold this acts under.
+        // First what may be refused: the slot has to be free or ours already, or that of the hold
+        // this acts under.
         let parent = self.ours(uid, fence)?.spec.parent.clone();
         let held_by = self.slot.as_ref().map(|slot| &slot.uid);
         match (&parent, held_by) {
@@ -123,7 +127,7 @@ impl ServerLock {
     /// The same for a record whose turn it is, regardless of which process drives it.
     pub(super) fn admit_record(&mut self, uid: &Uid, next: Phase, now: Timestamp) -> Result<(), Refusal> {
         let under = self.get(uid).ok_or(Refusal::Gone)?.spec.parent.is_some();
-        let slot = self.slot.get_or_insert_with(|| Slot { uid: uid.clone(), since: now, acting: None });
+        let slot = self.slot.get_or_insert_with(|| LockHolder { uid: uid.clone(), since: now, acting: None });
         if under {
             slot.acting = Some(uid.clone());
         }
@@ -142,7 +146,8 @@ impl ServerLock {
             let detail = self.allowed(&waited, now);
             self.audit_uid(now, uid, "admitted", detail);
             if !first {
-                // In the same transaction: it would otherwise have the server, and nothing to do with it.
+                // In the same transaction: it would otherwise have the server, and nothing to do
+                // with it.
                 self.begin_wanted_update(uid, now)?;
             }
         }
@@ -170,11 +175,12 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Records the intent of a call, if the process that shows `fence` may make it now. `false` when it may not; then nothing
-    /// is changed.
+    /// Records the intent of a call, if the process that shows `fence` may make it now. `false`
+    /// when it may not; then nothing is changed.
     ///
-    /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may come back while the hold
-    /// is in the middle of the call, and its right to act is still the one in force.
+    /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may
+    /// come back while the hold is in the middle of the call, and its right to act is still the one
+    /// in force.
     pub fn intend(
         &mut self,
         uid: &Uid,
@@ -193,8 +199,8 @@ impl ServerLock {
         Ok(true)
     }
 
-    /// The server is prepared, or an operation is done. A boot configuration or an operation with a turn of its own frees the slot here: it needed the server
-    /// only for the change.
+    /// The server is prepared, or an operation is done. A boot configuration or an operation with a
+    /// turn of its own frees the slot here: it needed the server only for the change.
     pub fn prepared(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         if let Phase::Preparing(progress) = &record.phase {
@@ -212,7 +218,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Whether something was booted under a maintenance: it runs as much as what the maintenance booted itself.
+    /// Whether something was booted under a maintenance: it runs as much as what the maintenance
+    /// booted itself.
     pub(super) fn booted_under(&self, uid: &Uid) -> bool {
         self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid))
     }
@@ -262,7 +269,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// A step of an update failed: the server goes back to the previous specification, and stays held.
+    /// A step of an update failed: the server goes back to the previous specification, and stays
+    /// held.
     pub fn undo(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?.undo(cause, now);
         self.audit_uid(now, uid, "undoing", cause.to_owned());
@@ -276,7 +284,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// A person releases a record: its name stays refused, and nothing else takes the server before `block` is over.
+    /// A person releases a record: its name stays refused, and nothing else takes the server before
+    /// `block` is over.
     pub fn forbid(
         &mut self,
         uid: &Uid,
@@ -293,8 +302,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// A gate does not hold the server for us any more: whatever was planned for it is dropped. Where the server is not ours
-    /// without that gate, only our requests are withdrawn; otherwise it is restored.
+    /// A gate does not hold the server for us any more: whatever was planned for it is dropped.
+    /// Where the server is not ours without that gate, only our requests are withdrawn; otherwise
+    /// it is restored.
     pub fn gate_lost(
         &mut self,
         uid: &Uid,
@@ -318,7 +328,8 @@ impl ServerLock {
         self.begin_release(uid, fence, Ending::Failed(cause), progress, now)
     }
 
-    /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under the hold end with it.
+    /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under
+    /// the hold end with it.
     pub fn finish(&mut self, uid: &Uid, fence: Fence, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?;
         let to = self.get(uid).and_then(|record| record.handed_to.clone());
@@ -370,8 +381,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Removes waiters whose process went away longer ago than their place was kept for; of very many, the next change
-    /// removes more. They are skipped until then, and no change is larger than a store takes.
+    /// Removes waiters whose process went away longer ago than their place was kept for; of very
+    /// many, the next change removes more. They are skipped until then, and no change is larger
+    /// than a store takes.
     pub fn drop_absent(&mut self, leases: &Leases, now: Timestamp) {
         let gone: Vec<Uid> = self
             .active

@@ -8,9 +8,10 @@ use super::{
 };
 
 impl ServerLock {
-    /// Detaches `runner` from every record that it does not drive: `driven` names the attachments that it does. Only the
-    /// process itself can know. Record, slot and place stay as after every detach. Which records these were.
-    pub fn let_go(&mut self, runner: &RunnerId, driven: &[Token], now: Timestamp) -> Vec<MaintenanceId> {
+    /// Detaches `runner` from every record that it does not drive: `driven` names the attachments
+    /// that it does. Only the process itself can know. Record, slot and place stay as after every
+    /// detach. Which records these were.
+    pub fn detach_undriven(&mut self, runner: &RunnerId, driven: &[Token], now: Timestamp) -> Vec<MaintenanceId> {
         let idle: Vec<(Uid, _)> = self
             .active
             .iter()

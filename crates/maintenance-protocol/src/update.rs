@@ -1,5 +1,5 @@
-//! A change of a maintenance that holds its server already: checked before the server is touched, and
-//! undone when it fails. The lock stays held whatever comes of it.
+//! A change of a maintenance that holds its server already: checked before the server is touched,
+//! and undone when it fails. The lock stays held whatever comes of it.
 //!
 //! The record keeps the specification that the server was prepared for until the change is through.
 //! So a process that continues after a crash knows both: where the change leads, and where it leads
@@ -21,7 +21,7 @@ use super::{
         verdict::{Limits, Need, Verdict},
     },
     prepare, restore,
-    spec::{BootMethod, Kind, Spec},
+    spec::{BootMethod, MaintenanceKind, Spec},
     state::{Maintenance, Phase, PriorState, Progress},
     step::{Action, Step},
 };
@@ -44,21 +44,24 @@ impl Maintenance {
 
     /// Whether it has the server for as long as it is in force.
     ///
-    /// A boot configuration in its own turn has it only while it changes something, unless an external system boots servers in
-    /// a maintenance only: there the request stays, and with it our turn.
+    /// A boot configuration in its own turn has it only while it changes something, unless an
+    /// external system boots servers in a maintenance only: there the request stays, and with it
+    /// our turn.
     #[must_use]
     pub fn keeps_server(&self) -> bool {
         match self.spec.kind {
-            Kind::Maintenance => true,
-            Kind::Operation => false,
-            Kind::BootConfiguration => self.spec.parent.is_none() && self.gates.iter().any(|gate| gate.system.enters),
+            MaintenanceKind::Maintenance => true,
+            MaintenanceKind::Operation => false,
+            MaintenanceKind::BootConfiguration => {
+                self.spec.parent.is_none() && self.gates.iter().any(|gate| gate.system.enters)
+            }
         }
     }
 
     /// What waits for a turn as if it were asked for the first time; `None`: nothing does.
     ///
-    /// A request that has not started, or the change of what is in force without having the server: owner, window and queue
-    /// are asked again, about what the change would bring.
+    /// A request that has not started, or the change of what is in force without having the server:
+    /// owner, window and queue are asked again, about what the change would bring.
     #[must_use]
     pub fn awaiting_turn(&self) -> Option<Cow<'_, Self>> {
         if matches!(self.phase, Phase::Pending) {
@@ -151,8 +154,8 @@ impl Maintenance {
         });
     }
 
-    /// Another run of the specification in force continues the record: a change that it does not know is
-    /// not begun, and undoing one is what it wants.
+    /// Another run of the specification in force continues the record: a change that it does not
+    /// know is not begun, and undoing one is what it wants.
     pub(super) fn adopt_update(&mut self) {
         self.update.take_if(|update| update.stage == Stage::Checking);
         if let Some(Update { stage: Stage::Undoing { cause, stuck }, .. }) = &mut self.update {
@@ -230,7 +233,8 @@ impl ServerLock {
     }
 }
 
-/// What keeps an update from being begun: the first of what can be checked without changing anything.
+/// What keeps an update from being begun: the first of what can be checked without changing
+/// anything.
 #[must_use]
 pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let spec = record.checked_spec();

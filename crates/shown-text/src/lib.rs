@@ -1,16 +1,18 @@
-//! Text of others in what people read: names, reasons and contacts of other teams, messages of BMCs.
+//! Text of others in what people read: names, reasons and contacts of other teams, messages of
+//! BMCs.
 //!
-//! Terminals, CI logs and comments act on what they show: an escape sequence clears a screen or makes a link, a line end forges
-//! a row of a table or a command for the CI system, a mark of direction turns a sentence around. Such characters are shown, and
-//! have no effect.
+//! Terminals, CI logs and comments act on what they show: an escape sequence clears a screen or
+//! makes a link, a line end forges a row of a table or a command for the CI system, a mark of
+//! direction turns a sentence around. Such characters are shown, and have no effect.
 
 use std::{borrow::Cow, fmt::Write as _};
 
 /// The longest text of others in one place, in characters.
 const LONGEST: usize = 2000;
 
-/// Whether a character acts on what shows it: control and format characters (Unicode categories Cc and Cf, the latter as far
-/// as they change direction or are invisible), and the line and paragraph separators.
+/// Whether a character acts on what shows it: control and format characters (Unicode categories Cc
+/// and Cf, the latter as far as they change direction or are invisible), and the line and paragraph
+/// separators.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -16,14 +16,14 @@ use super::{
     panics,
     proto::tfplugin6 as wire,
     resource::Described,
-    running::Answer,
+    running::RpcResult,
     service::Service,
     shape::Shape,
 };
 use shown_text as shown;
 
-/// What a host invokes by hand or when a resource changes, and of which it keeps no state. tf-provider has no trait for it;
-/// this one is made like its data sources.
+/// What a host invokes by hand or when a resource changes, and of which it keeps no state.
+/// tf-provider has no trait for it; this one is made like its data sources.
 #[async_trait]
 pub trait Action: Send + Sync {
     /// The configuration, of [`schema`](Self::schema).
@@ -32,7 +32,8 @@ pub trait Action: Send + Sync {
     /// The schema of the configuration. Computed attributes have no place in it.
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Attributes that take ephemeral values, as dotted paths: hosts refuse those elsewhere, and keep these out of plans.
+    /// Attributes that take ephemeral values, as dotted paths: hosts refuse those elsewhere, and
+    /// keep these out of plans.
     fn write_only(&self) -> &'static [&'static str] {
         &[]
     }
@@ -55,8 +56,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows the host one line. Not after the host asked to stop: Terraform 1.15.5 crashes when an action that it interrupted
-    /// tells anything but its end.
+    /// Shows the host one line. Not after the host asked to stop: Terraform 1.15.5 crashes when an
+    /// action that it interrupted tells anything but its end.
     pub fn tell(&self, text: &str) {
         use wire::invoke_action::event::{Progress, Type};
         if self.stop.is_cancelled() {
@@ -156,7 +157,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn validate_action(
         &self,
         request: wire::validate_action_config::Request,
-    ) -> Answer<wire::validate_action_config::Response> {
+    ) -> RpcResult<wire::validate_action_config::Response> {
         let name = request.action_type.clone();
         self.run("ValidateActionConfig", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -172,7 +173,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn planned_action(
         &self,
         request: wire::plan_action::Request,
-    ) -> Answer<wire::plan_action::Response> {
+    ) -> RpcResult<wire::plan_action::Response> {
         let name = request.action_type.clone();
         self.run("PlanAction", &name, |served, running| async move {
             let mut diags = Diagnostics::default();

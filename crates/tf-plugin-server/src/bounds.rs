@@ -1,7 +1,8 @@
 //! How large a value of the host may be: checked before anything decodes it.
 //!
-//! Decoders go down one call for each level, so a few kilobytes that nest a thousand times end the process where its stack ends;
-//! and one byte can become a value of thirty. This looks at the marks alone, without a call for each level.
+//! Decoders go down one call for each level, so a few kilobytes that nest a thousand times end the
+//! process where its stack ends; and one byte can become a value of thirty. This looks at the marks
+//! alone, without a call for each level.
 
 use rmp::Marker;
 
@@ -22,7 +23,8 @@ pub(super) enum TooLarge {
     Many,
 }
 
-/// Checks a value in MessagePack. What is malformed passes: its decoder tells better what is wrong with it.
+/// Checks a value in MessagePack. What is malformed passes: its decoder tells better what is wrong
+/// with it.
 pub(super) fn msgpack(bytes: &[u8]) -> Result<(), TooLarge> {
     // How many values are still to come, for each level that is open.
     let mut open: Vec<usize> = Vec::new();
@@ -137,7 +139,8 @@ mod tests {
         );
         let mut bytes = rmp_serde::to_vec_named(&value).unwrap();
         assert_eq!(msgpack(&bytes), Ok(()));
-        // What follows the value is not part of it: had anything been passed over wrongly, this would be reached.
+        // What follows the value is not part of it: had anything been passed over wrongly, this
+        // would be reached.
         bytes.extend(nested(DEEPEST + 1));
         assert_eq!(msgpack(&bytes), Ok(()));
         let mut two = vec![0x92];

@@ -1,4 +1,5 @@
-//! What hosts are told that allow to defer, while the provider's own configuration is not known: do it in a later run.
+//! What hosts are told that allow to defer, while the provider's own configuration is not known: do
+//! it in a later run.
 use std::collections::BTreeMap;
 
 use tf_provider::{Diagnostics, value::ValueAny};

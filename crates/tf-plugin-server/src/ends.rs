@@ -10,8 +10,9 @@ use super::PluginError;
 const AFTER_SHUTDOWN: Duration = Duration::from_millis(1500);
 /// How soon a host that died is noticed once its connection is gone.
 const HOST_CHECK: Duration = Duration::from_millis(250);
-/// How long a process without parent and connection stays where nothing tells whether its host lives. A host that lives
-/// closes a connection that was idle for half an hour and opens another one for its next request.
+/// How long a process without parent and connection stays where nothing tells whether its host
+/// lives. A host that lives closes a connection that was idle for half an hour and opens another
+/// one for its next request.
 #[cfg(any(not(unix), test))]
 const LINGER: Duration = Duration::from_hours(24);
 
@@ -37,7 +38,8 @@ enum Received {
 impl Ends {
     /// Handles signals from now on.
     pub fn watch(debug: bool) -> Result<Self, PluginError> {
-        // A debugged provider asks for no certificate, which only a socket in a private folder allows.
+        // A debugged provider asks for no certificate, which only a socket in a private folder
+        // allows.
         if debug && cfg!(not(unix)) {
             return Err(PluginError::DebugNeedsUnix);
         }
@@ -154,8 +156,9 @@ async fn host_gone(mut connections: watch::Receiver<usize>, host: u32) {
     }
 }
 
-/// Returns when requests run and no connection is left that could bring their answers, or when no connection came for a
-/// day. Where a process is not told of the death of its parent (Windows) there is no better sign.
+/// Returns when requests run and no connection is left that could bring their answers, or when no
+/// connection came for a day. Where a process is not told of the death of its parent (Windows)
+/// there is no better sign.
 #[cfg(any(not(unix), test))]
 async fn host_silent(mut connections: watch::Receiver<usize>, requests: &TaskTracker) {
     loop {

@@ -18,16 +18,17 @@ use super::{
     panics,
     proto::tfplugin6 as wire,
     resource::Described,
-    running::Answer,
+    running::RpcResult,
     service::Service,
     shape::Shape,
 };
 
-/// What exists for one walk of a host only, and is in no plan and no state. tf-provider has no trait for it; this one is made
-/// like its resources.
+/// What exists for one walk of a host only, and is in no plan and no state. tf-provider has no
+/// trait for it; this one is made like its resources.
 ///
-/// Hosts open in a plan as well as in an apply, and do not tell which it is. They close what was opened, and only that; not
-/// where the walk failed or was interrupted (Terraform 1.15.5), nor where they are killed.
+/// Hosts open in a plan as well as in an apply, and do not tell which it is. They close what was
+/// opened, and only that; not where the walk failed or was interrupted (Terraform 1.15.5), nor
+/// where they are killed.
 #[async_trait]
 pub trait EphemeralResource: Send + Sync {
     /// Configuration and result, of [`schema`](Self::schema).
@@ -144,7 +145,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn validate_ephemeral(
         &self,
         request: wire::validate_ephemeral_resource_config::Request,
-    ) -> Answer<wire::validate_ephemeral_resource_config::Response> {
+    ) -> RpcResult<wire::validate_ephemeral_resource_config::Response> {
         let name = request.type_name.clone();
         self.run("ValidateEphemeralResourceConfig", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -160,7 +161,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn open_ephemeral(
         &self,
         request: wire::open_ephemeral_resource::Request,
-    ) -> Answer<wire::open_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::open_ephemeral_resource::Response> {
         let name = request.type_name.clone();
         self.run("OpenEphemeralResource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -186,7 +187,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn renew_ephemeral(
         &self,
         request: wire::renew_ephemeral_resource::Request,
-    ) -> Answer<wire::renew_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::renew_ephemeral_resource::Response> {
         let name = request.type_name.clone();
         self.run("RenewEphemeralResource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -204,7 +205,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn close_ephemeral(
         &self,
         request: wire::close_ephemeral_resource::Request,
-    ) -> Answer<wire::close_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::close_ephemeral_resource::Response> {
         let name = request.type_name.clone();
         self.run("CloseEphemeralResource", &name, |served, running| async move {
             let mut diags = Diagnostics::default();

@@ -45,8 +45,8 @@ pub trait ResourceExt: Resource {
 
     /// Turns the state of another type into one of this type, for a `moved` block across types.
     ///
-    /// Hosts ask this before they configure the provider, so that only the given state can be read. `None` needs an error
-    /// in `diags`.
+    /// Hosts ask this before they configure the provider, so that only the given state can be read.
+    /// `None` needs an error in `diags`.
     async fn move_state<'a>(
         &self,
         diags: &mut Diagnostics,

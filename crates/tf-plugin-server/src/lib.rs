@@ -3,10 +3,11 @@
 //! Knows tf-provider's traits and nothing of maintenances. tf-provider serves them itself too, but
 //! loses state and stops in ways this provider cannot afford; `DESIGN.md` lists them.
 //!
-//! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each other
+//! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each
+//!   other
 //! * `serve`, `ends`: from the start of the process to its end in order
-//! * `service`, `running`, `served`: what each request means; `resource`, `data_source`, `function`, `list_resource`, `action`,
-//!   `ephemeral`: the provider's part of it
+//! * `service`, `running`, `served`: what each request means; `resource`, `data_source`,
+//!   `function`, `list_resource`, `action`, `ephemeral`: the provider's part of it
 //! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
 //! * `deferral`: what is put off while the provider's configuration is not known
 //! * `panics`, `logging`: what goes wrong, told in the host's terms
@@ -89,14 +90,16 @@ pub trait ServedProvider: tf_provider::Provider {
         Vec::new()
     }
 
-    /// Ends what is open and was not closed, when the host asks the process to end. The host waits for it.
+    /// Ends what is open and was not closed, when the host asks the process to end. The host waits
+    /// for it.
     ///
     /// Terraform 1.15.5 closes no ephemeral resource of an apply that failed or was interrupted.
     fn before_end(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Whether its configuration is only known in a later run. Hosts that allow it then defer what they ask for.
+    /// Whether its configuration is only known in a later run. Hosts that allow it then defer what
+    /// they ask for.
     fn is_deferred(&self) -> bool {
         false
     }
@@ -107,8 +110,8 @@ pub trait ServedProvider: tf_provider::Provider {
         None
     }
 
-    /// The lists of existing resources, made with [`list_resource`], by the names of their resources. As for
-    /// [`resources`](Self::resources).
+    /// The lists of existing resources, made with [`list_resource`], by the names of their
+    /// resources. As for [`resources`](Self::resources).
     fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
         Vec::new()
     }

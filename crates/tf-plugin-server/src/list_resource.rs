@@ -1,4 +1,5 @@
-//! Lists of existing resources (`terraform query`) of any type behind one trait, streamed as they are found.
+//! Lists of existing resources (`terraform query`) of any type behind one trait, streamed as they
+//! are found.
 use std::{any::type_name, marker::PhantomData, sync::OnceLock};
 
 use async_trait::async_trait;

@@ -1,5 +1,5 @@
-//! Where the host connects, and the connections made to it: a socket in a folder of our own, or a port of this machine
-//! where sockets are no files (Windows, as go-plugin does there).
+//! Where the host connects, and the connections made to it: a socket in a folder of our own, or a
+//! port of this machine where sockets are no files (Windows, as go-plugin does there).
 #[cfg(unix)]
 use std::{
     fs::Permissions,
@@ -72,8 +72,8 @@ impl Listener {
     }
 }
 
-/// A listening socket that only this user can reach, in a folder that goes away with it; or a port that every user of the
-/// machine can reach and that only the host's certificate opens.
+/// A listening socket that only this user can reach, in a folder that goes away with it; or a port
+/// that every user of the machine can reach and that only the host's certificate opens.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: Listener,

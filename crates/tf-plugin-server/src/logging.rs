@@ -1,8 +1,8 @@
 //! Log lines the host takes into its own log: one JSON object per line on standard error.
 //!
-//! The four names with `@` are hclog's, go-plugin parses them; everything else in the object becomes
-//! a field. Bodies of requests are never logged here, nor by the libraries below: those are held
-//! at warnings, because at finer levels they print what they send.
+//! The four names with `@` are hclog's, go-plugin parses them; everything else in the object
+//! becomes a field. Bodies of requests are never logged here, nor by the libraries below: those are
+//! held at warnings, because at finer levels they print what they send.
 use std::{
     env,
     fmt::{Debug, Write as _},

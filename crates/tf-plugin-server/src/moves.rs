@@ -1,4 +1,5 @@
-//! States that a host hands over: of an older schema version, and of another type (`moved` blocks across types).
+//! States that a host hands over: of an older schema version, and of another type (`moved` blocks
+//! across types).
 use serde_json::Value as Json;
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -7,8 +8,8 @@ use super::{
     diagnostics::{diagnostic, ensure_error, to_wire},
     panics,
     proto::tfplugin6 as wire,
-    resource::{Erased, Outcome},
-    running::Answer,
+    resource::{Erased, ResourceState},
+    running::RpcResult,
     service::Service,
 };
 
@@ -49,7 +50,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn upgrade_state(
         &self,
         request: wire::upgrade_resource_state::Request,
-    ) -> Answer<wire::upgrade_resource_state::Response> {
+    ) -> RpcResult<wire::upgrade_resource_state::Response> {
         let name = request.type_name.clone();
         self.run("UpgradeResourceState", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -67,7 +68,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn upgrade_identity(
         &self,
         request: wire::upgrade_resource_identity::Request,
-    ) -> Answer<wire::upgrade_resource_identity::Response> {
+    ) -> RpcResult<wire::upgrade_resource_identity::Response> {
         let name = request.type_name.clone();
         self.run("UpgradeResourceIdentity", &name, |served, _| async move {
             let mut diags = Diagnostics::default();
@@ -91,14 +92,14 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn move_state(
         &self,
         request: wire::move_resource_state::Request,
-    ) -> Answer<wire::move_resource_state::Response> {
+    ) -> RpcResult<wire::move_resource_state::Response> {
         let name = request.target_type_name.clone();
         self.run("MoveResourceState", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let mut response = wire::move_resource_state::Response::default();
             if let Some(resource) = served.resource(&mut diags, &request.target_type_name) {
                 let moved = panics::caught(resource.move_state(&mut diags, &request)).await;
-                if let Some(Outcome { state, private, identity }) =
+                if let Some(ResourceState { state, private, identity }) =
                     running.settle(&mut diags, moved, "No state came back.")
                 {
                     response.target_state = Some(state);
@@ -106,7 +107,8 @@ impl<P: ServedProvider> Service<P> {
                     response.target_identity = identity;
                 }
             }
-            // Hosts stop at an error; a state beside one would be a moved resource that nobody checked.
+            // Hosts stop at an error; a state beside one would be a moved resource that nobody
+            // checked.
             if !diags.errors.is_empty() {
                 response.target_state = Some(codec::null());
             }

@@ -1,4 +1,5 @@
-//! The messages and services of `proto/`, as the build script generates them, with the clients of a host for tests.
+//! The messages and services of `proto/`, as the build script generates them, with the clients of a
+//! host for tests.
 use std::fmt;
 
 /// The provider protocol.

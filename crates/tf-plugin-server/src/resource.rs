@@ -58,7 +58,7 @@ impl Described {
 
 /// What became of a resource.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ResourceState {
     pub(super) state: wire::DynamicValue,
     pub(super) private: Bytes,
     pub(super) identity: Option<wire::ResourceIdentityData>,
@@ -79,10 +79,18 @@ pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;
     fn identity_schema(&self) -> Option<IdentitySchema>;
     async fn validate(&self, diags: &mut Diagnostics, request: &wire::validate_resource_config::Request) -> Option<()>;
-    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<Outcome>;
+    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<ResourceState>;
     async fn plan(&self, diags: &mut Diagnostics, request: &wire::plan_resource_change::Request) -> Option<Planned>;
-    async fn apply(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome>;
-    async fn import(&self, diags: &mut Diagnostics, request: &wire::import_resource_state::Request) -> Option<Outcome>;
+    async fn apply(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::apply_resource_change::Request,
+    ) -> Option<ResourceState>;
+    async fn import(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::import_resource_state::Request,
+    ) -> Option<ResourceState>;
     async fn upgrade(
         &self,
         diags: &mut Diagnostics,
@@ -93,7 +101,7 @@ pub trait Erased: Send + Sync {
         &self,
         diags: &mut Diagnostics,
         request: &wire::move_resource_state::Request,
-    ) -> Option<Outcome>;
+    ) -> Option<ResourceState>;
 }
 
 struct Adapter<R> {
@@ -120,9 +128,14 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         }
     }
 
-    fn outcome(&self, diags: &mut Diagnostics, state: &R::State<'_>, private: &R::PrivateState<'_>) -> Option<Outcome> {
+    fn outcome(
+        &self,
+        diags: &mut Diagnostics,
+        state: &R::State<'_>,
+        private: &R::PrivateState<'_>,
+    ) -> Option<ResourceState> {
         let identity = self.identity_of(diags, state)?;
-        Some(Outcome { state: codec::send(diags, state)?, private: codec::keep(diags, private)?, identity })
+        Some(ResourceState { state: codec::send(diags, state)?, private: codec::keep(diags, private)?, identity })
     }
 
     async fn plan_destroy(
@@ -157,8 +170,9 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (state, private) = Resource::plan_create(&self.inner, diags, proposed, config, meta).await?;
         let mut private = codec::keep(diags, &private)?;
         if private.is_empty() {
-            // A replacement (also of a tainted resource, or with -replace) is planned as a creation, and the host hands
-            // what comes out of this to the destroy of the old one: without it the destroy would not know its record.
+            // A replacement (also of a tainted resource, or with -replace) is planned as a
+            // creation, and the host hands what comes out of this to the destroy of the old one:
+            // without it the destroy would not know its record.
             private = request.prior_private.clone();
         }
         // Not that of before: a replacement is planned as a creation, and may be of another name.
@@ -181,7 +195,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
         let (state, private, replace) =
             Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
-        // An identity never changes, so that the known one stays. A state of an earlier version has none yet.
+        // An identity never changes, so that the known one stays. A state of an earlier version has
+        // none yet.
         let known = request.prior_identity.as_ref().filter(|known| !codec::is_null(known.identity_data.as_ref()));
         let identity = match known {
             Some(known) if replace.is_empty() => Some(known.clone()),
@@ -199,7 +214,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         &self,
         diags: &mut Diagnostics,
         request: &wire::apply_resource_change::Request,
-    ) -> Option<Outcome> {
+    ) -> Option<ResourceState> {
         let shape = self.shape(diags)?;
         let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
         let private = Received::own(&request.planned_private, "private state");
@@ -207,10 +222,14 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
         let () = Resource::destroy(&self.inner, diags, prior, private, meta).await?;
         // "Destroyed, but" is not destroyed: the state stays until a destroy succeeds.
-        diags.errors.is_empty().then(|| Outcome { state: codec::null(), private: Bytes::new(), identity: None })
+        diags.errors.is_empty().then(|| ResourceState { state: codec::null(), private: Bytes::new(), identity: None })
     }
 
-    async fn create(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+    async fn create(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::apply_resource_change::Request,
+    ) -> Option<ResourceState> {
         let shape = self.shape(diags)?;
         let planned = Received::new(request.planned_state.as_ref(), shape, "planned state");
         let config = Received::new(request.config.as_ref(), shape, "configuration");
@@ -222,7 +241,11 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         self.outcome(diags, &state, &private)
     }
 
-    async fn update(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+    async fn update(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::apply_resource_change::Request,
+    ) -> Option<ResourceState> {
         let shape = self.shape(diags)?;
         let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
         let planned = Received::new(request.planned_state.as_ref(), shape, "planned state");
@@ -283,7 +306,7 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         Resource::validate(&self.inner, diags, config).await
     }
 
-    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<Outcome> {
+    async fn read(&self, diags: &mut Diagnostics, request: &wire::read_resource::Request) -> Option<ResourceState> {
         let shape = self.shape(diags)?;
         let state = Received::new(request.current_state.as_ref(), shape, "state");
         let private = Received::own(&request.private, "private state");
@@ -308,7 +331,11 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         }
     }
 
-    async fn apply(&self, diags: &mut Diagnostics, request: &wire::apply_resource_change::Request) -> Option<Outcome> {
+    async fn apply(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::apply_resource_change::Request,
+    ) -> Option<ResourceState> {
         if codec::is_null(request.planned_state.as_ref()) {
             self.destroy(diags, request).await
         } else if codec::is_null(request.prior_state.as_ref()) {
@@ -318,7 +345,11 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         }
     }
 
-    async fn import(&self, diags: &mut Diagnostics, request: &wire::import_resource_state::Request) -> Option<Outcome> {
+    async fn import(
+        &self,
+        diags: &mut Diagnostics,
+        request: &wire::import_resource_state::Request,
+    ) -> Option<ResourceState> {
         let mut id = request.id.clone();
         let identity = request.identity.as_ref().and_then(|of| of.identity_data.as_ref());
         if id.is_empty() && !codec::is_null(identity) {
@@ -342,7 +373,7 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         &self,
         diags: &mut Diagnostics,
         request: &wire::move_resource_state::Request,
-    ) -> Option<Outcome> {
+    ) -> Option<ResourceState> {
         let from = MovedState::read(diags, request)?;
         let (state, private) = ResourceExt::move_state(&self.inner, diags, from).await?;
         self.outcome(diags, &state, &private)

@@ -1,4 +1,5 @@
-//! How a request runs: as a task that its connection does not end, with what becomes of its failures.
+//! How a request runs: as a task that its connection does not end, with what becomes of its
+//! failures.
 use std::sync::Arc;
 
 use tf_provider::Diagnostics;
@@ -14,17 +15,18 @@ use super::{
     service::Service,
 };
 
-pub(super) type Answer<T> = Result<Response<T>, Status>;
+pub(super) type RpcResult<T> = Result<Response<T>, Status>;
 
 /// A request that runs: its name and what it is about, for diagnostics.
 #[derive(Clone)]
-pub(super) struct Running {
+pub(super) struct RpcContext {
     pub(super) rpc: &'static str,
     pub(super) subject: String,
 }
 
-impl Running {
-    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a better one.
+impl RpcContext {
+    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a
+    /// better one.
     pub(super) fn settle<T>(
         &self,
         diags: &mut Diagnostics,
@@ -51,10 +53,10 @@ impl<P: ServedProvider> Service<P> {
     /// As a task of its own, because tonic drops a request whose connection breaks: the provider
     /// would stop in the middle of a step, with nothing recorded. The task goes on without a
     /// listener, sees the stop token, and ends in order.
-    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> Answer<T>
+    pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> RpcResult<T>
     where
         T: Send + 'static,
-        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        W: FnOnce(Arc<Served<P>>, RpcContext) -> F,
         F: Future<Output = T> + Send + 'static,
     {
         let done = self.begin(rpc, subject, work).await;
@@ -65,12 +67,12 @@ impl<P: ServedProvider> Service<P> {
     pub(super) fn begin<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
     where
         T: Send + 'static,
-        W: FnOnce(Arc<Served<P>>, Running) -> F,
+        W: FnOnce(Arc<Served<P>>, RpcContext) -> F,
         F: Future<Output = T> + Send + 'static,
     {
         // At the highest level, so that it is there whenever anything is logged in it.
         let span = tracing::error_span!("request", tf_rpc = rpc, tf_resource_type = subject);
-        let running = Running { rpc, subject: subject.to_owned() };
+        let running = RpcContext { rpc, subject: subject.to_owned() };
         let work = work(Arc::clone(&self.served), running);
         let task = async move {
             tracing::debug!("request received");

@@ -59,8 +59,9 @@ impl ServeOptions {
 ///
 /// `stop` is cancelled when what runs shall come to an end: by the host's stop request, by SIGTERM,
 /// by the host's shutdown or death. Requests go on and are answered; it is for the provider's code
-/// to watch the token and to return early. SIGINT and SIGHUP are ignored (Ctrl-C and Ctrl-Break on Windows): a terminal
-/// sends them to the host as well, which then asks to stop, or dies, or was started to outlive the terminal.
+/// to watch the token and to return early. SIGINT and SIGHUP are ignored (Ctrl-C and Ctrl-Break on
+/// Windows): a terminal sends them to the host as well, which then asks to stop, or dies, or was
+/// started to outlive the terminal.
 ///
 /// Not to be dropped before it returns: requests would go on without a server.
 /// Needs a Tokio runtime with time and I/O. Standard output belongs to the handshake: nothing else
@@ -86,7 +87,7 @@ pub async fn serve<P: ServedProvider>(
         None => reattach(&options.address, &socket),
     };
     let open = ends.connections.clone();
-    let server = Server {
+    let server = GrpcServer {
         stop,
         requests: TaskTracker::new(),
         asked_to_end: CancellationToken::new(),
@@ -116,24 +117,24 @@ fn reattach(address: &str, socket: &Socket) -> String {
     format!("TF_REATTACH_PROVIDERS='{value}'\n")
 }
 
-type Running = JoinHandle<Result<(), tonic::transport::Error>>;
+type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
 /// The server's four switches.
-struct Server {
+struct GrpcServer {
     stop: CancellationToken,
     requests: TaskTracker,
     asked_to_end: CancellationToken,
     down: CancellationToken,
 }
 
-impl Server {
+impl GrpcServer {
     fn start<P: ServedProvider>(
         &self,
         provider: P,
         socket: Socket,
         tls: Option<Arc<rustls::ServerConfig>>,
         open: watch::Sender<usize>,
-    ) -> (Running, Option<TempDir>) {
+    ) -> (ServerTask, Option<TempDir>) {
         let offered = Arc::new(Served::new(provider));
         let ending = Arc::clone(&offered);
         let before_end = BeforeEnd(Arc::new(move || {
@@ -162,7 +163,7 @@ impl Server {
         (tokio::spawn(server), folder)
     }
 
-    async fn until(self, ends: &mut Ends, mut running: Running, finish_within: Duration) -> Result<(), PluginError> {
+    async fn until(self, ends: &mut Ends, mut running: ServerTask, finish_within: Duration) -> Result<(), PluginError> {
         let patience = tokio::select! {
             ended = &mut running => return ended.map_err(PluginError::Aborted)?.map_err(Into::into),
             patience = ends.first(&self.asked_to_end, &self.requests, finish_within) => patience,

@@ -15,7 +15,7 @@ use super::{
     diagnostics::{internal_error, to_wire, to_wire_of_provider},
     function, panics,
     proto::tfplugin6::{self as wire, provider_server},
-    running::Answer,
+    running::RpcResult,
     schema,
     served::{Served, unknown},
 };
@@ -31,14 +31,14 @@ pub(super) struct Service<P> {
 
 #[tonic::async_trait]
 impl<P: ServedProvider> provider_server::Provider for Service<P> {
-    async fn get_metadata(&self, _: Request<wire::get_metadata::Request>) -> Answer<wire::get_metadata::Response> {
+    async fn get_metadata(&self, _: Request<wire::get_metadata::Request>) -> RpcResult<wire::get_metadata::Response> {
         self.run("GetMetadata", "", |served, _| async move { served.metadata() }).await
     }
 
     async fn get_provider_schema(
         &self,
         _: Request<wire::get_provider_schema::Request>,
-    ) -> Answer<wire::get_provider_schema::Response> {
+    ) -> RpcResult<wire::get_provider_schema::Response> {
         self.run("GetProviderSchema", "", |served, running| async move {
             let schemas = panics::caught(async { served.schemas() }).await;
             schemas.unwrap_or_else(|caught| {
@@ -53,7 +53,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn get_resource_identity_schemas(
         &self,
         _: Request<wire::get_resource_identity_schemas::Request>,
-    ) -> Answer<wire::get_resource_identity_schemas::Response> {
+    ) -> RpcResult<wire::get_resource_identity_schemas::Response> {
         self.run("GetResourceIdentitySchemas", "", |served, _| async move {
             let with_identity = served
                 .resources
@@ -67,7 +67,10 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         .await
     }
 
-    async fn get_functions(&self, _: Request<wire::get_functions::Request>) -> Answer<wire::get_functions::Response> {
+    async fn get_functions(
+        &self,
+        _: Request<wire::get_functions::Request>,
+    ) -> RpcResult<wire::get_functions::Response> {
         self.run("GetFunctions", "", |served, running| async move {
             let mut diags = Diagnostics::default();
             let found = panics::caught(async { Some(served.function_schemas(&mut diags)) }).await;
@@ -80,7 +83,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn validate_provider_config(
         &self,
         request: Request<wire::validate_provider_config::Request>,
-    ) -> Answer<wire::validate_provider_config::Response> {
+    ) -> RpcResult<wire::validate_provider_config::Response> {
         let request = request.into_inner();
         self.run("ValidateProviderConfig", "", |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -94,7 +97,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn configure_provider(
         &self,
         request: Request<wire::configure_provider::Request>,
-    ) -> Answer<wire::configure_provider::Response> {
+    ) -> RpcResult<wire::configure_provider::Response> {
         let request = request.into_inner();
         self.run("ConfigureProvider", "", |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -108,7 +111,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn validate_resource_config(
         &self,
         request: Request<wire::validate_resource_config::Request>,
-    ) -> Answer<wire::validate_resource_config::Response> {
+    ) -> RpcResult<wire::validate_resource_config::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ValidateResourceConfig", &name, |served, running| async move {
@@ -125,7 +128,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn validate_data_resource_config(
         &self,
         request: Request<wire::validate_data_resource_config::Request>,
-    ) -> Answer<wire::validate_data_resource_config::Response> {
+    ) -> RpcResult<wire::validate_data_resource_config::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ValidateDataResourceConfig", &name, |served, running| async move {
@@ -142,28 +145,28 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn upgrade_resource_state(
         &self,
         request: Request<wire::upgrade_resource_state::Request>,
-    ) -> Answer<wire::upgrade_resource_state::Response> {
+    ) -> RpcResult<wire::upgrade_resource_state::Response> {
         self.upgrade_state(request.into_inner()).await
     }
 
     async fn upgrade_resource_identity(
         &self,
         request: Request<wire::upgrade_resource_identity::Request>,
-    ) -> Answer<wire::upgrade_resource_identity::Response> {
+    ) -> RpcResult<wire::upgrade_resource_identity::Response> {
         self.upgrade_identity(request.into_inner()).await
     }
 
     async fn move_resource_state(
         &self,
         request: Request<wire::move_resource_state::Request>,
-    ) -> Answer<wire::move_resource_state::Response> {
+    ) -> RpcResult<wire::move_resource_state::Response> {
         self.move_state(request.into_inner()).await
     }
 
     async fn read_resource(
         &self,
         request: Request<wire::read_resource::Request>,
-    ) -> Answer<wire::read_resource::Response> {
+    ) -> RpcResult<wire::read_resource::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ReadResource", &name, |served, running| async move {
@@ -191,7 +194,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn plan_resource_change(
         &self,
         request: Request<wire::plan_resource_change::Request>,
-    ) -> Answer<wire::plan_resource_change::Response> {
+    ) -> RpcResult<wire::plan_resource_change::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("PlanResourceChange", &name, |served, running| async move {
@@ -218,7 +221,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn apply_resource_change(
         &self,
         request: Request<wire::apply_resource_change::Request>,
-    ) -> Answer<wire::apply_resource_change::Response> {
+    ) -> RpcResult<wire::apply_resource_change::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ApplyResourceChange", &name, |served, running| async move {
@@ -244,7 +247,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn import_resource_state(
         &self,
         request: Request<wire::import_resource_state::Request>,
-    ) -> Answer<wire::import_resource_state::Response> {
+    ) -> RpcResult<wire::import_resource_state::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ImportResourceState", &name, |served, running| async move {
@@ -275,7 +278,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn read_data_source(
         &self,
         request: Request<wire::read_data_source::Request>,
-    ) -> Answer<wire::read_data_source::Response> {
+    ) -> RpcResult<wire::read_data_source::Response> {
         let request = request.into_inner();
         let name = request.type_name.clone();
         self.run("ReadDataSource", &name, |served, running| async move {
@@ -300,7 +303,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn call_function(
         &self,
         request: Request<wire::call_function::Request>,
-    ) -> Answer<wire::call_function::Response> {
+    ) -> RpcResult<wire::call_function::Response> {
         let request = request.into_inner();
         let name = request.name.clone();
         self.run("CallFunction", &name, |served, running| async move {
@@ -325,64 +328,70 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
     async fn validate_list_resource_config(
         &self,
         request: Request<wire::validate_list_resource_config::Request>,
-    ) -> Answer<wire::validate_list_resource_config::Response> {
+    ) -> RpcResult<wire::validate_list_resource_config::Response> {
         self.validate_list(request.into_inner()).await
     }
 
     async fn list_resource(
         &self,
         request: Request<wire::list_resource::Request>,
-    ) -> Answer<BoxStream<wire::list_resource::Event>> {
+    ) -> RpcResult<BoxStream<wire::list_resource::Event>> {
         Ok(self.list(request.into_inner()))
     }
 
     async fn validate_action_config(
         &self,
         request: Request<wire::validate_action_config::Request>,
-    ) -> Answer<wire::validate_action_config::Response> {
+    ) -> RpcResult<wire::validate_action_config::Response> {
         self.validate_action(request.into_inner()).await
     }
 
-    async fn plan_action(&self, request: Request<wire::plan_action::Request>) -> Answer<wire::plan_action::Response> {
+    async fn plan_action(
+        &self,
+        request: Request<wire::plan_action::Request>,
+    ) -> RpcResult<wire::plan_action::Response> {
         self.planned_action(request.into_inner()).await
     }
 
     async fn invoke_action(
         &self,
         request: Request<wire::invoke_action::Request>,
-    ) -> Answer<BoxStream<wire::invoke_action::Event>> {
+    ) -> RpcResult<BoxStream<wire::invoke_action::Event>> {
         Ok(Response::new(self.invoked_action(request.into_inner())))
     }
 
     async fn validate_ephemeral_resource_config(
         &self,
         request: Request<wire::validate_ephemeral_resource_config::Request>,
-    ) -> Answer<wire::validate_ephemeral_resource_config::Response> {
+    ) -> RpcResult<wire::validate_ephemeral_resource_config::Response> {
         self.validate_ephemeral(request.into_inner()).await
     }
 
     async fn open_ephemeral_resource(
         &self,
         request: Request<wire::open_ephemeral_resource::Request>,
-    ) -> Answer<wire::open_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::open_ephemeral_resource::Response> {
         self.open_ephemeral(request.into_inner()).await
     }
 
     async fn renew_ephemeral_resource(
         &self,
         request: Request<wire::renew_ephemeral_resource::Request>,
-    ) -> Answer<wire::renew_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::renew_ephemeral_resource::Response> {
         self.renew_ephemeral(request.into_inner()).await
     }
 
     async fn close_ephemeral_resource(
         &self,
         request: Request<wire::close_ephemeral_resource::Request>,
-    ) -> Answer<wire::close_ephemeral_resource::Response> {
+    ) -> RpcResult<wire::close_ephemeral_resource::Response> {
         self.close_ephemeral(request.into_inner()).await
     }
 
-    async fn stop_provider(&self, _: Request<wire::stop_provider::Request>) -> Answer<wire::stop_provider::Response> {
+    async fn stop_provider(
+        &self,
+        _: Request<wire::stop_provider::Request>,
+    ) -> RpcResult<wire::stop_provider::Response> {
         tracing::info!("the host asks to stop");
         self.stop.cancel();
         Ok(Response::new(wire::stop_provider::Response::default()))

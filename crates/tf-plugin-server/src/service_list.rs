@@ -10,7 +10,7 @@ use super::{
     diagnostics::to_wire,
     panics,
     proto::tfplugin6::{self as wire, list_resource::Event},
-    running::Answer,
+    running::RpcResult,
     service::Service,
 };
 
@@ -21,7 +21,7 @@ impl<P: ServedProvider> Service<P> {
     pub(super) async fn validate_list(
         &self,
         request: wire::validate_list_resource_config::Request,
-    ) -> Answer<wire::validate_list_resource_config::Response> {
+    ) -> RpcResult<wire::validate_list_resource_config::Response> {
         let name = request.type_name.clone();
         self.run("ValidateListResourceConfig", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
@@ -34,7 +34,8 @@ impl<P: ServedProvider> Service<P> {
         .await
     }
 
-    /// Begins a list. What is found is sent while more is read; a host that stops reading ends the list.
+    /// Begins a list. What is found is sent while more is read; a host that stops reading ends the
+    /// list.
     pub(super) fn list(&self, request: wire::list_resource::Request) -> Response<BoxStream<Event>> {
         let (events, received) = mpsc::channel(AHEAD);
         let name = request.type_name.clone();

@@ -16,13 +16,13 @@ use rustls::{
 use super::PluginError;
 
 /// A server configuration and the certificate the host has to be told.
-pub(super) struct Identity {
+pub(super) struct TlsIdentity {
     pub config: Arc<ServerConfig>,
     pub certificate: CertificateDer<'static>,
 }
 
 /// Makes a fresh key and certificate, and admits only the holder of `client_pem`.
-pub(super) fn identity(client_pem: &str) -> Result<Identity, PluginError> {
+pub(super) fn identity(client_pem: &str) -> Result<TlsIdentity, PluginError> {
     let admitted = CertificateDer::from_pem_slice(client_pem.as_bytes()).map_err(PluginError::ClientCertificate)?;
     // P-256: go-plugin itself uses P-521, whose key generation and signatures cost milliseconds in
     // every start; nothing asks for more than 128 bits of a key that lives as long as one run.
@@ -42,7 +42,7 @@ pub(super) fn identity(client_pem: &str) -> Result<Identity, PluginError> {
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(vec![certificate.clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Identity { config: Arc::new(config), certificate })
+    Ok(TlsIdentity { config: Arc::new(config), certificate })
 }
 
 /// Admits exactly one certificate; that the client holds its key, the handshake's signature shows.

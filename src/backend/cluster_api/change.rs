@@ -1,12 +1,12 @@
-//! The changes of a Machine that request it and withdraw the request: one patch each, on the condition that the Machine is as it was
-//! judged. No I/O.
+//! The changes of a Machine that request it and withdraw the request: one patch each, on the
+//! condition that the Machine is as it was judged. No I/O.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
-    maintenance::gate::{GateWish, Standing},
+    maintenance::gate::{ExternalRequest, ExternalState},
 };
 
 use super::{
@@ -24,13 +24,13 @@ const HOOK_ONLY: &str = "pre-terminate";
 /// The value where we made them skip it.
 const BOTH: &str = "pre-terminate,skip-remediation";
 
-/// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there alone. The error says why it is
-/// not possible now. `Ok(None)`: it was asked for already.
+/// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there
+/// alone. The error says why it is not possible now. `Ok(None)`: it was asked for already.
 pub(super) fn enter(
     seen: &ClusterView<'_>,
     place: &str,
     server: &str,
-    wish: &GateWish,
+    wish: &ExternalRequest,
     now: Timestamp,
 ) -> Result<Option<Value>, String> {
     // A reply that was lost may have left our request there.
@@ -38,9 +38,9 @@ pub(super) fn enter(
     if seen.machine.is_some_and(ours) {
         return Ok(None);
     }
-    let fresh = GateWish { asked: false, ..wish.clone() };
+    let fresh = ExternalRequest { asked: false, ..wish.clone() };
     match standing(seen, place, &fresh, now) {
-        Standing::Absent => {}
+        ExternalState::Absent => {}
         standing => return Err(standing.to_string()),
     }
     let skipped = seen.machine.is_some_and(Machine::skips_remediation);
@@ -56,9 +56,10 @@ pub(super) fn enter(
 }
 
 /// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
-pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: Timestamp) -> Option<Value> {
+pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
     let machine = seen.machine.filter(|machine| machine.marked() == Some(Author::of(wish)))?;
-    // A label that another author set stays: after our withdrawal only an approval can be an answer to us.
+    // A label that another author set stays: after our withdrawal only an approval can be an answer
+    // to us.
     let ours = match machine.asked() {
         LabelValue::Approved => true,
         LabelValue::Requested => machine.released().is_none(),
@@ -71,7 +72,7 @@ pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: T
         }
         return Some(json!({ "metadata": metadata }));
     }
-    if !matches!(standing(seen, place, wish, now), Standing::Leftovers(_)) {
+    if !matches!(standing(seen, place, wish, now), ExternalState::Leftovers(_)) {
         return None;
     }
     let there = |key: &&str| annotation(machine.0, key).is_some();
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_machine_is_left_as_it_was_found() {
         let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
-        let asked = GateWish { asked: true, ..wish.clone() };
+        let asked = ExternalRequest { asked: true, ..wish.clone() };
         let mut skipped = machine();
         skipped["metadata"]["annotations"][SKIP_REMEDIATION] = json!("theirs");
         skipped["metadata"]["annotations"]["pre-terminate.delete.hook.machine.cluster.x-k8s.io/other"] =

@@ -14,11 +14,11 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        BackendError, Consumer, ExternalRequest,
+        BackendError, Consumer, ExternalRequestRef,
         cluster::{self, annotation},
     },
     clock::Clock,
-    kubernetes::{ClusterError, Mirror, Request},
+    kubernetes::{ClusterError, Mirror, RequestInfo},
 };
 
 use super::{
@@ -43,7 +43,8 @@ pub(super) struct Clusters {
     pub(super) settings: ClusterApiSettings,
     pub(super) clock: Arc<dyn Clock>,
     kind: OnceCell<ApiResource>,
-    /// The UIDs that stand for the management and for the workload cluster, where roles let them be read.
+    /// The UIDs that stand for the management and for the workload cluster, where roles let them be
+    /// read.
     uids: OnceCell<(Option<String>, Option<String>)>,
     /// Machines by namespace.
     machines: Mutex<BTreeMap<String, Arc<Mirror>>>,
@@ -76,7 +77,7 @@ impl Clusters {
     pub(super) async fn kind(&self) -> Result<&ApiResource, BackendError> {
         let management = &self.settings.management;
         let found = self.kind.get_or_try_init(|| async {
-            let about = Request { verb: "get", resource: GROUP, namespace: None, name: None };
+            let about = RequestInfo { verb: "get", resource: GROUP, namespace: None, name: None };
             let groups = management.call(about, |client| async move { client.list_api_groups().await });
             let groups = groups.await.map_err(meaning)?;
             let group = groups.groups.into_iter().find(|group| group.name == GROUP);
@@ -139,7 +140,8 @@ impl Clusters {
         cluster::patched(&self.settings.management, kind, read, change, meaning).await.map(drop)
     }
 
-    /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of Cluster API does.
+    /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of
+    /// Cluster API does.
     pub(super) async fn owner(&self, consumer: &Consumer) -> Result<Option<MachineName>, BackendError> {
         if consumer.kind != METAL3_MACHINE {
             return Ok(None);
@@ -163,7 +165,7 @@ impl Clusters {
     }
 
     /// Requests of ours on any Machine: of the namespaces that are named, else of all.
-    pub(super) async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    pub(super) async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let named = self.settings.machines.values().map(|machine| machine.namespace.clone());
         let named: std::collections::BTreeSet<String> = named.collect();
         let (management, kind) = (&self.settings.management, self.kind().await?);
@@ -183,10 +185,10 @@ impl Clusters {
 }
 
 /// A request of ours on a Machine, as it is found without knowing whose it is.
-pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
+pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let machine = Machine(object);
     let author = machine.marked()?;
-    Some(ExternalRequest {
+    Some(ExternalRequestRef {
         store: author.store,
         uid: author.uid,
         name: format!("the maintenance of {machine}"),

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 
 use crate::{
-    backend::{BackendError, ExternalRequest, Gate, Outlook, cluster::not_now},
+    backend::{BackendError, ExternalRequestRef, Gate, Outlook, cluster::not_now},
     clock::within,
-    maintenance::gate::{GateView, GateWish, Loss, Order, Standing, System},
+    maintenance::gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
 };
 
 use super::{
@@ -67,7 +67,8 @@ impl MachineGate {
         }
     }
 
-    /// The Machine of the server: the one that a record remembers, else the configured one, else the one that uses it.
+    /// The Machine of the server: the one that a record remembers, else the configured one, else
+    /// the one that uses it.
     async fn place(&self, memory: &BTreeMap<String, String>) -> Result<Option<MachineName>, BackendError> {
         if let Some(known) = memory.get(MACHINE).and_then(|text| MachineName::read(text)) {
             return Ok(Some(known));
@@ -78,7 +79,7 @@ impl MachineGate {
         self.used_by().await
     }
 
-    async fn read(&self, wish: &GateWish, fresh: bool) -> Result<Read, BackendError> {
+    async fn read(&self, wish: &ExternalRequest, fresh: bool) -> Result<Read, BackendError> {
         self.reaches(wish).await?;
         let missing = || BackendError::Missing {
             address: self.clusters.settings.management.address(),
@@ -96,8 +97,9 @@ impl MachineGate {
         Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
     }
 
-    /// Refuses a record whose Machine is in other clusters than those that this configuration reaches.
-    async fn reaches(&self, wish: &GateWish) -> Result<(), BackendError> {
+    /// Refuses a record whose Machine is in other clusters than those that this configuration
+    /// reaches.
+    async fn reaches(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         if !wish.memory.contains_key(MANAGEMENT) && !wish.memory.contains_key(WORKLOAD) {
             return Ok(());
         }
@@ -125,11 +127,11 @@ impl MachineGate {
     }
 
     /// Until nothing of the request is on the Machine.
-    async fn until_left(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn until_left(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
-                Standing::Absent | Standing::Refused(_) | Standing::Taken(_) => return Ok(()),
-                Standing::Returning(_) => {}
+                ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => return Ok(()),
+                ExternalState::Returning(_) => {}
                 _ => self.leave(wish).await?,
             }
             tokio::select! {
@@ -155,27 +157,27 @@ impl MachineGate {
 
 #[async_trait]
 impl Gate for MachineGate {
-    async fn system(&self, _operation: bool) -> Result<Option<System>, BackendError> {
+    async fn system(&self, _operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
         if self.place(&BTreeMap::new()).await?.is_none() {
             return Ok(None);
         }
-        Ok(Some(System {
+        Ok(Some(ExternalSystem {
             gate: Some(ID.to_owned()),
             loss: Loss::Restore,
-            ..System::own("Cluster API", Order::OnTurn, true)
+            ..ExternalSystem::own("Cluster API", QueueAuthority::OnTurn, true)
         }))
     }
 
-    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
+    async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         let read = self.read(wish, fresh).await?;
         let seen = read.seen();
         let standing = standing(&seen, &read.place.to_string(), wish, self.clusters.now());
         // How it is before it is asked for is of interest only then.
-        let memory = if standing == Standing::Absent { self.memory(&read.place).await? } else { BTreeMap::new() };
+        let memory = if standing == ExternalState::Absent { self.memory(&read.place).await? } else { BTreeMap::new() };
         Ok(GateView { behind: behind(&seen, wish), standing, boot: None, memory })
     }
 
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let read = self.read(wish, true).await?;
         let place = read.place.to_string();
         let address = self.clusters.settings.management.address();
@@ -189,8 +191,8 @@ impl Gate for MachineGate {
         }
     }
 
-    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
-        let read = self.read(&GateWish { asked: true, ..wish.clone() }, true).await?;
+    async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
+        let read = self.read(&ExternalRequest { asked: true, ..wish.clone() }, true).await?;
         let change = change::leave(&read.seen(), &read.place.to_string(), wish, self.clusters.now());
         match (change, &read.machine) {
             (Some(change), Some(object)) => self.clusters.patch(object, change).await,
@@ -198,14 +200,14 @@ impl Gate for MachineGate {
         }
     }
 
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(Vec::new()) };
         let machine = self.clusters.machine(&place, false).await?;
-        let of_this = |found: ExternalRequest| ExternalRequest { server: self.server.clone(), ..found };
+        let of_this = |found: ExternalRequestRef| ExternalRequestRef { server: self.server.clone(), ..found };
         Ok(machine.iter().filter_map(|object| request(object)).map(of_this).collect())
     }
 
-    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         let wish = request.wish();
         if let Some(left) = within(TIDY, self.until_left(&wish)).await {
             return left;
@@ -214,7 +216,7 @@ impl Gate for MachineGate {
         Ok(())
     }
 
-    fn by_hand(&self, wish: &GateWish, _order: Order) -> String {
+    fn by_hand(&self, wish: &ExternalRequest, _order: QueueAuthority) -> String {
         let configured = || self.clusters.settings.machines.get(&self.server).cloned();
         let place = wish.memory.get(MACHINE).and_then(|text| MachineName::read(text)).or_else(configured);
         let Some(MachineName { namespace, name }) = place else {
@@ -268,7 +270,7 @@ impl Gate for MachineGate {
         Ok(Some(format!("{machine}: {}{asked}; {node}", machine.phase())))
     }
 
-    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError> {
         if self.place(&BTreeMap::new()).await?.is_none() {
             return Ok(Outlook::default());
         }
@@ -285,10 +287,10 @@ impl Gate for MachineGate {
             );
         }
         match standing(&seen, &read.place.to_string(), wish, self.clusters.now()) {
-            Standing::Refused(why) | Standing::Failed(why) => {
+            ExternalState::Refused(why) | ExternalState::Failed(why) => {
                 outlook.lines.push(format!("It would be refused: {why}."));
             }
-            Standing::Taken(why) | Standing::Waiting(why) => {
+            ExternalState::Taken(why) | ExternalState::Waiting(why) => {
                 outlook.lines.push(format!("It would wait for {why}."));
                 let other = seen.machine.and_then(Machine::marked_by).filter(|id| *id != wish.id);
                 outlook.ahead = other.map(|id| format!("the maintenance {id} has its Machine"));

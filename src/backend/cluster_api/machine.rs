@@ -1,7 +1,8 @@
 //! A Machine of Cluster API and its Node, as the rules of this gate read them. No I/O.
 //!
-//! Keys of the maintenance controller: sapcc/runtime-extension-maintenance-controller at 39b2933 (`state/state.go`,
-//! `constants/constants.go`); those of Cluster API: v1.11 (`api/core/v1beta2/common_types.go`, `machine_types.go`).
+//! Keys of the maintenance controller: sapcc/runtime-extension-maintenance-controller at 39b2933
+//! (`state/state.go`, `constants/constants.go`); those of Cluster API: v1.11
+//! (`api/core/v1beta2/common_types.go`, `machine_types.go`).
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     backend::cluster::{OUR_ID, OUR_STORE, OUR_UID, annotation, name, text},
-    maintenance::gate::GateWish,
+    maintenance::gate::ExternalRequest,
 };
 
 /// Label of a Machine: the maintenance controller works on it.
@@ -21,7 +22,8 @@ pub(super) const MAINTENANCE: &str = "runtime-extension-maintenance-controller.c
 const ASKED: &str = "runtime-extension-maintenance-controller.cloud.sap/machine-maintenance";
 /// Label of a Node: the maintenance controller allows it.
 const APPROVED: &str = "runtime-extension-maintenance-controller.cloud.sap/approve-maintenance";
-/// Label of a Node: its state in the maintenance controller; without it that does not know the Node.
+/// Label of a Node: its state in the maintenance controller; without it that does not know the
+/// Node.
 const STATE: &str = "cloud.sap/maintenance-state";
 /// Annotation of a Machine: health checks leave it alone.
 pub(super) const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
@@ -57,7 +59,7 @@ pub(super) struct Author {
 }
 
 impl Author {
-    pub(super) fn of(wish: &GateWish) -> Self {
+    pub(super) fn of(wish: &ExternalRequest) -> Self {
         Self { store: wish.store.clone(), uid: wish.uid.clone() }
     }
 }
@@ -154,7 +156,8 @@ impl<'a> Machine<'a> {
         self.is_false("UpToDate").then(|| format!("the rollout that replaces {self} (it is not up to date)"))
     }
 
-    /// Whether a condition says no. Those of v1beta2 are in `status.conditions`, or in `status.v1beta2.conditions` of v1beta1.
+    /// Whether a condition says no. Those of v1beta2 are in `status.conditions`, or in
+    /// `status.v1beta2.conditions` of v1beta1.
     fn is_false(self, condition: &str) -> bool {
         let lists = ["/status/conditions", "/status/v1beta2/conditions"];
         let all = lists.into_iter().filter_map(|at| self.0.data.pointer(at)).filter_map(Value::as_array).flatten();

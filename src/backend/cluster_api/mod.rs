@@ -1,11 +1,13 @@
 //! Cluster API with SAP's maintenance controller: a gate before the server of any backend.
 //!
-//! The Machine whose Node runs on a server is labelled `requested`; the runtime extension tells the maintenance controller of the
-//! workload cluster, which drains the Node by its own rules, and labels the Machine `approved`. Then the server is taken. The label
-//! is removed once the server is back, and the request is over once both labels of the Node are gone.
+//! The Machine whose Node runs on a server is labelled `requested`; the runtime extension tells the
+//! maintenance controller of the workload cluster, which drains the Node by its own rules, and
+//! labels the Machine `approved`. Then the server is taken. The label is removed once the server is
+//! back, and the request is over once both labels of the Node are gone.
 //!
-//! The label has no author and the system no queue: our annotations, written in the same patch, say whose request it is.
-//! Facts: sapcc/runtime-extension-maintenance-controller at 39b2933, Cluster API v1.11, cluster-api-provider-metal3 at 2f6d76b.
+//! The label has no author and the system no queue: our annotations, written in the same patch, say
+//! whose request it is. Facts: sapcc/runtime-extension-maintenance-controller at 39b2933, Cluster
+//! API v1.11, cluster-api-provider-metal3 at 2f6d76b.
 
 mod change;
 mod clusters;
@@ -22,15 +24,16 @@ use async_trait::async_trait;
 use crate::clock::Clock;
 use crate::kubernetes::Cluster;
 
-use super::{BackendError, ExternalRequest, Gate, GateKind, Machine};
+use super::{BackendError, ExternalRequestRef, Gate, GateKind, Machine};
 use clusters::Clusters;
 use gate::MachineGate;
 
 /// The name of this gate, as records and the provider block have it.
 pub const ID: &str = "cluster_api";
 
-/// The key of the annotation with which the runtime extension keeps a `BareMetalHost` off from its approval on, where it is run
-/// with `--enable-metal3-maintenance` (`metal3/machine_controller.go:68-73`).
+/// The key of the annotation with which the runtime extension keeps a `BareMetalHost` off from its
+/// approval on, where it is run with `--enable-metal3-maintenance`
+/// (`metal3/machine_controller.go:68-73`).
 pub const EXTENSION_KEY: &str = "reboot.metal3.io/runtime-extension-maintenance-controller";
 
 /// A Machine, by its namespace and name.
@@ -65,11 +68,14 @@ pub struct ClusterApiSettings {
     pub management: Cluster,
     /// The cluster with their Nodes.
     pub workload: Cluster,
-    /// The Machine of each server; those of Metal3 hosts are found through their consumers where `follows` says so.
+    /// The Machine of each server; those of Metal3 hosts are found through their consumers where
+    /// `follows` says so.
     pub machines: BTreeMap<String, MachineName>,
-    /// Whether the gate is configured, so that the Machine of a server that is not named is looked for.
+    /// Whether the gate is configured, so that the Machine of a server that is not named is looked
+    /// for.
     pub follows: bool,
-    /// Whether requests of ours are looked for, also where no server is named: the command line withdraws those of other runs.
+    /// Whether requests of ours are looked for, also where no server is named: the command line
+    /// withdraws those of other runs.
     pub lists: bool,
 }
 
@@ -95,7 +101,7 @@ impl GateKind for ClusterApi {
         Arc::new(MachineGate { clusters: Arc::clone(&self.0), server: server.to_owned(), machine })
     }
 
-    async fn requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
+    async fn requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>> {
         let settings = &self.0.settings;
         if !settings.lists {
             return None;

@@ -3,14 +3,15 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::maintenance::{
-    gate::{GateWish, Standing},
+    gate::{ExternalRequest, ExternalState},
     ids::Uid,
 };
 
 use super::machine::{Author, LabelValue, Machine, Node};
 
-/// The runtime extension patches a Machine without a condition (`state/state.go:155`), from two controllers: an approval that
-/// was under way when we withdrew the request may be written this long afterwards.
+/// The runtime extension patches a Machine without a condition (`state/state.go:155`), from two
+/// controllers: an approval that was under way when we withdrew the request may be written this
+/// long afterwards.
 pub(super) const LATE_APPROVAL: SignedDuration = SignedDuration::from_secs(3);
 
 /// What both clusters say. `None`: it is not there.
@@ -18,15 +19,20 @@ pub(super) const LATE_APPROVAL: SignedDuration = SignedDuration::from_secs(3);
 pub(super) struct ClusterView<'a> {
     pub(super) machine: Option<Machine<'a>>,
     pub(super) node: Option<Node<'a>>,
-    /// The Machine that uses the server by the word of its own backend, where that knows one, as `namespace/name`.
+    /// The Machine that uses the server by the word of its own backend, where that knows one, as
+    /// `namespace/name`.
     pub(super) used_by: Option<&'a str>,
 }
 
 /// Where a request stands.
-pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now: Timestamp) -> Standing {
+pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let Some(machine) = seen.machine else {
         // Deleted with everything that was ours on it.
-        return if wish.asked { Standing::Absent } else { Standing::Refused(format!("there is no Machine {place}")) };
+        return if wish.asked {
+            ExternalState::Absent
+        } else {
+            ExternalState::Refused(format!("there is no Machine {place}"))
+        };
     };
     if machine.marked().as_ref() != Some(&Author::of(wish)) {
         return beside(seen, machine, place);
@@ -38,83 +44,89 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &GateWish, now
         LabelValue::Approved => approved(machine, seen.node, wish),
         LabelValue::Requested => {
             let node = seen.node.map_or_else(|| "its Node is gone".to_owned(), Node::shown);
-            Standing::Entering(format!("the maintenance controller to approve {machine} ({node})"))
+            ExternalState::Entering(format!("the maintenance controller to approve {machine} ({node})"))
         }
-        LabelValue::No => Standing::Lost(format!("the maintenance label of {machine} was removed by another author")),
+        LabelValue::No => {
+            ExternalState::Lost(format!("the maintenance label of {machine} was removed by another author"))
+        }
         LabelValue::Other(value) => {
-            Standing::Lost(format!("the maintenance label of {machine} was set to {value:?} by another author"))
+            ExternalState::Lost(format!("the maintenance label of {machine} was set to {value:?} by another author"))
         }
     }
 }
 
 /// A Machine that is approved stays so whatever becomes of its Node: both are looked at.
-fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &GateWish) -> Standing {
+fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest) -> ExternalState {
     // A Node that was deleted runs nothing.
-    let Some(node) = node else { return Standing::Granted };
-    // The extension takes its mark from a Node whose Machine is not enabled any more, and the Node goes back into service.
+    let Some(node) = node else { return ExternalState::Granted };
+    // The extension takes its mark from a Node whose Machine is not enabled any more, and the Node
+    // goes back into service.
     if wish.entered && !node.is_asked() {
         let enabled = if machine.is_enabled() { "" } else { "; the Machine is not enabled any more" };
-        return Standing::Lost(format!("{node} is back in service (label machine-maintenance is gone{enabled})"));
+        return ExternalState::Lost(format!("{node} is back in service (label machine-maintenance is gone{enabled})"));
     }
-    // An approval that an earlier maintenance left on the Node is believed by the extension, before anything is drained.
+    // An approval that an earlier maintenance left on the Node is believed by the extension, before
+    // anything is drained.
     if !wish.entered && !node.is_in_maintenance() {
-        return Standing::Entering(format!(
+        return ExternalState::Entering(format!(
             "the maintenance controller to drain {node}, which is approved and not in maintenance ({})",
             node.shown()
         ));
     }
-    Standing::Granted
+    ExternalState::Granted
 }
 
-/// A request that we withdrew: the Node is free once both labels are gone, and no late approval came.
-fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, now: Timestamp) -> Standing {
+/// A request that we withdrew: the Node is free once both labels are gone, and no late approval
+/// came.
+fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, now: Timestamp) -> ExternalState {
     match machine.asked() {
         LabelValue::No => {}
         LabelValue::Approved => {
-            return Standing::Leftovers(format!("{machine} was approved after the request was withdrawn"));
+            return ExternalState::Leftovers(format!("{machine} was approved after the request was withdrawn"));
         }
-        // Only an approval can come late: this is the request of another author, and its Node is not waited for.
+        // Only an approval can come late: this is the request of another author, and its Node is
+        // not waited for.
         LabelValue::Requested | LabelValue::Other(_) => {
-            return Standing::Leftovers(format!("our annotations are still on {machine}"));
+            return ExternalState::Leftovers(format!("our annotations are still on {machine}"));
         }
     }
     if let Some((node, left)) = node.and_then(|node| Some((node, node.labels_left()?))) {
         // The extension no longer looks at the Nodes of a cluster without an enabled Machine.
         let hint = if machine.is_enabled() { "" } else { "; set the label enabled of its Machine again" };
-        return Standing::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()));
+        return ExternalState::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()));
     }
     if now.duration_since(released).abs() < LATE_APPROVAL {
-        return Standing::Returning(format!("{machine} is watched for a late approval"));
+        return ExternalState::Returning(format!("{machine} is watched for a late approval"));
     }
-    Standing::Leftovers(format!("our annotations are still on {machine}"))
+    ExternalState::Leftovers(format!("our annotations are still on {machine}"))
 }
 
 /// Whether a Machine that is not ours may be asked for now.
-fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> Standing {
+fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> ExternalState {
     if machine.is_deleting() {
-        return Standing::Refused(format!("{machine} is being deleted"));
+        return ExternalState::Refused(format!("{machine} is being deleted"));
     }
     if !machine.is_enabled() {
-        return Standing::Refused(format!(
+        return ExternalState::Refused(format!(
             "{machine} has no label {}=\"true\", so that the maintenance controller never answers; set it, or leave the \
              server out of cluster_api",
             super::machine::ENABLED
         ));
     }
     if let Some(used_by) = seen.used_by.filter(|used_by| *used_by != place) {
-        return Standing::Refused(format!("the server is used by Machine {used_by}, and not by {machine}"));
+        return ExternalState::Refused(format!("the server is used by Machine {used_by}, and not by {machine}"));
     }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
         && of_machine != of_node
         // Older providers give a Node another form of the same ID.
         && of_machine.split('/').count() == of_node.split('/').count()
     {
-        return Standing::Refused(format!(
+        return ExternalState::Refused(format!(
             "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, and the Machine {of_machine:?}: \
              cluster_api.workload_kubeconfig or workload_context names another cluster"
         ));
     }
-    let taken = Standing::Taken;
+    let taken = ExternalState::Taken;
     if let Some(id) = machine.marked_by() {
         return taken(match machine.released() {
             None => format!("{machine}, which is in the maintenance {id}"),
@@ -134,15 +146,16 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> Standing
             "the maintenance controller to know {node} (it has no label cloud.sap/maintenance-state)"
         ));
     }
-    // With a stale approval the next request would be approved at once, undrained (`state/state.go:63-75`).
+    // With a stale approval the next request would be approved at once, undrained
+    // (`state/state.go:63-75`).
     if let Some(left) = node.labels_left() {
         return taken(format!("{node} to lose the label {left} of an earlier maintenance"));
     }
-    Standing::Absent
+    ExternalState::Absent
 }
 
 /// The maintenance of ours that has the Machine, where its end is all that is waited for.
-pub(super) fn behind(seen: &ClusterView<'_>, wish: &GateWish) -> Option<Uid> {
+pub(super) fn behind(seen: &ClusterView<'_>, wish: &ExternalRequest) -> Option<Uid> {
     let author = seen.machine?.marked().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
     Some(Uid(author.uid))
 }
@@ -159,7 +172,7 @@ mod tests {
         Timestamp::from_second(1_000 + seconds).unwrap()
     }
 
-    fn stands(machine: &Value, node: Option<&Value>, wish: &GateWish) -> Standing {
+    fn stands(machine: &Value, node: Option<&Value>, wish: &ExternalRequest) -> ExternalState {
         let machine: DynamicObject = serde_json::from_value(machine.clone()).unwrap();
         let node: Option<DynamicObject> = node.map(|node| serde_json::from_value(node.clone()).unwrap());
         let seen = ClusterView { machine: Some(Machine(&machine)), node: node.as_ref().map(Node), used_by: None };
@@ -193,7 +206,7 @@ mod tests {
         let annotation = |key: &str| json!({ "metadata": { "annotations": { key: "" } } });
         let condition = |name: &str| json!({ "status": { "conditions": [{ "type": name, "status": "False" }] } });
         let changed = |change: Value| merged(machine(), &change);
-        assert_eq!(stands(&machine(), Some(&node()), &wish), Standing::Absent);
+        assert_eq!(stands(&machine(), Some(&node()), &wish), ExternalState::Absent);
         let refused = [
             changed(json!({ "metadata": { "deletionTimestamp": "2026-11-01T00:00:00Z" } })),
             changed(label("runtime-extension-maintenance-controller.cloud.sap/enabled", "yes")),
@@ -201,7 +214,7 @@ mod tests {
         ];
         for machine in refused {
             let standing = stands(&machine, Some(&node()), &wish);
-            assert!(matches!(standing, Standing::Refused(_)), "{machine}: {standing:?}");
+            assert!(matches!(standing, ExternalState::Refused(_)), "{machine}: {standing:?}");
         }
         let waits = [
             changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "requested")),
@@ -221,45 +234,52 @@ mod tests {
         ];
         for machine in waits {
             let standing = stands(&machine, Some(&node()), &wish);
-            assert!(matches!(standing, Standing::Taken(_)), "{machine}: {standing:?}");
+            assert!(matches!(standing, ExternalState::Taken(_)), "{machine}: {standing:?}");
         }
-        assert!(matches!(stands(&machine(), None, &wish), Standing::Taken(_)), "a Node that is not there");
+        assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "a Node that is not there");
         let stale = label("runtime-extension-maintenance-controller.cloud.sap/approve-maintenance", "true");
         let unknown = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": null } } });
         for change in [stale, unknown] {
             let node = merged(node(), &change);
             let standing = stands(&machine(), Some(&node), &wish);
-            assert!(matches!(standing, Standing::Taken(_)), "{node}: {standing:?}");
+            assert!(matches!(standing, ExternalState::Taken(_)), "{node}: {standing:?}");
         }
     }
 
     /// From the request to the last mark.
     #[test]
     fn it_is_ours_until_the_node_is_free_and_stays_free() {
-        let wish = GateWish { asked: true, ..testing::wish() };
+        let wish = ExternalRequest { asked: true, ..testing::wish() };
         let ours = merged(machine(), &testing::marks(&wish));
         let label = |value: Value| json!({ "metadata": { "labels": { "runtime-extension-maintenance-controller.cloud.sap/maintenance": value } } });
         let labelled = |value: &str| merged(ours.clone(), &label(json!(value)));
-        assert!(matches!(stands(&labelled("requested"), Some(&node()), &wish), Standing::Entering(_)));
+        assert!(matches!(stands(&labelled("requested"), Some(&node()), &wish), ExternalState::Entering(_)));
         let state = |state: &str, asked: Value| {
             let asked = json!({ "runtime-extension-maintenance-controller.cloud.sap/machine-maintenance": asked });
             let node = merged(node(), &json!({ "metadata": { "labels": asked } }));
             merged(node, &json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": state } } }))
         };
         let drained = state("in-maintenance", json!("true"));
-        assert_eq!(stands(&labelled("approved"), Some(&drained), &wish), Standing::Granted);
-        assert_eq!(stands(&labelled("approved"), None, &wish), Standing::Granted, "a Node that is gone runs nothing");
+        assert_eq!(stands(&labelled("approved"), Some(&drained), &wish), ExternalState::Granted);
+        assert_eq!(
+            stands(&labelled("approved"), None, &wish),
+            ExternalState::Granted,
+            "a Node that is gone runs nothing"
+        );
         let undrained = state("maintenance-required", json!("true"));
         assert!(
-            matches!(stands(&labelled("approved"), Some(&undrained), &wish), Standing::Entering(_)),
+            matches!(stands(&labelled("approved"), Some(&undrained), &wish), ExternalState::Entering(_)),
             "nothing is drained"
         );
-        let held = GateWish { entered: true, ..wish.clone() };
-        assert_eq!(stands(&labelled("approved"), Some(&drained), &held), Standing::Granted);
+        let held = ExternalRequest { entered: true, ..wish.clone() };
+        assert_eq!(stands(&labelled("approved"), Some(&drained), &held), ExternalState::Granted);
         let back = state("operational", Value::Null);
-        assert!(matches!(stands(&labelled("approved"), Some(&back), &held), Standing::Lost(_)), "it runs Pods again");
-        assert!(matches!(stands(&ours, Some(&node()), &wish), Standing::Lost(_)));
-        assert!(matches!(stands(&labelled("done"), Some(&node()), &wish), Standing::Lost(_)));
+        assert!(
+            matches!(stands(&labelled("approved"), Some(&back), &held), ExternalState::Lost(_)),
+            "it runs Pods again"
+        );
+        assert!(matches!(stands(&ours, Some(&node()), &wish), ExternalState::Lost(_)));
+        assert!(matches!(stands(&labelled("done"), Some(&node()), &wish), ExternalState::Lost(_)));
 
         let released = |seconds: i64| {
             let at = at(seconds).to_string();
@@ -270,14 +290,14 @@ mod tests {
             merged(node(), &json!({ "metadata": { "labels": { key: "true" } } }))
         };
         for key in ["machine-maintenance", "approve-maintenance"] {
-            assert!(matches!(stands(&released(-60), Some(&busy(key)), &wish), Standing::Returning(_)), "{key}");
+            assert!(matches!(stands(&released(-60), Some(&busy(key)), &wish), ExternalState::Returning(_)), "{key}");
         }
-        assert!(matches!(stands(&released(-1), Some(&node()), &wish), Standing::Returning(_)), "may come late");
-        assert!(matches!(stands(&released(-60), Some(&node()), &wish), Standing::Leftovers(_)));
-        assert!(matches!(stands(&released(-60), None, &wish), Standing::Leftovers(_)), "its Node is gone");
+        assert!(matches!(stands(&released(-1), Some(&node()), &wish), ExternalState::Returning(_)), "may come late");
+        assert!(matches!(stands(&released(-60), Some(&node()), &wish), ExternalState::Leftovers(_)));
+        assert!(matches!(stands(&released(-60), None, &wish), ExternalState::Leftovers(_)), "its Node is gone");
         let zombie = merged(released(-60), &label(json!("approved")));
-        assert!(matches!(stands(&zombie, Some(&node()), &wish), Standing::Leftovers(_)));
-        assert_eq!(stands(&machine(), Some(&node()), &wish), Standing::Absent);
+        assert!(matches!(stands(&zombie, Some(&node()), &wish), ExternalState::Leftovers(_)));
+        assert_eq!(stands(&machine(), Some(&node()), &wish), ExternalState::Absent);
     }
 
     use crate::backend::cluster_api::machine::RELEASED;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     backend::cluster,
-    maintenance::gate::{Asks, GateWish},
+    maintenance::gate::{Asks, ExternalRequest},
 };
 
 /// A Machine that answers.
@@ -32,8 +32,8 @@ pub(super) fn node() -> Value {
 }
 
 /// A maintenance that wants the Machine.
-pub(super) fn wish() -> GateWish {
-    GateWish {
+pub(super) fn wish() -> ExternalRequest {
+    ExternalRequest {
         store: "s".to_owned(),
         uid: "u".to_owned(),
         id: "ops/bios".to_owned(),
@@ -53,6 +53,6 @@ pub(super) fn wish() -> GateWish {
 }
 
 /// Our marks without the label.
-pub(super) fn marks(wish: &GateWish) -> Value {
+pub(super) fn marks(wish: &ExternalRequest) -> Value {
     json!({ "metadata": { "annotations": cluster::marks(wish) } })
 }

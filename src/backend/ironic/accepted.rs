@@ -1,6 +1,7 @@
 //! Changes that Ironic accepted (202) and carries out afterwards: what became of them.
 //!
-//! Ironic 39.0.0 keeps the error of the last change on the node (`last_error`), and clears it when the next one begins.
+//! Ironic 39.0.0 keeps the error of the last change on the node (`last_error`), and clears it when
+//! the next one begins.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +44,8 @@ impl NodeMachine {
         }
     }
 
-    /// Waits a little for the end of a change. One that takes longer is told by [`Self::ended_late`].
+    /// Waits a little for the end of a change. One that takes longer is told by
+    /// [`Self::ended_late`].
     pub(super) async fn soon(&self, node: &Node, change: Accepted) -> Result<(), BackendError> {
         match self.fleet.settled(node, NEXT).await {
             Ok(seen) if !seen.is_changing() => match &seen.last_error {

@@ -1,7 +1,8 @@
 //! What Ironic's error answers mean. Pure.
 //!
-//! Measured with Ironic 39.0.0: the body of an error is `{"error_message": "…"}` whose text is JSON once more
-//! (`faultstring`, or `description` for a refused version); newer middleware and Keystone answer with an object.
+//! Measured with Ironic 39.0.0: the body of an error is `{"error_message": "…"}` whose text is JSON
+//! once more (`faultstring`, or `description` for a refused version); newer middleware and Keystone
+//! answer with an object.
 
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ fn words(body: &Value) -> Option<String> {
 
 /// What an answer with this status means.
 pub(super) fn meaning(status: u16, message: &str) -> Meaning {
-    // Ironic answers 404 or 400 while the conductor of the node is not running (`NoValidHost`, Ironic 39.0.0,
-    // conductor/rpcapi.py, get_topic_for).
+    // Ironic answers 404 or 400 while the conductor of the node is not running (`NoValidHost`,
+    // Ironic 39.0.0, conductor/rpcapi.py, get_topic_for).
     if message.contains("No valid host was found") || message.contains("No conductor service registered") {
         return Meaning::Busy;
     }

@@ -1,7 +1,8 @@
 //! Boot device and boot mode of a node, in the words of boot overrides.
 //!
-//! Ironic's API sets a device, for one start or for all; it has no call that removes it, and no HTTP boot address (Ironic
-//! 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading it asks the BMC at that moment.
+//! Ironic's API sets a device, for one start or for all; it has no call that removes it, and no
+//! HTTP boot address (Ironic 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading
+//! it asks the BMC at that moment.
 
 use std::sync::PoisonError;
 
@@ -15,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    fleet::Fleet,
+    fleet::IronicNodes,
     machine::NodeMachine,
     moment::Boot,
     node::{LEAST, Node},
@@ -65,17 +66,18 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     })
 }
 
-/// Whether an error says that the node's interfaces cannot do something: then there is nothing to see.
+/// Whether an error says that the node's interfaces cannot do something: then there is nothing to
+/// see.
 pub(super) fn is_missing(error: &BackendError) -> bool {
     matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
 }
 
 /// The boot device of a node; `None`: none is set, or the node's management interface has none.
 ///
-/// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes power). Meanwhile no client
-/// changes it through Ironic, and the one that was read last is told. So it is where it was read a moment ago and nothing was sent
-/// since that may change it.
-pub(super) async fn observe(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+/// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes
+/// power). Meanwhile no client changes it through Ironic, and the one that was read last is told.
+/// So it is where it was read a moment ago and nothing was sent since that may change it.
+pub(super) async fn observe(fleet: &IronicNodes, node: &Node) -> Result<Option<BootOverride>, BackendError> {
     let last = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).get(&node.uuid).cloned();
     let now = fleet.client.clock.monotonic();
     match last.filter(|last| node.is_changing() || fleet.moment.holds(&node.uuid, last, now)) {
@@ -85,7 +87,7 @@ pub(super) async fn observe(fleet: &Fleet, node: &Node) -> Result<Option<BootOve
 }
 
 /// Reads the boot device as it is now: for a change that depends on it.
-pub(super) async fn read(fleet: &Fleet, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Option<BootOverride>, BackendError> {
     let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
@@ -101,7 +103,7 @@ pub(super) async fn read(fleet: &Fleet, node: &Node) -> Result<Option<BootOverri
     Ok(seen)
 }
 
-async fn supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
+async fn supported(fleet: &IronicNodes, node: &Node) -> Result<Vec<String>, BackendError> {
     let kept = || fleet.devices.lock().unwrap_or_else(PoisonError::into_inner);
     let of = (node.uuid.clone(), node.management_interface.clone());
     if let Some(known) = kept().get(&of) {
@@ -115,7 +117,7 @@ async fn supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendErr
     Ok(found)
 }
 
-async fn read_supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, BackendError> {
+async fn read_supported(fleet: &IronicNodes, node: &Node) -> Result<Vec<String>, BackendError> {
     match fleet.part(node, &format!("{DEVICE}/supported"), LEAST).await {
         Ok(body) => {
             let listed = body["supported_boot_devices"].as_array().into_iter().flatten();
@@ -127,7 +129,7 @@ async fn read_supported(fleet: &Fleet, node: &Node) -> Result<Vec<String>, Backe
 }
 
 /// What can be said about the boot of a node.
-pub(super) async fn capabilities(fleet: &Fleet, node: &Node, has: &mut Capabilities) -> Result<(), BackendError> {
+pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Capabilities) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     has.boot_targets = devices.iter().filter_map(|device| target_of(device).map(str::to_owned)).collect();
     if has.boot_targets.is_empty() {
@@ -145,7 +147,7 @@ pub(super) async fn capabilities(fleet: &Fleet, node: &Node, has: &mut Capabilit
 }
 
 /// Sets the device that stands for no override, where the node has a choice at all.
-pub(super) async fn clear(fleet: &Fleet, node: &Node) -> Result<(), BackendError> {
+pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     if devices.len() <= 1 {
         return Ok(());
@@ -159,7 +161,7 @@ pub(super) async fn clear(fleet: &Fleet, node: &Node) -> Result<(), BackendError
     set(fleet, node, DISK, false).await
 }
 
-async fn set(fleet: &Fleet, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
+async fn set(fleet: &IronicNodes, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
     let body = json!({ "boot_device": device, "persistent": persistent });
     let result = fleet.change(Method::PUT, node, DEVICE, LEAST, Some(&body)).await.map(|_| ());
     fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);

@@ -1,7 +1,8 @@
 //! Requests to Ironic: who asks, which API version, what an answer means, and what is sent again.
 //!
-//! A change whose reply is lost is never sent again here. One that is refused because another operation has the node's lock
-//! was not applied, and is sent again after a pause with jitter, within a limit.
+//! A change whose reply is lost is never sent again here. One that is refused because another
+//! operation has the node's lock was not applied, and is sent again after a pause with jitter,
+//! within a limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -183,7 +184,8 @@ impl Client {
         }
     }
 
-    /// Sends a change. One that was refused because the node is locked, or the service busy, is sent again within a limit.
+    /// Sends a change. One that was refused because the node is locked, or the service busy, is
+    /// sent again within a limit.
     pub(super) async fn change(
         &self,
         method: Method,
@@ -346,7 +348,8 @@ fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path().trim_end_matches('/'))
 }
 
-/// Between half and one and a half of a pause, so that those who wait for one lock do not come together.
+/// Between half and one and a half of a pause, so that those who wait for one lock do not come
+/// together.
 fn jitter(pause: Duration) -> Duration {
     let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
     pause.saturating_mul(128 + share) / 256

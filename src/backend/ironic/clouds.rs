@@ -1,6 +1,7 @@
 //! `clouds.yaml`: where a cloud's Keystone is, and who asks. The subset that reaches Ironic.
 //!
-//! Format: openstacksdk, "Configuring OpenStack SDK Applications"; `secure.yaml` beside it is laid over it.
+//! Format: openstacksdk, "Configuring OpenStack SDK Applications"; `secure.yaml` beside it is laid
+//! over it.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +32,8 @@ pub(super) fn places(told: Option<&str>, env: &dyn Fn(&str) -> Option<String>) -
     places
 }
 
-/// Reads a cloud out of `clouds.yaml`, with `secure.yaml` laid over it. The error holds nothing of the files' values.
+/// Reads a cloud out of `clouds.yaml`, with `secure.yaml` laid over it. The error holds nothing of
+/// the files' values.
 pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Cloud, String> {
     let parse = |text: &str, file: &str| -> Result<Value, String> {
         serde_saphyr::from_str(text).map_err(|_| format!("{file} is not valid YAML"))

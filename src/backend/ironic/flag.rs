@@ -1,11 +1,12 @@
 //! Where our maintenance flag on a node stands. Pure.
 //!
-//! Facts, measured with Ironic 39.0.0 and read there: a PUT overwrites the reason of whatever flag there was and keeps
-//! `fault`; a flag with the fault `power failure` is cleared by Ironic once the BMC answers again, also one
-//! with our reason (conductor/manager.py, `_power_failure_recovery`); clearing the flag removes reason and fault.
+//! Facts, measured with Ironic 39.0.0 and read there: a PUT overwrites the reason of whatever flag
+//! there was and keeps `fault`; a flag with the fault `power failure` is cleared by Ironic once the
+//! BMC answers again, also one with our reason (conductor/manager.py, `_power_failure_recovery`);
+//! clearing the flag removes reason and fault.
 
 use crate::maintenance::{
-    gate::{GateWish, Standing},
+    gate::{ExternalRequest, ExternalState},
     ids::Uid,
 };
 
@@ -27,7 +28,7 @@ pub(super) fn mark(node: &Node) -> Option<Mark> {
 }
 
 /// Whether the flag is there for this very maintenance.
-pub(super) fn is_ours(node: &Node, wish: &GateWish) -> bool {
+pub(super) fn is_ours(node: &Node, wish: &ExternalRequest) -> bool {
     mark(node).is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
 }
 
@@ -47,9 +48,9 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
 }
 
 /// Where the flag of a maintenance stands, or whether an operation may go on beside it.
-pub(super) fn standing(node: &Node, wish: &GateWish) -> Standing {
+pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
-        return Standing::Refused(format!("it is another node now ({}, was {known})", node.uuid));
+        return ExternalState::Refused(format!("it is another node now ({}, was {known})", node.uuid));
     }
     if is_ours(node, wish) {
         return match (&node.fault, node.working()) {
@@ -57,23 +58,23 @@ pub(super) fn standing(node: &Node, wish: &GateWish) -> Standing {
                 let why = format!(
                     "Ironic recorded the fault {fault:?} on the node, and its recovery may clear our maintenance flag at any time"
                 );
-                if wish.entered { Standing::Lost(why) } else { Standing::Failed(why) }
+                if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) }
             }
             // Work of others that began between our look and our flag; a lock alone is none.
             (None, Some(work)) if !wish.entered && node.in_transition() => {
-                Standing::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
+                ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
             }
-            _ => Standing::Granted,
+            _ => ExternalState::Granted,
         };
     }
     if wish.asked {
         return match foreign(node) {
-            Some(why) => Standing::Refused(why),
-            None => Standing::Absent,
+            Some(why) => ExternalState::Refused(why),
+            None => ExternalState::Absent,
         };
     }
     if node.is_of_baremetal_operator() {
-        return Standing::Refused(
+        return ExternalState::Refused(
             "the node is managed by baremetal-operator, which clears maintenance flags: use its BareMetalHost (backend metal3)"
                 .to_owned(),
         );
@@ -81,17 +82,17 @@ pub(super) fn standing(node: &Node, wish: &GateWish) -> Standing {
     match (foreign(node), mark(node)) {
         // It ends with the maintenance that it is for.
         (Some(_), Some(mark)) => {
-            Standing::Waiting(format!("the maintenance {}, for which the node is in maintenance", mark.id))
+            ExternalState::Waiting(format!("the maintenance {}, for which the node is in maintenance", mark.id))
         }
-        (Some(why), None) => Standing::Refused(format!(
+        (Some(why), None) => ExternalState::Refused(format!(
             "{why}. It stays as it is; apply again once it is cleared (openstack baremetal node maintenance unset)"
         )),
-        (None, _) => node.busy().map_or(Standing::Absent, Standing::Waiting),
+        (None, _) => node.busy().map_or(ExternalState::Absent, ExternalState::Waiting),
     }
 }
 
 /// The maintenance of the same store whose flag is all that ours waits for.
-pub(super) fn behind(node: &Node, wish: &GateWish) -> Option<Uid> {
+pub(super) fn behind(node: &Node, wish: &ExternalRequest) -> Option<Uid> {
     let mark = mark(node).filter(|mark| mark.store == wish.store && mark.uid != wish.uid)?;
     node.fault.is_none().then_some(Uid(mark.uid))
 }
@@ -116,55 +117,55 @@ mod tests {
         Node { maintenance: true, maintenance_reason: Some(reason.into()), ..node() }
     }
 
-    fn asked() -> GateWish {
-        GateWish { asked: true, ..wish() }
+    fn asked() -> ExternalRequest {
+        ExternalRequest { asked: true, ..wish() }
     }
 
-    fn entered() -> GateWish {
-        GateWish { entered: true, ..asked() }
+    fn entered() -> ExternalRequest {
+        ExternalRequest { entered: true, ..asked() }
     }
 
     #[test]
     fn a_flag_or_fault_of_others_is_refused_with_its_reason() {
-        let Standing::Refused(why) = standing(&flagged("disk swap by carol"), &wish()) else { panic!() };
+        let ExternalState::Refused(why) = standing(&flagged("disk swap by carol"), &wish()) else { panic!() };
         assert!(why.contains("disk swap by carol"), "{why}");
         let faulty = Node { fault: Some("power failure".into()), ..flagged("BMC away") };
-        let Standing::Refused(why) = standing(&faulty, &wish()) else { panic!() };
+        let ExternalState::Refused(why) = standing(&faulty, &wish()) else { panic!() };
         assert!(why.contains("power failure") && why.contains("BMC away"), "{why}");
-        assert!(matches!(standing(&flagged(""), &asked()), Standing::Refused(_)), "while entering");
-        assert!(matches!(standing(&flagged("x"), &entered()), Standing::Refused(_)), "nothing of ours is there");
+        assert!(matches!(standing(&flagged(""), &asked()), ExternalState::Refused(_)), "while entering");
+        assert!(matches!(standing(&flagged("x"), &entered()), ExternalState::Refused(_)), "nothing of ours is there");
     }
 
     #[test]
     fn ours_is_known_by_store_and_uid_and_only_without_a_fault() {
         let ours = flagged(&write(&wish()));
-        assert_eq!(standing(&ours, &asked()), Standing::Granted);
-        assert_eq!(standing(&ours, &entered()), Standing::Granted);
+        assert_eq!(standing(&ours, &asked()), ExternalState::Granted);
+        assert_eq!(standing(&ours, &entered()), ExternalState::Granted);
         let faulty = Node { fault: Some("power failure".into()), ..ours.clone() };
-        assert!(matches!(standing(&faulty, &asked()), Standing::Failed(_)));
-        assert!(matches!(standing(&faulty, &entered()), Standing::Lost(_)));
-        let other = GateWish { uid: "another".into(), ..wish() };
-        assert!(matches!(standing(&ours, &other), Standing::Waiting(_)), "it ends by itself");
+        assert!(matches!(standing(&faulty, &asked()), ExternalState::Failed(_)));
+        assert!(matches!(standing(&faulty, &entered()), ExternalState::Lost(_)));
+        let other = ExternalRequest { uid: "another".into(), ..wish() };
+        assert!(matches!(standing(&ours, &other), ExternalState::Waiting(_)), "it ends by itself");
         assert_eq!(behind(&ours, &other), Some(Uid(wish().uid)));
-        assert_eq!(behind(&ours, &GateWish { store: "elsewhere".into(), ..other }), None);
+        assert_eq!(behind(&ours, &ExternalRequest { store: "elsewhere".into(), ..other }), None);
         assert_eq!(behind(&ours, &wish()), None);
     }
 
     #[test]
     fn a_flag_that_is_gone_is_absent_whatever_the_node_does() {
         let busy = Node { provision_state: Some("cleaning".into()), ..node() };
-        assert_eq!(standing(&busy, &entered()), Standing::Absent);
-        assert_eq!(standing(&busy, &asked()), Standing::Absent);
-        assert!(matches!(standing(&busy, &wish()), Standing::Waiting(_)));
+        assert_eq!(standing(&busy, &entered()), ExternalState::Absent);
+        assert_eq!(standing(&busy, &asked()), ExternalState::Absent);
+        assert!(matches!(standing(&busy, &wish()), ExternalState::Waiting(_)));
     }
 
     #[test]
     fn work_that_began_between_look_and_flag_is_not_run_into() {
         let ours = Node { provision_state: Some("inspecting".into()), ..flagged(&write(&wish())) };
-        assert!(matches!(standing(&ours, &asked()), Standing::Failed(_)));
-        assert_eq!(standing(&ours, &entered()), Standing::Granted, "the flag stays ours");
+        assert!(matches!(standing(&ours, &asked()), ExternalState::Failed(_)));
+        assert_eq!(standing(&ours, &entered()), ExternalState::Granted, "the flag stays ours");
         let powering = Node { target_power_state: Some("power on".into()), ..flagged(&write(&wish())) };
-        assert_eq!(standing(&powering, &asked()), Standing::Granted);
+        assert_eq!(standing(&powering, &asked()), ExternalState::Granted);
     }
 
     #[test]
@@ -174,18 +175,18 @@ mod tests {
             Node { target_power_state: Some("power off".into()), ..node() },
             Node { provision_state: Some("service wait".into()), ..node() },
         ] {
-            assert!(matches!(standing(&node, &wish()), Standing::Waiting(_)), "{node:?}");
+            assert!(matches!(standing(&node, &wish()), ExternalState::Waiting(_)), "{node:?}");
         }
-        assert_eq!(standing(&node(), &wish()), Standing::Absent);
+        assert_eq!(standing(&node(), &wish()), ExternalState::Absent);
     }
 
     #[test]
     fn nodes_of_baremetal_operator_and_exchanged_nodes_are_refused() {
         let bmo = Node { name: Some("metal3~host".into()), instance_uuid: Some("u".into()), ..node() };
-        assert!(matches!(standing(&bmo, &wish()), Standing::Refused(_)));
+        assert!(matches!(standing(&bmo, &wish()), ExternalState::Refused(_)));
         let mut known = entered();
         known.memory.insert(NODE.into(), "n0".into());
-        assert!(matches!(standing(&flagged(&write(&wish())), &known), Standing::Refused(_)));
+        assert!(matches!(standing(&flagged(&write(&wish())), &known), ExternalState::Refused(_)));
     }
 
     #[test]

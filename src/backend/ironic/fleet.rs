@@ -34,12 +34,13 @@ type SettableDevices = BTreeMap<(String, Option<String>), Vec<String>>;
 
 /// The nodes of one Ironic.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct IronicNodes {
     pub(super) client: Client,
     pub(super) lock_keys: BTreeMap<String, String>,
     pub(super) soft_power_timeout: Duration,
     pub(super) image_download_source: String,
-    /// The boot devices as they were read last, by the UUID of the node: reading one needs the node's lock.
+    /// The boot devices as they were read last, by the UUID of the node: reading one needs the
+    /// node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
     /// The boot devices that can be set.
     pub(super) devices: Mutex<SettableDevices>,
@@ -47,7 +48,8 @@ pub(super) struct Fleet {
     pub(super) moment: Moment,
     /// Changes that had not ended when their calls returned, by the name of the server.
     pub(super) unsettled: Mutex<BTreeMap<String, Accepted>>,
-    /// Identities that were found, by the UUID of the node: an inventory is what an inspection recorded once.
+    /// Identities that were found, by the UUID of the node: an inventory is what an inspection
+    /// recorded once.
     pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
@@ -63,7 +65,7 @@ struct Reads {
     changes: u64,
 }
 
-impl Fleet {
+impl IronicNodes {
     pub(super) fn new(
         client: Client,
         lock_keys: BTreeMap<String, String>,
@@ -106,7 +108,8 @@ impl Fleet {
         list.iter().find(|node| node.is_called(server)).cloned().ok_or_else(|| self.no_node(server))
     }
 
-    /// A node for what it shows beside its flag. The read that just judged its flag serves for that, once; a poll reads again.
+    /// A node for what it shows beside its flag. The read that just judged its flag serves for
+    /// that, once; a poll reads again.
     pub(super) async fn seen(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
         if let Some(node) = self.moment.take(server, self.client.clock.monotonic()) {
             return Ok(node);
@@ -223,7 +226,8 @@ impl Fleet {
         self.client.get(&path(&node.uuid, part), minor).await
     }
 
-    /// Waits until the conductor works on a node no more, at most for a while, and returns it as it is then.
+    /// Waits until the conductor works on a node no more, at most for a while, and returns it as it
+    /// is then.
     pub(super) async fn settled(&self, node: &Node, limit: Duration) -> Result<Arc<Node>, BackendError> {
         let until = self.client.clock.monotonic() + limit;
         let mut pause = Duration::from_millis(100);

@@ -7,9 +7,9 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook},
+    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook},
     maintenance::{
-        gate::{GateView, GateWish, Order, Standing, System},
+        gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
         machine::{PowerState, ResetType},
     },
     shown,
@@ -18,7 +18,7 @@ use crate::{
 use super::{
     boot,
     flag::{self, BOOT, NODE, NONE},
-    fleet::Fleet,
+    fleet::IronicNodes,
     machine::NodeMachine,
     node::{LEAST, Node},
     reason,
@@ -29,10 +29,10 @@ const FLAG: &str = "/maintenance";
 const CONFIRM: Duration = Duration::from_secs(5);
 
 /// What one of our flags says; `None`: it is not of this provider.
-pub(super) fn request(node: &Node) -> Option<ExternalRequest> {
+pub(super) fn request(node: &Node) -> Option<ExternalRequestRef> {
     let mark = flag::mark(node)?;
     let server = node.listed_name();
-    Some(ExternalRequest {
+    Some(ExternalRequestRef {
         store: mark.store,
         uid: mark.uid,
         name: format!("the maintenance flag of node {server}"),
@@ -44,13 +44,13 @@ pub(super) fn request(node: &Node) -> Option<ExternalRequest> {
 }
 
 /// Every flag of this provider.
-pub(super) async fn requests(fleet: &Fleet) -> Result<Vec<ExternalRequest>, BackendError> {
+pub(super) async fn requests(fleet: &IronicNodes) -> Result<Vec<ExternalRequestRef>, BackendError> {
     let nodes = fleet.list("&maintenance=true").await?;
     Ok(nodes.iter().filter_map(|node| request(node)).collect())
 }
 
 impl NodeMachine {
-    fn held_by(&self, wish: &GateWish, fresh: bool) -> Arc<dyn Machine> {
+    fn held_by(&self, wish: &ExternalRequest, fresh: bool) -> Arc<dyn Machine> {
         let (fleet, server) = (Arc::clone(&self.fleet), self.server.clone());
         Arc::new(Self { fleet, server, held: Some(wish.clone()), fresh })
     }
@@ -60,8 +60,9 @@ impl NodeMachine {
         self.fleet.change(Method::PUT, node, FLAG, LEAST, Some(&body)).await.map(|_| ())
     }
 
-    /// Lets Ironic compare its database with the hardware: a power change to the state that the database has. What differs is
-    /// brought there now and not by the next power synchronisation. Returns the node as it is afterwards.
+    /// Lets Ironic compare its database with the hardware: a power change to the state that the
+    /// database has. What differs is brought there now and not by the next power synchronisation.
+    /// Returns the node as it is afterwards.
     async fn confirm_power(&self, node: &Node) -> Result<Arc<Node>, BackendError> {
         let target = match node.power() {
             PowerState::On => "power on",
@@ -86,8 +87,8 @@ impl NodeMachine {
     ///
     /// # Errors
     ///
-    /// One that passes while reading the boot device: a node that is entered without it could not get it back. Where the
-    /// interfaces of the node cannot tell one at all, none is restored.
+    /// One that passes while reading the boot device: a node that is entered without it could not
+    /// get it back. Where the interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
         match boot::read(&self.fleet, node).await {
@@ -101,8 +102,9 @@ impl NodeMachine {
         Ok(memory)
     }
 
-    /// A boot device that holds for the next start, where none was set before: Ironic cannot remove it.
-    async fn clear_boot(&self, wish: &GateWish, node: &Node) -> Result<(), BackendError> {
+    /// A boot device that holds for the next start, where none was set before: Ironic cannot remove
+    /// it.
+    async fn clear_boot(&self, wish: &ExternalRequest, node: &Node) -> Result<(), BackendError> {
         if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
             return Ok(());
         }
@@ -120,33 +122,33 @@ impl NodeMachine {
 
 #[async_trait]
 impl Gate for NodeMachine {
-    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
-        Ok(Some(System::own("Ironic", Order::Ours, !operation)))
+    async fn system(&self, operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
+        Ok(Some(ExternalSystem::own("Ironic", QueueAuthority::Ours, !operation)))
     }
 
-    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
+    async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         let node = if fresh { self.fleet.read(&self.server).await } else { self.fleet.node(&self.server).await };
         let node = match node {
             Ok(node) => node,
             Err(BackendError::NoSystem { what, .. }) => {
-                let standing = Standing::Refused(what);
+                let standing = ExternalState::Refused(what);
                 return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
             }
             Err(error) => return Err(error),
         };
         let standing = flag::standing(&node, wish);
         let memory = match standing {
-            Standing::Absent if wish.enters && wish.memory.is_empty() => self.memory(&node).await?,
+            ExternalState::Absent if wish.enters && wish.memory.is_empty() => self.memory(&node).await?,
             _ => BTreeMap::new(),
         };
         let behind = match standing {
-            Standing::Waiting(_) => flag::behind(&node, wish),
+            ExternalState::Waiting(_) => flag::behind(&node, wish),
             _ => None,
         };
         Ok(GateView { standing, boot: None, memory, behind })
     }
 
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let node = self.fleet.read(&self.server).await?;
         if flag::is_ours(&node, wish) {
             return Ok(());
@@ -162,7 +164,7 @@ impl Gate for NodeMachine {
         // Reason and fault are read back by the look that follows: 202 says nothing of them.
     }
 
-    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let node = match self.fleet.read(&self.server).await {
             Err(BackendError::NoSystem { .. }) => return Ok(()),
             node => node?,
@@ -171,7 +173,8 @@ impl Gate for NodeMachine {
             return Ok(());
         }
         if let Some(fault) = &node.fault {
-            // Clearing the flag would hide what Ironic found. Its reason was overwritten by ours: the fault says it again.
+            // Clearing the flag would hide what Ironic found. Its reason was overwritten by ours:
+            // the fault says it again.
             return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
         }
         if let Some(work) = node.working() {
@@ -191,17 +194,17 @@ impl Gate for NodeMachine {
         self.fleet.change(Method::DELETE, &node, FLAG, LEAST, None).await.map(|_| ())
     }
 
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let node = self.fleet.node(&self.server).await?;
-        let of_this = |request| ExternalRequest { server: self.server.clone(), ..request };
+        let of_this = |request| ExternalRequestRef { server: self.server.clone(), ..request };
         Ok(request(&node).map(of_this).into_iter().collect())
     }
 
-    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         self.leave(&request.wish()).await
     }
 
-    fn by_hand(&self, _wish: &GateWish, _order: Order) -> String {
+    fn by_hand(&self, _wish: &ExternalRequest, _order: QueueAuthority) -> String {
         format!(
             "bring the node to the power state that it shall have (openstack baremetal node power on|off {0}), then clear the flag \
              (openstack baremetal node maintenance unset {0})",
@@ -214,7 +217,7 @@ impl Gate for NodeMachine {
         std::future::pending::<()>().await;
     }
 
-    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError> {
         let node = self.fleet.node(&self.server).await?;
         let mut lines = vec![format!(
             "Ironic: provision state {}, power {}.",
@@ -249,8 +252,10 @@ impl Gate for NodeMachine {
             .filter(|mark| mark.id != wish.id)
             .map(|mark| format!("the node is in maintenance for {} of this provider", shown::line(&mark.id)));
         match flag::standing(&node, wish) {
-            Standing::Refused(why) | Standing::Failed(why) => lines.push(format!("It would be refused: {why}.")),
-            Standing::Waiting(why) => lines.push(format!("It would wait for {why}.")),
+            ExternalState::Refused(why) | ExternalState::Failed(why) => {
+                lines.push(format!("It would be refused: {why}."));
+            }
+            ExternalState::Waiting(why) => lines.push(format!("It would wait for {why}.")),
             _ => {}
         }
         Ok(Outlook { lines, approval_missing: None, ahead })
@@ -259,11 +264,11 @@ impl Gate for NodeMachine {
 
 #[async_trait]
 impl MaintenanceSystem for NodeMachine {
-    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn under(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         self.held_by(wish, true)
     }
 
-    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         self.held_by(wish, false)
     }
 

@@ -1,8 +1,9 @@
-//! The hardware identity of a node: an Ironic UUID alone would not meet the same machine under Redfish.
+//! The hardware identity of a node: an Ironic UUID alone would not meet the same machine under
+//! Redfish.
 //!
-//! The system UUID is in the inventory of an inspection (`system_vendor.system_uuid`; Ironic 39.0.0,
-//! drivers/modules/redfish/inspect.py, API 1.81). Where the account may read the secrets of `driver_info` (policy
-//! `show_password`), the BMC itself is asked; usually Ironic masks them.
+//! The system UUID is in the inventory of an inspection (`system_vendor.system_uuid`; Ironic
+//! 39.0.0, drivers/modules/redfish/inspect.py, API 1.81). Where the account may read the secrets of
+//! `driver_info` (policy `show_password`), the BMC itself is asked; usually Ironic masks them.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use crate::backend::{
 };
 
 use super::{
-    fleet::Fleet,
+    fleet::IronicNodes,
     node::{LEAST, Node},
 };
 
@@ -49,7 +50,7 @@ impl HardwareFacts {
 }
 
 /// Finds the identity of a node. One with a UUID is found once in a process.
-pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<HardwareFacts, BackendError> {
+pub(super) async fn find(fleet: &IronicNodes, node: &Node) -> Result<HardwareFacts, BackendError> {
     let known = || fleet.identities.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = known().get(&node.uuid) {
         return Ok(found.clone());
@@ -61,7 +62,7 @@ pub(super) async fn find(fleet: &Fleet, node: &Node) -> Result<HardwareFacts, Ba
     Ok(found)
 }
 
-async fn look_for(fleet: &Fleet, node: &Node) -> Result<HardwareFacts, BackendError> {
+async fn look_for(fleet: &IronicNodes, node: &Node) -> Result<HardwareFacts, BackendError> {
     let mut found = HardwareFacts::default();
     if fleet.client.has(INVENTORY).await? {
         match fleet.part(node, "/inventory", INVENTORY).await {
@@ -120,7 +121,7 @@ fn bmc(driver_info: &Value) -> Result<ServerSettings, String> {
     })
 }
 
-async fn ask_bmc(fleet: &Fleet, node: &Node, found: &mut HardwareFacts) -> Result<(), BackendError> {
+async fn ask_bmc(fleet: &IronicNodes, node: &Node, found: &mut HardwareFacts) -> Result<(), BackendError> {
     let body = match fleet.part(node, "?fields=driver_info", LEAST).await {
         Ok(body) => body,
         Err(error @ (BackendError::Denied { .. } | BackendError::Rejected { .. })) => {

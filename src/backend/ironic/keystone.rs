@@ -1,7 +1,8 @@
 //! Tokens from Keystone, and what its catalog says of Ironic.
 //!
-//! Keystone API v3, `POST /v3/auth/tokens`: the token is in the header `X-Subject-Token`, the catalog and `expires_at` in
-//! the body. A token is renewed shortly before its end, and once more when Ironic refuses it (401).
+//! Keystone API v3, `POST /v3/auth/tokens`: the token is in the header `X-Subject-Token`, the
+//! catalog and `expires_at` in the body. A token is renewed shortly before its end, and once more
+//! when Ironic refuses it (401).
 
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ impl Keystone {
         self.settings.auth_url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// A token that is good now. `refused`: one that Ironic did not accept, which is not used again.
+    /// A token that is good now. `refused`: one that Ironic did not accept, which is not used
+    /// again.
     pub(super) async fn token(&self, refused: Option<&SecretString>) -> Result<Token, BackendError> {
         let mut kept = self.token.lock().await;
         let is_refused =

@@ -7,9 +7,9 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::{
-    backend::{BackendError, Identity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
+    backend::{BackendError, HardwareIdentity, Machine, MaintenanceSystem, PowerControl, ServiceControl},
     maintenance::{
-        gate::GateWish,
+        gate::ExternalRequest,
         machine::{Capabilities, MachineDescription, MachineView, ResetType},
     },
 };
@@ -17,7 +17,7 @@ use crate::{
 use super::{
     accepted::Accepted,
     boot, flag,
-    fleet::{Fleet, path},
+    fleet::{IronicNodes, path},
     identity,
     node::Node,
 };
@@ -28,17 +28,17 @@ pub(super) const NEXT: Duration = Duration::from_secs(3);
 /// One node.
 #[derive(Debug)]
 pub(super) struct NodeMachine {
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) fleet: Arc<IronicNodes>,
     /// Its name or UUID, as configured.
     pub(super) server: String,
     /// The maintenance under which it is changed; `None`: beside whatever goes on.
-    pub(super) held: Option<GateWish>,
+    pub(super) held: Option<ExternalRequest>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
 }
 
-/// Power interfaces that ask the operating system (Ironic 39.0.0: those that override `get_supported_power_states`; `ilo` and
-/// `irmc` up to their removal).
+/// Power interfaces that ask the operating system (Ironic 39.0.0: those that override
+/// `get_supported_power_states`; `ilo` and `irmc` up to their removal).
 const SOFT: [&str; 7] = ["fake", "redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
 /// Management interfaces with `inject_nmi`.
 const NMI: [&str; 6] = ["redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
@@ -81,7 +81,8 @@ impl NodeMachine {
         self.fleet.node(&self.server).await
     }
 
-    /// The node as it is right before a change: still ours, where a maintenance changes it, and without a conductor at work.
+    /// The node as it is right before a change: still ours, where a maintenance changes it, and
+    /// without a conductor at work.
     pub(super) async fn before_change(&self, what: &str) -> Result<Arc<Node>, BackendError> {
         let node = self.fleet.read(&self.server).await?;
         if let Some(wish) = &self.held {
@@ -120,14 +121,14 @@ impl Machine for NodeMachine {
         format!("{}, node {}", self.fleet.client.address(), self.server)
     }
 
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         let node = self.node().await?;
         let lock_key = self.fleet.lock_keys.get(&self.server).or_else(|| self.fleet.lock_keys.get(&node.uuid)).cloned();
         let found = identity::find(&self.fleet, &node).await?;
         if lock_key.is_none() && found.uuid.is_none() {
             return Err(BackendError::Missing { address: self.address(), what: found.why_not(&self.server) });
         }
-        Ok(Identity {
+        Ok(HardwareIdentity {
             lock_key,
             uuid: found.uuid,
             manufacturer: found.manufacturer,
@@ -167,8 +168,8 @@ impl Machine for NodeMachine {
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let node = self.node().await?;
-        // Ironic's conductor leaves out nodes in maintenance when it synchronises power (39.0.0, conductor/manager.py,
-        // `_sync_power_states`).
+        // Ironic's conductor leaves out nodes in maintenance when it synchronises power (39.0.0,
+        // conductor/manager.py, `_sync_power_states`).
         let mut has = Capabilities { resets: resets(&node), power_not_followed: true, ..Capabilities::default() };
         boot::capabilities(&self.fleet, &node, &mut has).await?;
         Ok(has)

@@ -1,8 +1,10 @@
-//! Virtual media of a node, by device type: Ironic attaches to a type and lists drives (API 1.89 and 1.93).
+//! Virtual media of a node, by device type: Ironic attaches to a type and lists drives (API 1.89
+//! and 1.93).
 //!
-//! POST and DELETE are answered with 204 before anything happened (measured with Ironic 39.0.0): what became of them is read. The
-//! conductor fetches the image and publishes it under a name of its own, whatever `image_download_source` says: Ironic 39.0.0
-//! drops it between API and conductor (conductor/rpcapi.py, `attach_virtual_media`).
+//! POST and DELETE are answered with 204 before anything happened (measured with Ironic 39.0.0):
+//! what became of them is read. The conductor fetches the image and publishes it under a name of
+//! its own, whatever `image_download_source` says: Ironic 39.0.0 drops it between API and conductor
+//! (conductor/rpcapi.py, `attach_virtual_media`).
 
 use async_trait::async_trait;
 use reqwest::Method;
@@ -20,12 +22,14 @@ const VMEDIA: &str = "/vmedia";
 const ATTACH: u32 = 89;
 const LIST: u32 = 93;
 
-/// Device types of Ironic, and the media types of the drives that each takes (drivers/modules/redfish/management.py,
-/// `VMEDIA_DEVICES_MAP`; a DVD drive counts as one for CDs).
+/// Device types of Ironic, and the media types of the drives that each takes
+/// (drivers/modules/redfish/management.py, `VMEDIA_DEVICES_MAP`; a DVD drive counts as one for
+/// CDs).
 const TYPES: [(&str, &[&str]); 3] = [("cdrom", &["CD", "DVD"]), ("disk", &["USBStick"]), ("floppy", &["Floppy"])];
 
-/// Whether an image is one that the conductor published for an attachment (Ironic 39.0.0, conductor/manager.py,
-/// `_virtual_media_file_name`). It is gone with the attachment, so that it could not be attached again.
+/// Whether an image is one that the conductor published for an attachment (Ironic 39.0.0,
+/// conductor/manager.py, `_virtual_media_file_name`). It is gone with the attachment, so that it
+/// could not be attached again.
 fn is_published(image: &str, node: &str) -> bool {
     let name = image.split(['?', '#']).next().unwrap_or(image).rsplit('/').next().unwrap_or_default();
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -55,7 +59,8 @@ fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
             .into_iter()
             .filter(|drive| drive["inserted"].as_bool().unwrap_or_else(|| drive["image"].is_string()))
             .collect();
-        // Of several filled drives of a type only all at once can be emptied: then no image is told, and none is touched.
+        // Of several filled drives of a type only all at once can be emptied: then no image is
+        // told, and none is touched.
         let image = match filled.as_slice() {
             [only] => {
                 let image = only["image"].as_str().filter(|image| !image.is_empty() && !is_published(image, node));

@@ -1,8 +1,9 @@
 //! Nodes that OpenStack Ironic manages, standalone or under a cloud.
 //!
-//! A maintenance is a flag on the node with a reason that carries our identity; power, boot device and virtual media are
-//! changed through Ironic, so that its database agrees with the hardware. Facts of the protocol: Ironic 39.0.0 (API 1.1 to
-//! 1.115), read and measured; each file names its own.
+//! A maintenance is a flag on the node with a reason that carries our identity; power, boot device
+//! and virtual media are changed through Ironic, so that its database agrees with the hardware.
+//! Facts of the protocol: Ironic 39.0.0 (API 1.1 to 1.115), read and measured; each file names its
+//! own.
 
 mod accepted;
 mod answer;
@@ -33,10 +34,10 @@ use crate::{
     maintenance::location::{BackendKind, ClusterIdentity, Location},
 };
 
-use super::{Backend, BackendError, ExternalRequest, ExternalState, Listed, Machine, machines::Machines};
+use super::{Backend, BackendError, ExternalRequestRef, Listed, Machine, ServerUse, machines::Machines};
 
 use client::Client;
-use fleet::Fleet;
+use fleet::IronicNodes;
 use machine::NodeMachine;
 
 pub use plug::Plugin;
@@ -47,7 +48,7 @@ pub use settings::{
 /// The nodes of one Ironic.
 #[derive(Debug)]
 pub struct IronicBackend {
-    fleet: Arc<Fleet>,
+    fleet: Arc<IronicNodes>,
     machines: Machines<NodeMachine>,
 }
 
@@ -56,12 +57,13 @@ impl IronicBackend {
     pub fn new(settings: IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let client = Client::new(&settings, clock)?;
         let IronicSettings { lock_keys, soft_power_timeout, image_download_source, .. } = settings;
-        let fleet = Fleet::new(client, lock_keys, soft_power_timeout, image_download_source);
+        let fleet = IronicNodes::new(client, lock_keys, soft_power_timeout, image_download_source);
         Ok(Self { fleet: Arc::new(fleet), machines: Machines::default() })
     }
 }
 
-/// What Ironic tells of a node, as labels to choose servers by. States are as they were when they were listed.
+/// What Ironic tells of a node, as labels to choose servers by. States are as they were when they
+/// were listed.
 fn labels(node: &node::Node) -> BTreeMap<String, String> {
     let text = |name: &str, value: &Option<String>| {
         value.as_ref().filter(|value| !value.is_empty()).map(|value| (name.to_owned(), value.clone()))
@@ -119,14 +121,14 @@ impl Backend for IronicBackend {
         Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
     }
 
-    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+    async fn external_state(&self, server: &str) -> Option<ServerUse> {
         let node = self.fleet.node(server).await.ok()?;
         let state = node.provision_state.clone().unwrap_or_default();
         let state = if node.maintenance { format!("{state} (maintenance)") } else { state };
-        Some(ExternalState { state, user: node.instance_uuid.clone() })
+        Some(ServerUse { state, user: node.instance_uuid.clone() })
     }
 
-    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>> {
         Some(gate::requests(&self.fleet).await)
     }
 

@@ -1,8 +1,9 @@
 //! What was read of a node a moment ago, so that one look at it is one request.
 //!
-//! A look of the engine is several questions: where our flag stands, whether the node is on, what it can do. They are about the same
-//! moment, so one read answers them. The flag, its reason and faults are read again for each question about them, and right before
-//! each change; a change that was sent ends what is known of its node.
+//! A look of the engine is several questions: where our flag stands, whether the node is on, what
+//! it can do. They are about the same moment, so one read answers them. The flag, its reason and
+//! faults are read again for each question about them, and right before each change; a change that
+//! was sent ends what is known of its node.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +36,8 @@ impl Boot {
 struct Kept {
     node: Arc<Node>,
     begun: Duration,
-    /// Whether what it shows beside its flag was asked for already: the next such question is a poll.
+    /// Whether what it shows beside its flag was asked for already: the next such question is a
+    /// poll.
     taken: bool,
 }
 

@@ -44,14 +44,14 @@ const FIELDS: [(&str, u32); 30] = [
     ("disable_power_off", 95),
 ];
 
-/// The API version with which nodes are read from a service whose newest is `newest`: the lowest that has every field which
-/// that service knows.
+/// The API version with which nodes are read from a service whose newest is `newest`: the lowest
+/// that has every field which that service knows.
 pub(super) fn version_for_nodes(newest: u32) -> u32 {
     FIELDS.iter().map(|(_, since)| *since).filter(|since| *since <= newest).max().unwrap_or(LEAST).max(LEAST)
 }
 
-/// A field that only one node can be asked for: a list with it is answered with 500 (measured with Ironic 39.0.0, "type object
-/// 'Node' has no attribute 'allocation_uuid'").
+/// A field that only one node can be asked for: a list with it is answered with 500 (measured with
+/// Ironic 39.0.0, "type object 'Node' has no attribute 'allocation_uuid'").
 const ALONE: &str = "allocation_uuid";
 
 /// The names of the fields that a service of this version has. `list`: for a list of nodes.
@@ -97,8 +97,8 @@ pub(super) struct Node {
     pub(super) disable_power_off: bool,
 }
 
-/// Provision states that Ironic leaves by itself, or that another client's work holds (Ironic 39.0.0, common/states.py:
-/// `UNSTABLE_STATES` and the `* hold` states).
+/// Provision states that Ironic leaves by itself, or that another client's work holds (Ironic
+/// 39.0.0, common/states.py: `UNSTABLE_STATES` and the `* hold` states).
 const BUSY: [&str; 19] = [
     "deploying",
     "wait call-back",
@@ -121,7 +121,8 @@ const BUSY: [&str; 19] = [
     "undeploying",
 ];
 
-/// Whether a value is hidden from this account (Ironic 39.0.0, api/controllers/v1/node.py, `node_sanitize`).
+/// Whether a value is hidden from this account (Ironic 39.0.0, api/controllers/v1/node.py,
+/// `node_sanitize`).
 fn is_redacted(text: &str) -> bool {
     text.starts_with("** ") && text.contains("edacted")
 }
@@ -162,7 +163,8 @@ impl Node {
         BUSY.contains(&self.provision_state.as_deref().unwrap_or_default())
     }
 
-    /// The work on the node that ends without us, in words that complete "waiting for"; `None`: none.
+    /// The work on the node that ends without us, in words that complete "waiting for"; `None`:
+    /// none.
     pub(super) fn working(&self) -> Option<String> {
         if self.in_transition() {
             let state = self.provision_state.as_deref().unwrap_or_default();
@@ -182,8 +184,9 @@ impl Node {
         self.target_power_state.is_some() || self.reservation.is_some()
     }
 
-    /// Whether baremetal-operator manages it: it names nodes `namespace~name` and sets `instance_uuid` to the UID of the
-    /// BareMetalHost (baremetal-operator, pkg/provisioner/ironic/ironic.go). It clears maintenance flags of others.
+    /// Whether baremetal-operator manages it: it names nodes `namespace~name` and sets
+    /// `instance_uuid` to the UID of the BareMetalHost (baremetal-operator,
+    /// pkg/provisioner/ironic/ironic.go). It clears maintenance flags of others.
     pub(super) fn is_of_baremetal_operator(&self) -> bool {
         self.name.as_deref().is_some_and(|name| name.contains('~')) && self.instance_uuid.is_some()
     }

@@ -6,7 +6,8 @@ use url::Url;
 
 use crate::{
     backend::plug::{
-        BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables, Warning, check_request_timeout, read_file,
+        AttributeKind, BackendPlugin, Block, Connected, Problem, Setting, Variables, Warning, check_request_timeout,
+        read_file,
     },
     clock::Clock,
 };
@@ -22,15 +23,15 @@ pub struct Plugin;
 
 const ENDPOINT: Setting = Setting::new(
     "endpoint",
-    Kind::Name,
+    AttributeKind::Name,
     "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the one of the catalog.",
 )
 .or_env("METAL_IRONIC_ENDPOINT", "");
 
-const USERNAME: Setting = Setting::new("username", Kind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
+const USERNAME: Setting = Setting::new("username", AttributeKind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
 
 const PASSWORD: Setting =
-    Setting::new("password", Kind::Secret, "Its password. Never stored.").or_env("METAL_IRONIC_PASSWORD", "");
+    Setting::new("password", AttributeKind::Secret, "Its password. Never stored.").or_env("METAL_IRONIC_PASSWORD", "");
 
 /// The variable that names a cloud to all programs of OpenStack.
 const OS_CLOUD: &str = "OS_CLOUD";
@@ -39,40 +40,40 @@ const SETTINGS: &[Setting] = &[
     ENDPOINT,
     Setting::new(
         "cloud",
-        Kind::Name,
+        AttributeKind::Name,
         "A cloud of `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default, where no `endpoint` is set: `OS_CLOUD`.",
     ),
     Setting::new(
         "clouds_file",
-        Kind::Text,
+        AttributeKind::Text,
         "The `clouds.yaml` to read; a `secure.yaml` beside it is laid over it. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
     ),
     USERNAME,
     PASSWORD,
     Setting::new(
         "ca_certificate_file",
-        Kind::Text,
+        AttributeKind::Text,
         "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
     ),
-    Setting::new("insecure", Kind::Flag, "Trust any certificate of Ironic and Keystone. Default: `false`."),
+    Setting::new("insecure", AttributeKind::Flag, "Trust any certificate of Ironic and Keystone. Default: `false`."),
     Setting::new(
         "lock_keys",
-        Kind::Texts,
+        AttributeKind::Texts,
         "The keys to lock under, by the name or UUID of the node: its system UUID. Needed for a node whose inspection did not record one, because the UUID of a node in Ironic would not meet the same machine under Redfish.",
     ),
     Setting::new(
         "soft_power_timeout",
-        Kind::Duration,
+        AttributeKind::Duration,
         "How long Ironic waits for an operating system to shut down. The node is locked meanwhile, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
     ),
     Setting::new(
         "image_download_source",
-        Kind::Name,
+        AttributeKind::Name,
         "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
     ),
     Setting::new(
         "request_timeout",
-        Kind::Duration,
+        AttributeKind::Duration,
         "Time limit of one request that may change something. Default and most: `\"15s\"`.",
     ),
 ];

@@ -1,13 +1,15 @@
 //! The maintenance reason that says whose flag it is: readable by people, parseable by us. Pure.
 //!
-//! Ironic's maintenance API is an unconditional write without an owner; the reason is the only field of the flag that a
-//! client writes (Ironic 39.0.0, api/controllers/v1/node.py, `NodeMaintenanceController`).
+//! Ironic's maintenance API is an unconditional write without an owner; the reason is the only
+//! field of the flag that a client writes (Ironic 39.0.0, api/controllers/v1/node.py,
+//! `NodeMaintenanceController`).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::{maintenance::gate::GateWish, shown};
+use crate::{maintenance::gate::ExternalRequest, shown};
 
-/// How our mark begins. It is the end of the reason, so that no text of a person before it can stand for it.
+/// How our mark begins. It is the end of the reason, so that no text of a person before it can
+/// stand for it.
 const MARK: &str = " [terraform-provider-metal ";
 
 /// The longest text of a person in a reason, in characters.
@@ -25,7 +27,7 @@ pub(super) struct Mark {
 }
 
 /// The reason for the flag of a maintenance.
-pub(super) fn write(wish: &GateWish) -> String {
+pub(super) fn write(wish: &ExternalRequest) -> String {
     let mut text = format!("maintenance {} of {}", short(&wish.id), short(&wish.owner));
     for (name, value) in [("reason", wish.reason.as_deref()), ("ticket", wish.ticket.as_deref())] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -88,8 +90,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::backend::ironic) fn wish() -> GateWish {
-        GateWish {
+    pub(in crate::backend::ironic) fn wish() -> ExternalRequest {
+        ExternalRequest {
             store: "s-1".into(),
             uid: "0190-u".into(),
             id: "ops/bios-2-19".into(),
@@ -117,7 +119,7 @@ pub(super) mod tests {
             assert!(reason.contains(words), "{reason}");
         }
         assert!(!shown_reason(Some(&reason)).contains("store="));
-        let odd = GateWish { store: "sqlite:///a b]%".into(), id: "ops/ä".into(), ..wish };
+        let odd = ExternalRequest { store: "sqlite:///a b]%".into(), id: "ops/ä".into(), ..wish };
         let mark = read(&write(&odd)).unwrap();
         assert_eq!((mark.store.as_str(), mark.id.as_str()), ("sqlite:///a b]%", "ops/ä"));
     }
@@ -125,7 +127,7 @@ pub(super) mod tests {
     #[test]
     fn no_text_of_a_person_stands_for_the_mark() {
         let forged = format!("x{MARK}store=s uid=u id=ops/other]");
-        let wish = GateWish { reason: Some(forged.clone()), ..wish() };
+        let wish = ExternalRequest { reason: Some(forged.clone()), ..wish() };
         assert_eq!(read(&write(&wish)).unwrap().uid, wish.uid);
         assert!(read(&format!("{forged} and more")).is_none(), "only at the end");
         for other in ["", "disk swap", "[terraform-provider-metal store=a]", &format!("x{MARK}store=s uid= id=y]")] {
@@ -135,7 +137,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_long_reason_is_cut() {
-        let wish = GateWish { reason: Some("x".repeat(9000)), ..wish() };
+        let wish = ExternalRequest { reason: Some("x".repeat(9000)), ..wish() };
         let reason = write(&wish);
         assert!(reason.len() < 2000 && read(&reason).is_some());
     }

@@ -1,11 +1,12 @@
 //! Service steps and runbooks: work on a deployed node that Ironic's conductor carries out.
 //!
-//! Facts, read and measured with Ironic 39.0.0 (fake-hardware): `provision_updated_at` changes when the work begins and when it
-//! ends, and the node history records both (`servicing_start`, `servicing_end`). Steps of Ironic itself (`hold`, `wait`, `reboot`, …)
-//! are left out without a word where no ramdisk is booted, and a service of nothing else ends `active` with nothing
-//! done. A node in maintenance is not serviced. `abort` is possible from `service failed`, once the maintenance flag is
-//! cleared that Ironic set with it; from `service wait` it takes effect after the step only. A conductor that ends in the
-//! middle leaves `service failed`.
+//! Facts, read and measured with Ironic 39.0.0 (fake-hardware): `provision_updated_at` changes when
+//! the work begins and when it ends, and the node history records both (`servicing_start`,
+//! `servicing_end`). Steps of Ironic itself (`hold`, `wait`, `reboot`, …) are left out without a
+//! word where no ramdisk is booted, and a service of nothing else ends `active` with nothing done.
+//! A node in maintenance is not serviced. `abort` is possible from `service failed`, once the
+//! maintenance flag is cleared that Ironic set with it; from `service wait` it takes effect after
+//! the step only. A conductor that ends in the middle leaves `service failed`.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -30,20 +31,23 @@ use super::{
 const STEPS: u32 = 87;
 /// The one with `runbook` instead.
 const RUNBOOKS: u32 = 92;
-/// From here on a runbook tells whether it needs a ramdisk. Ironic 39.0.0 answers 406 to runbooks at older ones.
+/// From here on a runbook tells whether it needs a ramdisk. Ironic 39.0.0 answers 406 to runbooks
+/// at older ones.
 const RUNBOOKS_WITH_RAMDISK: u32 = 108;
 /// From here on the traits of a runbook decide which nodes it is for, before that its name.
 const RUNBOOK_TRAITS: u32 = 112;
 /// The one with the history of a node.
 const HISTORY: u32 = 78;
 
-/// What is read of a node, besides what [`Node`] has: the fields of the lowest version with services.
+/// What is read of a node, besides what [`Node`] has: the fields of the lowest version with
+/// services.
 const FIELDS: &str = "uuid,name,maintenance,maintenance_reason,fault,power_state,target_power_state,provision_state,last_error,\
                       reservation,instance_uuid,traits,service_step,provision_updated_at,driver_internal_info";
 
 /// Steps of Ironic itself, which need a ramdisk.
 const OF_IRONIC: [&str; 5] = ["hold", "power_on", "power_off", "reboot", "wait"];
-/// The interfaces that have steps (Ironic 39.0.0, conductor/steps.py, `CLEANING_INTERFACE_PRIORITY`).
+/// The interfaces that have steps (Ironic 39.0.0, conductor/steps.py,
+/// `CLEANING_INTERFACE_PRIORITY`).
 const INTERFACES: [&str; 7] = ["vendor", "power", "management", "firmware", "deploy", "bios", "raid"];
 
 /// A node as a service sees it.
@@ -145,7 +149,8 @@ fn way_out(node: &Node) -> String {
     )
 }
 
-/// What was begun, as far as the node alone tells; `None`: nothing runs, and the history has to tell.
+/// What was begun, as far as the node alone tells; `None`: nothing runs, and the history has to
+/// tell.
 fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
     let node = &seen.node;
     let error = node.last_error.as_deref().map(|text| shown::line(text).into_owned());
@@ -228,7 +233,8 @@ impl NodeMachine {
         self.fleet.client.get(&at, version).await
     }
 
-    /// The API version at which a runbook is used: the traits of a runbook count where it has some, else its name.
+    /// The API version at which a runbook is used: the traits of a runbook count where it has some,
+    /// else its name.
     async fn version_for(&self, service: &ServiceSpec) -> Result<u32, BackendError> {
         let Some(name) = &service.runbook else { return Ok(STEPS) };
         let newest = self.fleet.client.newest().await?;

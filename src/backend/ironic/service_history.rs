@@ -1,7 +1,8 @@
 //! What the history of a node tells of a service. Pure.
 //!
-//! Ironic 39.0.0 records the beginning and the end of each (conductor/utils.py, `log_step_flow_history`; on by default,
-//! `[conductor]record_step_flows_in_history`); older versions record failures only.
+//! Ironic 39.0.0 records the beginning and the end of each (conductor/utils.py,
+//! `log_step_flow_history`; on by default, `[conductor]record_step_flows_in_history`); older
+//! versions record failures only.
 
 use jiff::Timestamp;
 use serde_json::Value;

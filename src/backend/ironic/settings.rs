@@ -106,9 +106,11 @@ pub struct IronicSettings {
     pub trust: IronicTrust,
     /// The keys to lock under, by the server's name, instead of the identity that Ironic knows.
     pub lock_keys: BTreeMap<String, String>,
-    /// How long Ironic waits for an operating system to shut down; it keeps the node locked meanwhile.
+    /// How long Ironic waits for an operating system to shut down; it keeps the node locked
+    /// meanwhile.
     pub soft_power_timeout: Duration,
-    /// How a BMC gets an image (`image_download_source`): `http`, from its own address, or `local`, from the conductor.
+    /// How a BMC gets an image (`image_download_source`): `http`, from its own address, or `local`,
+    /// from the conductor.
     pub image_download_source: String,
     /// Time limit of one request that may change something: within the lease that allows it.
     pub request_timeout: Duration,

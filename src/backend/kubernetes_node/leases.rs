@@ -12,8 +12,9 @@ use crate::{
 use super::{KubernetesNodes, meaning};
 use crate::backend::{BackendError, NodeLeasing, before_change};
 
-/// For how long one is taken: a Lease counts seconds in 32 bits. A hold has no end that is known, and survives its process,
-/// which therefore could not renew the Lease either; it ends when the server is given back.
+/// For how long one is taken: a Lease counts seconds in 32 bits. A hold has no end that is known,
+/// and survives its process, which therefore could not renew the Lease either; it ends when the
+/// server is given back.
 const NO_END: Duration = Duration::from_secs(i32::MAX as u64);
 
 impl KubernetesNodes {

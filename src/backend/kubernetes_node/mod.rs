@@ -1,8 +1,9 @@
-//! The Kubernetes Nodes that run on servers: cordoned, drained through the eviction API, and uncordoned.
+//! The Kubernetes Nodes that run on servers: cordoned, drained through the eviction API, and
+//! uncordoned.
 //!
-//! A Node that we cordon carries our annotations, written in the same patch: by them the maintenance that cordoned it is known,
-//! and only that one uncordons it. An eviction honours disruption budgets (Kubernetes API, `pods/eviction`): 429 says which
-//! budget allows none now.
+//! A Node that we cordon carries our annotations, written in the same patch: by them the
+//! maintenance that cordoned it is known, and only that one uncordons it. An eviction honours
+//! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
 
 mod leases;
 mod pods;
@@ -28,10 +29,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    kubernetes::{Cluster, ClusterError, Request},
+    kubernetes::{Cluster, ClusterError, RequestInfo},
     maintenance::{
         drain::{DrainView, DrainWish},
-        gate::GateWish,
+        gate::ExternalRequest,
     },
 };
 
@@ -71,8 +72,8 @@ fn request<'a>(
     resource: &'a str,
     namespace: Option<&'a str>,
     name: Option<&'a str>,
-) -> Request<'a> {
-    Request { verb, resource, namespace, name }
+) -> RequestInfo<'a> {
+    RequestInfo { verb, resource, namespace, name }
 }
 
 /// Whether an answer says that an object of this name is not there.
@@ -89,7 +90,7 @@ fn is_cordoned(node: &DynamicObject) -> bool {
     node.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
 }
 
-fn is_ours(node: &DynamicObject, by: &GateWish) -> bool {
+fn is_ours(node: &DynamicObject, by: &ExternalRequest) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
@@ -121,7 +122,8 @@ impl KubernetesNodes {
         Ok(listed.await.map_err(meaning)?.items)
     }
 
-    /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it be read.
+    /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not
+    /// let it be read.
     async fn heard(&self, node: &str) -> Option<Timestamp> {
         let kind = ApiResource::erase::<Lease>(&());
         let lease = cluster::now(&self.cluster, &kind, Some(HEARTBEATS), node).await.ok()??;
@@ -176,7 +178,12 @@ impl NodeDrain for KubernetesNodes {
         format!("kubectl uncordon {node}")
     }
 
-    async fn look(&self, node: &str, by: &GateWish, wish: Option<&DrainWish>) -> Result<DrainView, BackendError> {
+    async fn look(
+        &self,
+        node: &str,
+        by: &ExternalRequest,
+        wish: Option<&DrainWish>,
+    ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
         let (is_ready, ours) = (is_ready(&found), is_ours(&found, by));
@@ -210,7 +217,7 @@ impl NodeDrain for KubernetesNodes {
         Ok(view)
     }
 
-    async fn cordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError> {
+    async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
         let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
         let found = self.node(node).await?.ok_or_else(missing)?;
         if is_cordoned(&found) {
@@ -257,7 +264,7 @@ impl NodeDrain for KubernetesNodes {
         Ok(ours.collect())
     }
 
-    async fn uncordon(&self, node: &str, by: &GateWish) -> Result<(), BackendError> {
+    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
         let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
         let marks: BTreeMap<&str, Value> =
             cluster::MARKS.into_iter().chain([WAS_READY]).map(|key| (key, Value::Null)).collect();

@@ -1,7 +1,8 @@
 //! Which Pods of a Node have to leave before its server may, and which may not be made to. Pure.
 //!
-//! The rules are those of `kubectl drain` (Kubernetes 1.34, staging/src/k8s.io/kubectl/pkg/drain/filters.go): mirror Pods and
-//! Pods of DaemonSets stay; Pods whose local data would be lost, or that no controller makes again, need a word of their own.
+//! The rules are those of `kubectl drain` (Kubernetes 1.34,
+//! staging/src/k8s.io/kubectl/pkg/drain/filters.go): mirror Pods and Pods of DaemonSets stay; Pods
+//! whose local data would be lost, or that no controller makes again, need a word of their own.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -29,7 +30,8 @@ pub(super) fn shown(pod: &Pod) -> String {
     format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
-/// What a Pod means for a drain. `is_ready`: whether its Node is; the Pods of one that is not cannot be seen to end.
+/// What a Pod means for a drain. `is_ready`: whether its Node is; the Pods of one that is not
+/// cannot be seen to end.
 pub(super) fn role(pod: &Pod, wish: &DrainWish, is_ready: bool) -> PodRole {
     let annotations = pod.metadata.annotations.as_ref();
     let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));

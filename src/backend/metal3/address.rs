@@ -1,8 +1,9 @@
 //! The address of a host's BMC: which protocol, and where Redfish is. No I/O.
 //!
-//! As baremetal-operator reads it (`pkg/hardwareutils/bmc/access.go` and the files beside it, v0.14): the protocol stands
-//! before the scheme of the connection (`redfish-virtualmedia+http`), which is `https` where it is not given; what has no
-//! protocol is IPMI; a path other than `/` and `/redfish/v1` is the system.
+//! As baremetal-operator reads it (`pkg/hardwareutils/bmc/access.go` and the files beside it,
+//! v0.14): the protocol stands before the scheme of the connection (`redfish-virtualmedia+http`),
+//! which is `https` where it is not given; what has no protocol is IPMI; a path other than `/` and
+//! `/redfish/v1` is the system.
 
 use url::Url;
 

@@ -1,4 +1,5 @@
-//! The changes of a host that enter and leave it: one patch each, on the condition that the host is as it was judged. No I/O.
+//! The changes of a host that enter and leave it: one patch each, on the condition that the host is
+//! as it was judged. No I/O.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -6,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     backend::cluster::{OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, annotation, marks},
     maintenance::{
-        gate::{GateWish, Standing},
+        gate::{ExternalRequest, ExternalState},
         machine::BootOverride,
     },
 };
@@ -23,15 +24,21 @@ use super::{
 const MARKS: [&str; 11] =
     [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASON, HOLD, BEFORE, RELEASED, IMAGE];
 
-/// The change that enters a host; the error says why it is not possible now. `Ok(None)`: it was entered already.
-pub(super) fn enter(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp) -> Result<Option<Value>, String> {
+/// The change that enters a host; the error says why it is not possible now. `Ok(None)`: it was
+/// entered already.
+pub(super) fn enter(
+    host: Host<'_>,
+    wish: &ExternalRequest,
+    hold: Hold,
+    now: Timestamp,
+) -> Result<Option<Value>, String> {
     // A reply that was lost may have left our request there.
     if host.marked().as_ref() == Some(&Author::of(wish)) {
         return Ok(None);
     }
-    let fresh = GateWish { asked: false, ..wish.clone() };
+    let fresh = ExternalRequest { asked: false, ..wish.clone() };
     match standing(host, &fresh, hold, now) {
-        Standing::Absent => {}
+        ExternalState::Absent => {}
         standing => return Err(standing.to_string()),
     }
     let mut annotations: Map<String, Value> =
@@ -62,15 +69,17 @@ pub(super) fn enter(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp)
     Ok(Some(change))
 }
 
-/// The change that leaves a host, or removes what leaving it left; `None`: nothing of ours is to be changed now.
-pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<Value> {
+/// The change that leaves a host, or removes what leaving it left; `None`: nothing of ours is to be
+/// changed now.
+pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
     let ours = Author::of(wish);
     let marked = host.marked().as_ref() == Some(&ours);
     let detached = host.detached_by().as_ref() == Some(&ours);
     let key = reboot_key(&wish.uid);
     let mut annotations = Map::new();
     let mut spec = Map::new();
-    // A release that restores has removed it already. The end of an image may clean the disks, and is not asked for then.
+    // A release that restores has removed it already. The end of an image may clean the disks, and
+    // is not asked for then.
     if marked && host.has_our_image() {
         if !host.keeps_disks() {
             return None;
@@ -89,7 +98,7 @@ pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<V
         let acts = !annotations.is_empty();
         let foreign = host.detaches() && !detached;
         let hold = host.hold().unwrap_or_default();
-        let over = matches!(standing(host, wish, hold, now), Standing::Leftovers(_));
+        let over = matches!(standing(host, wish, hold, now), ExternalState::Leftovers(_));
         if !acts && (over || foreign) {
             let there = MARKS.iter().filter(|key| annotation(host.0, key).is_some());
             annotations.extend(there.map(|key| ((*key).to_owned(), Value::Null)));
@@ -119,7 +128,7 @@ pub(super) fn leave(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Option<V
 /// The change that boots a host from an image; with `None` it boots none any more.
 ///
 /// Our key goes with it: on a host that is provisioned it would keep the image off.
-pub(super) fn boot(image: Option<(&str, &BootOverride)>, wish: &GateWish) -> Value {
+pub(super) fn boot(image: Option<(&str, &BootOverride)>, wish: &ExternalRequest) -> Value {
     let key = reboot_key(&wish.uid);
     match image {
         Some((url, wanted)) => json!({

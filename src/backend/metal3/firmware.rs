@@ -1,7 +1,9 @@
-//! What the operator would do to a host besides power: firmware changes and images that wait for its next start.
+//! What the operator would do to a host besides power: firmware changes and images that wait for
+//! its next start.
 //!
-//! `manageHostPower` of baremetal-operator v0.14 looks at both before any reboot annotation counts: a host that is off and
-//! shall be on is serviced, and may be switched on, although our key is there.
+//! `manageHostPower` of baremetal-operator v0.14 looks at both before any reboot annotation counts:
+//! a host that is off and shall be on is serviced, and may be switched on, although our key is
+//! there.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
@@ -23,7 +25,8 @@ fn condition(object: &DynamicObject, kind: &str) -> bool {
 pub(super) async fn pending(hosts: &Hosts, object: &DynamicObject) -> Result<Option<String>, BackendError> {
     let name = name(object);
     let Some(policy) = hosts.optional("HostUpdatePolicy", name).await? else { return Ok(None) };
-    // Up to v0.14.0-rc.0 (`doServiceIfNeeded`). No version is known here, so that it counts for all.
+    // Up to v0.14.0-rc.0 (`doServiceIfNeeded`). No version is known here, so that it counts for
+    // all.
     let (wanted, made) = (object.data.pointer("/spec/firmware"), object.data.pointer("/status/provisioning/firmware"));
     if text(&policy, "/spec/firmwareSettings") == Some("onReboot") && wanted != made {
         let namespace = &hosts.namespace;

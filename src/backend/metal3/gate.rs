@@ -7,12 +7,12 @@ use kube::core::DynamicObject;
 
 use crate::{
     backend::{
-        BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook,
+        BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook,
         cluster::{OUR_ID, annotation, name, not_now},
     },
     clock::within,
     maintenance::{
-        gate::{GateView, GateWish, Order, Standing, System},
+        gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
         ids::Uid,
         machine::ResetType,
     },
@@ -28,14 +28,15 @@ use super::{
     standing::{booted, standing},
 };
 
-/// How long tidying waits until the operator manages a host again; the next tidying removes the rest.
+/// How long tidying waits until the operator manages a host again; the next tidying removes the
+/// rest.
 const TIDY: Duration = Duration::from_secs(20);
 
 /// How often a host is read again while that is waited for.
 const PAUSE: Duration = Duration::from_secs(2);
 
 impl HostMachine {
-    fn held_by(&self, wish: &GateWish, fresh: bool) -> Self {
+    fn held_by(&self, wish: &ExternalRequest, fresh: bool) -> Self {
         Self {
             hosts: Arc::clone(&self.hosts),
             name: self.name.clone(),
@@ -61,8 +62,9 @@ impl HostMachine {
         }))
     }
 
-    /// Whether the power of a host that is managed again differs from what its owner wants: the operator may not have read it
-    /// yet, and its status then still tells what it was before the host was detached.
+    /// Whether the power of a host that is managed again differs from what its owner wants: the
+    /// operator may not have read it yet, and its status then still tells what it was before the
+    /// host was detached.
     async fn not_yet_on(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
         let Some(wanted) = host.kept_power().filter(|_| host.hold() == Some(Hold::Detach)) else { return Ok(None) };
         if !matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. }) {
@@ -75,11 +77,11 @@ impl HostMachine {
     }
 
     /// Until nothing of the request is on the host.
-    async fn until_left(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn until_left(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
-                Standing::Absent | Standing::Refused(_) => return Ok(()),
-                Standing::Returning(_) => {}
+                ExternalState::Absent | ExternalState::Refused(_) => return Ok(()),
+                ExternalState::Returning(_) => {}
                 _ => self.leave(wish).await?,
             }
             tokio::select! {
@@ -91,10 +93,10 @@ impl HostMachine {
 }
 
 /// A request of ours on a host, as it is found without knowing whose it is.
-pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
+pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let host = Host(object);
     let author = host.marked().or_else(|| host.detached_by())?;
-    Some(ExternalRequest {
+    Some(ExternalRequestRef {
         store: author.store,
         uid: author.uid,
         name: format!("the hold of {}", host.shown()),
@@ -107,46 +109,51 @@ pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequest> {
 
 #[async_trait]
 impl Gate for HostMachine {
-    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
+    async fn system(&self, operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
         let name = "Metal3 (BareMetalHost)".to_owned();
         let boots = self.hosts.hold == Hold::Image && !operation;
-        Ok(Some(System { boots, restores_power: true, ..System::own(name, Order::Ours, !operation) }))
+        Ok(Some(ExternalSystem {
+            boots,
+            restores_power: true,
+            ..ExternalSystem::own(name, QueueAuthority::Ours, !operation)
+        }))
     }
 
-    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
+    async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         self.hosts.reaches(wish)?;
         let view = |standing, behind| GateView { standing, boot: None, memory: BTreeMap::new(), behind };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
-            let standing = if wish.asked { Standing::Absent } else { Standing::Refused(self.hosts.absent(&self.name)) };
+            let standing =
+                if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name)) };
             return Ok(view(standing, None));
         };
         let host = Host(&object);
         let mut standing = standing(host, wish, self.hosts.hold, self.hosts.now());
-        if standing == Standing::Absent
+        if standing == ExternalState::Absent
             && wish.enters
             && !wish.asked
             && self.hosts.hold == Hold::PowerOff
             && let Some(why) = self.holes(host).await?
         {
-            standing = Standing::Refused(why);
+            standing = ExternalState::Refused(why);
         }
-        if let Standing::Leftovers(_) = &standing
+        if let ExternalState::Leftovers(_) = &standing
             && fresh
             && let Some(why) = self.not_yet_on(host).await?
         {
-            standing = Standing::Returning(why);
+            standing = ExternalState::Returning(why);
         }
         // One of our own store whose end is all that this one waits for.
         let behind = request(&object)
             .filter(|other| {
-                matches!(standing, Standing::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
+                matches!(standing, ExternalState::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
             })
             .map(|other| Uid(other.uid));
-        let ours = matches!(standing, Standing::Granted) && self.hold_of(host, wish) == Hold::Image;
+        let ours = matches!(standing, ExternalState::Granted) && self.hold_of(host, wish) == Hold::Image;
         Ok(GateView { boot: booted(host).filter(|_| ours), ..view(standing, behind) })
     }
 
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let object = self.host(true).await?;
         let busy = |why| not_now(self.hosts.cluster.address(), format!("enter BareMetalHost {}", self.name), why);
@@ -161,7 +168,7 @@ impl Gate for HostMachine {
         self.hosts.patch(&object, change).await
     }
 
-    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
         match change::leave(Host(&object), wish, self.hosts.now()) {
@@ -170,12 +177,12 @@ impl Gate for HostMachine {
         }
     }
 
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let host = self.hosts.host(&self.name, false).await?;
         Ok(host.iter().filter_map(|object| request(object)).collect())
     }
 
-    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         let wish = request.wish();
         if let Some(left) = within(TIDY, self.until_left(&wish)).await {
             return left;
@@ -184,7 +191,7 @@ impl Gate for HostMachine {
         Ok(())
     }
 
-    fn by_hand(&self, wish: &GateWish, _order: Order) -> String {
+    fn by_hand(&self, wish: &ExternalRequest, _order: QueueAuthority) -> String {
         let Hosts { namespace, hold, .. } = &*self.hosts;
         let key = match hold {
             Hold::Detach => DETACHED.to_owned(),
@@ -215,7 +222,7 @@ impl Gate for HostMachine {
         }
     }
 
-    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError> {
         let object = self.host(false).await?;
         let host = Host(&object);
         let power = if host.online() { "On" } else { "Off" };
@@ -264,8 +271,10 @@ impl Gate for HostMachine {
         }
         let mut ahead = None;
         match self.look(wish, false).await.map(|view| view.standing) {
-            Ok(Standing::Refused(why) | Standing::Failed(why)) => lines.push(format!("It would be refused: {why}.")),
-            Ok(Standing::Waiting(why)) => {
+            Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => {
+                lines.push(format!("It would be refused: {why}."));
+            }
+            Ok(ExternalState::Waiting(why)) => {
                 lines.push(format!("It would wait for {why}."));
                 let other = annotation(&object, OUR_ID).filter(|id| *id != wish.id);
                 ahead = other.map(|id| format!("the maintenance {id} has the host"));
@@ -278,11 +287,11 @@ impl Gate for HostMachine {
 
 #[async_trait]
 impl MaintenanceSystem for HostMachine {
-    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn under(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, true))
     }
 
-    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, false))
     }
 

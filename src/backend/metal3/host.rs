@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
 use crate::maintenance::{
-    gate::GateWish,
+    gate::ExternalRequest,
     machine::{BootOverride, PowerTarget},
 };
 
@@ -37,7 +37,8 @@ pub(super) const HOLD: &str = "terraform-provider-metal/hold";
 pub(super) const BEFORE: &str = "terraform-provider-metal/before";
 /// Our annotation: the boot override of which we made `spec.image`, as records have it.
 pub(super) const IMAGE: &str = "terraform-provider-metal/image";
-/// Our annotation: when we released the host. Our other annotations stay until the operator manages it again.
+/// Our annotation: when we released the host. Our other annotations stay until the operator manages
+/// it again.
 pub(super) const RELEASED: &str = "terraform-provider-metal/released";
 
 /// A kind of the group, or with no group of its own a Secret or Namespace.
@@ -66,7 +67,8 @@ pub enum Hold {
     Detach,
     /// Kept off by our own reboot annotation; the operator goes on to manage it.
     PowerOff,
-    /// An available host that is kept from consumers; the operator boots it from an image as it boots every host.
+    /// An available host that is kept from consumers; the operator boots it from an image as it
+    /// boots every host.
     Image,
 }
 
@@ -98,8 +100,9 @@ impl fmt::Display for Hold {
 pub(super) struct Before {
     /// Its provisioning state.
     pub(super) state: String,
-    /// The id of its node in Ironic. Detaching deletes the node (`ironic.go`, `Detach`), and what registers the host again
-    /// makes another one (`register.go`, `enrollNode`): so another id proves that. Empty: nothing does.
+    /// The id of its node in Ironic. Detaching deletes the node (`ironic.go`, `Detach`), and what
+    /// registers the host again makes another one (`register.go`, `enrollNode`): so another id
+    /// proves that. Empty: nothing does.
     #[serde(default)]
     pub(super) id: String,
     /// The error that it had.
@@ -110,7 +113,8 @@ pub(super) struct Before {
     pub(super) online: Option<bool>,
 }
 
-/// Our part of the value of the detached annotation; the operator ignores fields that it does not know.
+/// Our part of the value of the detached annotation; the operator ignores fields that it does not
+/// know.
 #[derive(Debug, Deserialize)]
 struct DetachedValue {
     #[serde(rename = "terraform-provider-metal")]
@@ -127,13 +131,13 @@ pub(super) struct Author {
 }
 
 impl Author {
-    pub(super) fn of(wish: &GateWish) -> Self {
+    pub(super) fn of(wish: &ExternalRequest) -> Self {
         Self { uid: wish.uid.clone(), store: wish.store.clone() }
     }
 }
 
 /// The value of our detached annotation: deletion is delayed, and we are named.
-pub(super) fn detached_value(wish: &GateWish) -> String {
+pub(super) fn detached_value(wish: &ExternalRequest) -> String {
     json!({ "deleteAction": "delay", MANAGER: Author::of(wish) }).to_string()
 }
 
@@ -143,8 +147,9 @@ pub(super) fn reboot_key(uid: &str) -> String {
     format!("{REBOOT}/{}", end.trim_end_matches(['.', '-', '_']))
 }
 
-/// `spec.consumerRef` of a host that has no consumer: others then do not choose it while it is held.
-pub(super) fn consumer(wish: &GateWish, namespace: &str) -> Value {
+/// `spec.consumerRef` of a host that has no consumer: others then do not choose it while it is
+/// held.
+pub(super) fn consumer(wish: &ExternalRequest, namespace: &str) -> Value {
     json!({ "apiVersion": format!("{MANAGER}/v1"), "kind": "Maintenance", "name": wish.uid, "namespace": namespace })
 }
 
@@ -232,7 +237,8 @@ impl<'a> Host<'a> {
         self.state() == "unmanaged" || self.bmc_address().is_empty()
     }
 
-    /// Whether it is about to be provisioned or deprovisioned, because image or deployment of its spec differ from what runs.
+    /// Whether it is about to be provisioned or deprovisioned, because image or deployment of its
+    /// spec differ from what runs.
     pub(super) fn will_change(self) -> bool {
         let image = self.has_image();
         match self.state() {
@@ -262,7 +268,8 @@ impl<'a> Host<'a> {
         self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_deref() == self.image())
     }
 
-    /// Whether it no longer runs what we booted: it is available again, or has an image of another author.
+    /// Whether it no longer runs what we booted: it is available again, or has an image of another
+    /// author.
     pub(super) fn is_unbooted(self) -> bool {
         let available = self.is_settled() && !self.is_provisioned();
         !self.has_our_image() && (self.has_image() || available)
@@ -302,7 +309,8 @@ impl<'a> Host<'a> {
             && text(self.0, "/spec/consumerRef/name") == Some(uid)
     }
 
-    /// Whether something of a maintenance is on it that our other annotations need not name: its key, or its consumer.
+    /// Whether something of a maintenance is on it that our other annotations need not name: its
+    /// key, or its consumer.
     pub(super) fn is_left_by(self, uid: &str) -> bool {
         self.consumer_is(uid) || annotation(self.0, &reboot_key(uid)).is_some()
     }
@@ -318,7 +326,8 @@ impl<'a> Host<'a> {
         annotation(self.0, DETACHED).is_some()
     }
 
-    /// The maintenance that the detached annotation names; `None` also where another author wrote it.
+    /// The maintenance that the detached annotation names; `None` also where another author wrote
+    /// it.
     pub(super) fn detached_by(self) -> Option<Author> {
         serde_json::from_str(annotation(self.0, DETACHED)?).ok().map(|value: DetachedValue| value.ours)
     }

@@ -11,7 +11,7 @@ use crate::{
     backend::{BackendError, cluster, redfish::Trust},
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror},
-    maintenance::gate::GateWish,
+    maintenance::gate::ExternalRequest,
 };
 
 use super::{
@@ -20,7 +20,8 @@ use super::{
     secrets::{Account, Secrets},
 };
 
-/// A cluster's error as a machine's. Nothing of a host that we write is made from one attribute alone.
+/// A cluster's error as a machine's. Nothing of a host that we write is made from one attribute
+/// alone.
 pub(super) fn error(problem: ClusterError) -> BackendError {
     cluster::error(problem, |_| None)
 }
@@ -112,7 +113,8 @@ impl Hosts {
         self.mirror.all().await.map_err(error)
     }
 
-    /// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be read.
+    /// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role
+    /// does not let it be read.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
         let ask = || cluster::uid(&self.cluster, error);
         self.uid.get_or_try_init(ask).await.cloned()
@@ -123,8 +125,9 @@ impl Hosts {
         self.secrets.account(self, secret).await
     }
 
-    /// Refuses a record whose hosts are in another namespace: a host of that name here is another machine.
-    pub(super) fn reaches(&self, wish: &GateWish) -> Result<(), BackendError> {
+    /// Refuses a record whose hosts are in another namespace: a host of that name here is another
+    /// machine.
+    pub(super) fn reaches(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         match &wish.namespace {
             Some(theirs) if *theirs != self.namespace => Err(BackendError::Elsewhere {
                 message: format!(

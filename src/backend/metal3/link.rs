@@ -27,7 +27,8 @@ struct Open {
     backend: RedfishBackend,
 }
 
-/// The connection to the BMC of one host. Its credentials are read when it is opened and kept nowhere else.
+/// The connection to the BMC of one host. Its credentials are read when it is opened and kept
+/// nowhere else.
 #[derive(Debug, Default)]
 pub(super) struct BmcLink(Mutex<Option<Open>>);
 
@@ -76,7 +77,8 @@ impl BmcLink {
         Ok(machine)
     }
 
-    /// Takes note of an answer: after refused credentials the Secret is read again, which may have changed since.
+    /// Takes note of an answer: after refused credentials the Secret is read again, which may have
+    /// changed since.
     pub(super) async fn judged<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
         if matches!(answer, Err(BackendError::Unauthorized { .. })) {
             self.close().await;

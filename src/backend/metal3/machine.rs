@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::{
     backend::{
-        BackendError, BootControl, Consumer, Identity, Machine, MaintenanceSystem, MediaControl, PowerControl,
+        BackendError, BootControl, Consumer, HardwareIdentity, Machine, MaintenanceSystem, MediaControl, PowerControl,
         cluster::{not_now, text},
     },
     maintenance::{
-        gate::{GateWish, Standing},
+        gate::{ExternalRequest, ExternalState},
         machine::{
             BootOption, BootOverride, Capabilities, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
         },
@@ -34,7 +34,7 @@ pub(super) struct HostMachine {
     pub(super) hosts: Arc<Hosts>,
     pub(super) name: String,
     /// The maintenance under which it is changed; `None`: beside all others.
-    pub(super) held: Option<GateWish>,
+    pub(super) held: Option<ExternalRequest>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
     pub(super) link: Arc<BmcLink>,
@@ -51,7 +51,7 @@ impl HostMachine {
     }
 
     /// How a maintenance holds the host, or would.
-    pub(super) fn hold_of(&self, host: Host<'_>, wish: &GateWish) -> Hold {
+    pub(super) fn hold_of(&self, host: Host<'_>, wish: &ExternalRequest) -> Hold {
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
         host.hold().filter(|_| ours).unwrap_or(self.hosts.hold)
     }
@@ -64,7 +64,7 @@ impl HostMachine {
             return Err(self.unsupported("what a host boots is changed only in a maintenance"));
         };
         match standing(host, wish, self.hosts.hold, self.hosts.now()) {
-            Standing::Granted => Ok(object),
+            ExternalState::Granted => Ok(object),
             standing => {
                 let why = format!("{} is not ours to change: {standing}", host.shown());
                 Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why))
@@ -72,20 +72,22 @@ impl HostMachine {
         }
     }
 
-    /// What a host under the hold `image` is like. While the operator makes or unmakes the boot, it says nothing of the power that
-    /// lasts.
-    fn shown_by_image(&self, host: Host<'_>, wish: &GateWish) -> Result<MachineView, BackendError> {
+    /// What a host under the hold `image` is like. While the operator makes or unmakes the boot, it
+    /// says nothing of the power that lasts.
+    fn shown_by_image(&self, host: Host<'_>, wish: &ExternalRequest) -> Result<MachineView, BackendError> {
         let mut view = self.shown(host);
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
         if !ours {
-            // Until the host is ours the operator brings it to spec.online, which is what is to be restored.
+            // Until the host is ours the operator brings it to spec.online, which is what is to be
+            // restored.
             view.power = if host.online() { PowerState::On } else { PowerState::Off };
         } else if matches!(host.state(), "preparing" | "provisioning" | "deprovisioning") {
             if host.error().is_empty() {
                 let why = format!("{} is {}", host.shown(), host.state());
                 return Err(not_now(self.hosts.cluster.address(), format!("read the power of {}", self.name), why));
             }
-            // The operator tries it again and again, and acts on spec.online only afterwards: without the image it ends.
+            // The operator tries it again and again, and acts on spec.online only afterwards:
+            // without the image it ends.
             view.power = if host.online() { PowerState::PoweringOn } else { PowerState::Off };
         } else {
             // The operator is on its way to what spec.online says.
@@ -115,7 +117,7 @@ impl HostMachine {
         let host = Host(&object);
         if let Some(wish) = &self.held {
             let standing = standing(host, wish, self.hosts.hold, self.hosts.now());
-            if standing != Standing::Granted {
+            if standing != ExternalState::Granted {
                 let why = format!("{} is not ours to change: {standing}", host.shown());
                 return Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why));
             }
@@ -172,7 +174,7 @@ impl Machine for HostMachine {
         format!("{}, BareMetalHost {}/{}", self.hosts.cluster.address(), self.hosts.namespace, self.name)
     }
 
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         let object = self.host(false).await?;
         let host = Host(&object);
         match BmcAddress::read(host.bmc_address()) {
@@ -182,11 +184,11 @@ impl Machine for HostMachine {
                 self.link.judged(machine.identify().await).await
             }
             other => match self.hosts.settings.lock_keys.get(&self.name) {
-                Some(key) => Ok(Identity {
+                Some(key) => Ok(HardwareIdentity {
                     lock_key: Some(key.clone()),
                     authority: self.hosts.cluster.address(),
                     path: format!("/namespaces/{}/baremetalhosts/{}", self.hosts.namespace, self.name),
-                    ..Identity::default()
+                    ..HardwareIdentity::default()
                 }),
                 None => Err(self.unsupported(&format!(
                     "{}. A BareMetalHost has no system UUID: give its lock key in metal3.lock_keys",
@@ -205,7 +207,8 @@ impl Machine for HostMachine {
         let Some(wish) = self.held.as_ref().filter(|_| self.by_redfish(host)) else { return Ok(self.shown(host)) };
         let machine = self.redfish(&object).await?;
         let mut view = self.link.judged(machine.observe().await).await?;
-        // Until the host is ours the operator brings it to spec.online, which is what is to be restored.
+        // Until the host is ours the operator brings it to spec.online, which is what is to be
+        // restored.
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid) && host.status() == "detached";
         if !ours && !wish.entered && !host.disables_power_off() {
             view.power = if host.online() { PowerState::On } else { PowerState::Off };
@@ -274,7 +277,8 @@ impl PowerControl for HostMachine {
                 if matches!(reset, ResetType::On | ResetType::GracefulShutdown | ResetType::ForceOff) =>
             {
                 let object = self.imaged().await?;
-                // The operator asks the operating system first, unless a key of ours says otherwise.
+                // The operator asks the operating system first, unless a key of ours says
+                // otherwise.
                 let key = reboot_key(&wish.uid);
                 let hard = reset == ResetType::ForceOff && Host(&object).is_provisioned();
                 let hard = hard.then(|| json!({ "mode": "hard" }).to_string());

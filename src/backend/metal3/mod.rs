@@ -1,9 +1,11 @@
-//! Servers that Metal3's baremetal-operator manages as `BareMetalHost`s, through the Kubernetes API.
+//! Servers that Metal3's baremetal-operator manages as `BareMetalHost`s, through the Kubernetes
+//! API.
 //!
-//! A host has neither an owner nor a queue of maintenances: both are those of the coordination store, and a host is entered
-//! and left under our own lock. It is detached, and then driven over Redfish with the address and the credentials that the
-//! cluster has of its BMC; or it is only kept off by a reboot annotation. What another author marked on it is waited for and
-//! never removed. Sources: baremetal-operator v0.11 to v0.14 (metal3.io/v1alpha1).
+//! A host has neither an owner nor a queue of maintenances: both are those of the coordination
+//! store, and a host is entered and left under our own lock. It is detached, and then driven over
+//! Redfish with the address and the credentials that the cluster has of its BMC; or it is only kept
+//! off by a reboot annotation. What another author marked on it is waited for and never removed.
+//! Sources: baremetal-operator v0.11 to v0.14 (metal3.io/v1alpha1).
 
 mod address;
 mod change;
@@ -30,7 +32,7 @@ use crate::{
 };
 
 use super::{
-    Backend, BackendError, ExternalRequest, ExternalState, Listed, Machine,
+    Backend, BackendError, ExternalRequestRef, Listed, Machine, ServerUse,
     machines::{Machines, end_sessions},
     plug::BackendPlugin as _,
     redfish::Trust,
@@ -108,17 +110,17 @@ impl Backend for Metal3Backend {
         Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
     }
 
-    async fn external_state(&self, server: &str) -> Option<ExternalState> {
+    async fn external_state(&self, server: &str) -> Option<ServerUse> {
         let object = self.hosts.host(server, false).await.ok()??;
         let host = Host(&object);
         let state = match host.status() {
             "" | "OK" => host.state().to_owned(),
             status => format!("{} ({status})", host.state()),
         };
-        Some(ExternalState { state, user: host.consumer() })
+        Some(ServerUse { state, user: host.consumer() })
     }
 
-    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequest>, BackendError>> {
+    async fn external_requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>> {
         let hosts = self.hosts.all().await;
         Some(hosts.map(|hosts| hosts.iter().filter_map(|host| gate::request(host)).collect()))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     backend::{
         cluster_block,
-        plug::{BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+        plug::{AttributeKind, BackendPlugin, Block, Connected, Problem, Setting, Variables},
     },
     clock::Clock,
     kubernetes::Cluster,
@@ -26,18 +26,18 @@ const SETTINGS: &[Setting] = &[
     cluster_block::namespace_setting("The namespace of the BareMetalHosts."),
     Setting::new(
         "hold",
-        Kind::Name,
+        AttributeKind::Name,
         "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation; `\"image\"` leaves an available host with its operator, which boots it from the image of a boot configuration with `method = \"boot_operator\"`.",
     ),
     Setting::new(
         "lock_keys",
-        Kind::Texts,
+        AttributeKind::Texts,
         "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC is not reached by Redfish.",
     ),
     cluster_block::REQUEST_TIMEOUT,
     Setting::new(
         cluster_block::BMC_AUTHORITY,
-        Kind::Text,
+        AttributeKind::Text,
         "The authority that signed the BMCs' certificates, as PEM. A host with `disableCertificateVerification` trusts any certificate.",
     ),
     cluster_block::BMC_INSECURE,

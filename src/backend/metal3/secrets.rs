@@ -1,6 +1,7 @@
 //! The credentials of BMCs, from the Secrets that hosts name.
 //!
-//! A get each while they are few. A fleet is read by one list, where the role allows it: `get` alone is enough.
+//! A get each while they are few. A fleet is read by one list, where the role allows it: `get`
+//! alone is enough.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -10,7 +11,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     backend::{BackendError, cluster},
-    kubernetes::About,
+    kubernetes::ResourceRef,
 };
 
 use super::{
@@ -24,7 +25,8 @@ const FEW: usize = 8;
 /// How long a listed Secret counts as one that was read now.
 const RECENT: Duration = Duration::from_secs(20);
 
-/// The label that baremetal-operator puts on every Secret that it uses (`pkg/secretutils/label.go`, v0.11 to v0.14).
+/// The label that baremetal-operator puts on every Secret that it uses (`pkg/secretutils/label.go`,
+/// v0.11 to v0.14).
 const LABEL: &str = "environment.metal3.io=baremetal";
 
 /// User name and password of a BMC.
@@ -96,7 +98,7 @@ fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<A
 
 /// All accounts of the namespace; one that cannot be read is left out.
 async fn listed(hosts: &Hosts) -> Result<BTreeMap<String, Account>, BackendError> {
-    let about = About { kind: &resource("Secret"), namespace: Some(&hosts.namespace), name: None };
+    let about = ResourceRef { kind: &resource("Secret"), namespace: Some(&hosts.namespace), name: None };
     let labelled = ListParams::default().labels(LABEL);
     let all = hosts.cluster.ask("list", about, |all| {
         let labelled = labelled.clone();

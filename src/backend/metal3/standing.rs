@@ -1,29 +1,32 @@
 //! Where a host stands, by what the cluster says about it. No I/O.
 //!
-//! The operator's part is `internal/controller/metal3.io/host_state_machine.go` (`checkDetachedHost`) and
-//! `baremetalhost_controller.go` (`manageHostPower`) of baremetal-operator v0.14. What v0.11 to v0.13 do otherwise is in
-//! `tests/metal3/versions.txt`.
+//! The operator's part is `internal/controller/metal3.io/host_state_machine.go`
+//! (`checkDetachedHost`) and `baremetalhost_controller.go` (`manageHostPower`) of
+//! baremetal-operator v0.14. What v0.11 to v0.13 do otherwise is in `tests/metal3/versions.txt`.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     backend::cluster_api,
     maintenance::{
-        gate::{BootReadiness, GateWish, Standing},
+        gate::{BootReadiness, ExternalRequest, ExternalState},
         machine::PowerTarget,
     },
 };
 
 use super::host::{Author, Hold, Host, reboot_key};
 
-/// An operator that gives the node of a host its old id again is believed so long after the release.
+/// An operator that gives the node of a host its old id again is believed so long after the
+/// release.
 const SAME_NODE: SignedDuration = SignedDuration::from_mins(3);
 
-/// A host that was released before it was seen detached may never have left Ironic, and shows nothing then.
+/// A host that was released before it was seen detached may never have left Ironic, and shows
+/// nothing then.
 const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
 
-/// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered says its own.
-pub(super) fn standing(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timestamp) -> Standing {
+/// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered
+/// says its own.
+pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: Timestamp) -> ExternalState {
     if !wish.enters {
         return beside(host, wish);
     }
@@ -35,30 +38,30 @@ pub(super) fn standing(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timesta
         (Hold::Image, true) => imaged(host, wish, now),
         // Only our annotations were removed: the host is as it was, under no one's name but ours.
         (_, false) if host.detached_by().as_ref() == Some(&ours) => {
-            Standing::Lost("our annotations were removed from the host".to_owned())
+            ExternalState::Lost("our annotations were removed from the host".to_owned())
         }
         (_, false) if wish.asked && host.is_left_by(&wish.uid) => {
-            Standing::Lost("our annotations were removed from the host".to_owned())
+            ExternalState::Lost("our annotations were removed from the host".to_owned())
         }
-        (_, false) if wish.asked => Standing::Absent,
+        (_, false) if wish.asked => ExternalState::Absent,
         (Hold::Detach, false) => beside(host, wish),
         (Hold::Image, false) => match beside(host, wish) {
-            Standing::Absent => match not_by_image(host) {
-                Some(why) => Standing::Refused(why),
+            ExternalState::Absent => match not_by_image(host) {
+                Some(why) => ExternalState::Refused(why),
                 None if host.status() != "OK" => {
-                    Standing::Waiting(format!("{} to be OK (now {})", host.shown(), host.error_text()))
+                    ExternalState::Waiting(format!("{} to be OK (now {})", host.shown(), host.error_text()))
                 }
-                None => Standing::Absent,
+                None => ExternalState::Absent,
             },
             standing => standing,
         },
         (Hold::PowerOff, false) => match beside(host, wish) {
-            Standing::Absent if host.disables_power_off() => Standing::Refused(
+            ExternalState::Absent if host.disables_power_off() => ExternalState::Refused(
                 "spec.disablePowerOff turns every power-off into a reboot, so that hold = \"power_off\" does not hold; use \
                  hold = \"detach\""
                     .to_owned(),
             ),
-            Standing::Absent if !host.is_provisioned() => Standing::Refused(format!(
+            ExternalState::Absent if !host.is_provisioned() => ExternalState::Refused(format!(
                 "reboot annotations act only on provisioned hosts (now {}), so that hold = \"power_off\" does not hold; use \
                  hold = \"detach\"",
                 host.state()
@@ -69,14 +72,14 @@ pub(super) fn standing(host: Host<'_>, wish: &GateWish, hold: Hold, now: Timesta
 }
 
 /// Whether a host that is not ours may be taken or operated on now.
-fn beside(host: Host<'_>, wish: &GateWish) -> Standing {
+fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     let shown = host.shown();
-    let waits = |why: String| Standing::Waiting(why);
+    let waits = |why: String| ExternalState::Waiting(why);
     if host.is_deleting() {
-        return Standing::Refused(format!("{shown} is being deleted"));
+        return ExternalState::Refused(format!("{shown} is being deleted"));
     }
     if host.is_unmanaged() {
-        return Standing::Refused(format!("{shown} is unmanaged: it names no BMC"));
+        return ExternalState::Refused(format!("{shown} is unmanaged: it names no BMC"));
     }
     if host.detaches() {
         return waits(format!("{shown}, which {} detached", author(host)));
@@ -108,70 +111,71 @@ fn beside(host: Host<'_>, wish: &GateWish) -> Standing {
         let next = if host.is_provisioned() { "deprovisioned" } else { "provisioned" };
         return waits(format!("{shown}, which is about to be {next}"));
     }
-    Standing::Absent
+    ExternalState::Absent
 }
 
 /// A host with our annotations, under the hold `detach`.
-fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> Standing {
+fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
     let shown = host.shown();
     match host.detached_by() {
-        // Up to v0.12 the deletion of an available host is not delayed, up to v0.14.0-rc.0 none that comes before the operator
-        // has detached the host: it is then registered again and switched off.
-        Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => Standing::Lost(format!(
+        // Up to v0.12 the deletion of an available host is not delayed, up to v0.14.0-rc.0 none
+        // that comes before the operator has detached the host: it is then registered again and
+        // switched off.
+        Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(format!(
             "the operator deletes {shown} without the delay that its annotation asks for (now {})",
             host.state()
         )),
         Some(author) if author == *ours => match host.status() {
-            "detached" => Standing::Granted,
-            _ if host.error() == "detach error" => Standing::Entering(format!(
+            "detached" => ExternalState::Granted,
+            _ if host.error() == "detach error" => ExternalState::Entering(format!(
                 "{shown} to be detached, which the operator tries again ({})",
                 host.error_text()
             )),
             _ if host.is_paused() => {
-                Standing::Entering(format!("{shown} to be detached, which another author paused meanwhile"))
+                ExternalState::Entering(format!("{shown} to be detached, which another author paused meanwhile"))
             }
-            _ => Standing::Entering(format!("{shown} to be detached by the operator (now {})", host.state())),
+            _ => ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state())),
         },
-        _ if host.detaches() => Standing::Lost(format!("{shown} was detached by another author meanwhile")),
-        _ if host.released().is_none() => Standing::Lost(format!("{shown} was attached again by another author")),
+        _ if host.detaches() => ExternalState::Lost(format!("{shown} was detached by another author meanwhile")),
+        _ if host.released().is_none() => ExternalState::Lost(format!("{shown} was attached again by another author")),
         _ => returning(host, true, now),
     }
 }
 
 /// A host with our annotations, under the hold `power_off`.
-fn kept_off(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Standing {
+fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let (shown, key) = (host.shown(), reboot_key(&wish.uid));
     let has_key = host.0.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&key));
     if host.released().is_some() && !has_key {
         return returning(host, false, now);
     }
     if !has_key {
-        return Standing::Lost(format!(
+        return ExternalState::Lost(format!(
             "the annotation {key} was deleted from {shown}; baremetal-operator up to v0.13.2 deletes it when the host changes \
              its state"
         ));
     }
     if host.disables_power_off() {
-        return Standing::Lost(format!(
+        return ExternalState::Lost(format!(
             "spec.disablePowerOff was set on {shown}, which is rebooted instead of kept off"
         ));
     }
     if host.detaches() {
-        return Standing::Lost(format!("{shown} was detached by another author meanwhile"));
+        return ExternalState::Lost(format!("{shown} was detached by another author meanwhile"));
     }
     if host.status() == "servicing" {
-        return Standing::Lost(format!("the operator services {shown}, which may switch it on"));
+        return ExternalState::Lost(format!("the operator services {shown}, which may switch it on"));
     }
     if !host.is_provisioned() {
-        return Standing::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
     }
     // A host that was switched on by hand is switched off again by the operator.
     if !host.powered_on() || wish.entered {
-        return Standing::Granted;
+        return ExternalState::Granted;
     }
     let trouble = if host.error().is_empty() { String::new() } else { format!(" ({})", host.error_text()) };
     let paused = if host.is_paused() { ", which another author paused meanwhile" } else { "" };
-    Standing::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
+    ExternalState::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
 }
 
 /// Why an image of its own is nothing for a host.
@@ -199,28 +203,28 @@ fn not_by_image(host: Host<'_>) -> Option<String> {
 }
 
 /// A host with our annotations, under the hold `image`.
-fn imaged(host: Host<'_>, wish: &GateWish, now: Timestamp) -> Standing {
+fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let shown = host.shown();
     if host.released().is_some() {
         return returning(host, false, now);
     }
     if host.is_deleting() {
-        return Standing::Lost(format!("{shown} is being deleted"));
+        return ExternalState::Lost(format!("{shown} is being deleted"));
     }
     if host.detaches() {
-        return Standing::Lost(format!("{shown} was detached by another author meanwhile"));
+        return ExternalState::Lost(format!("{shown} was detached by another author meanwhile"));
     }
     if !host.consumer_is(&wish.uid) {
-        return Standing::Lost(format!("spec.consumerRef of {shown} does not name this maintenance any more"));
+        return ExternalState::Lost(format!("spec.consumerRef of {shown} does not name this maintenance any more"));
     }
     if (host.made_image().is_some() || host.has_image()) && !host.has_our_image() {
-        return Standing::Lost(format!("the image of {shown} was changed by another author"));
+        return ExternalState::Lost(format!("the image of {shown} was changed by another author"));
     }
     let states = ["available", "ready", "preparing", "provisioning", "provisioned", "deprovisioning"];
     if !states.contains(&host.state()) {
-        return Standing::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
+        return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
     }
-    Standing::Granted
+    ExternalState::Granted
 }
 
 /// Whether the operator has booted a host from our image; `None`: there is none.
@@ -241,46 +245,47 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
     })
 }
 
-/// A host that we released and the operator has to manage again. `registers`: in Ironic, which it has left.
-fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> Standing {
+/// A host that we released and the operator has to manage again. `registers`: in Ironic, which it
+/// has left.
+fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     let (shown, before) = (host.shown(), host.before());
-    let leftovers = || Standing::Leftovers(format!("our annotations are still on {shown}"));
+    let leftovers = || ExternalState::Leftovers(format!("our annotations are still on {shown}"));
     if host.is_deleting() {
         // Its deletion was delayed, and goes on.
         return leftovers();
     }
     if host.is_paused() {
-        return Standing::Returning(format!("{shown} is managed again once another author no longer pauses it"));
+        return ExternalState::Returning(format!("{shown} is managed again once another author no longer pauses it"));
     }
     if host.detaches() {
         return leftovers();
     }
     match host.status() {
         "detached" => {
-            return Standing::Returning(format!("{shown} is attached again by the operator (still detached)"));
+            return ExternalState::Returning(format!("{shown} is attached again by the operator (still detached)"));
         }
         "error" if host.error() != before.error => {
             let what = if registers { "could not register" } else { "has trouble with" };
-            return Standing::Failed(format!("the operator {what} {shown} ({})", host.error_text()));
+            return ExternalState::Failed(format!("the operator {what} {shown} ({})", host.error_text()));
         }
         "OK" | "error" => {}
-        status => return Standing::Returning(format!("{shown} is {status}")),
+        status => return ExternalState::Returning(format!("{shown} is {status}")),
     }
     let proven = !before.id.is_empty() && host.node() != before.id;
     let patience = if before.id.is_empty() { NEVER_LEFT } else { SAME_NODE };
     let late = host.released().is_some_and(|at| now.duration_since(at) >= patience);
     if registers && !proven && !late {
-        return Standing::Returning(format!("{shown} is being registered again"));
+        return ExternalState::Returning(format!("{shown} is being registered again"));
     }
     let still_booted = host.hold() == Some(Hold::Image) && !host.is_unbooted();
     if !host.is_settled() || still_booted {
         let (state, was) = (host.state(), &before.state);
-        return Standing::Returning(format!("{shown} is {state}, was {was}"));
+        return ExternalState::Returning(format!("{shown} is {state}, was {was}"));
     }
     // With the error that it had before nothing is known of its power.
     let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
     if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
-        return Standing::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
+        return ExternalState::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
     }
     leftovers()
 }

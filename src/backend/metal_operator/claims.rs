@@ -1,25 +1,25 @@
 //! ServerClaims: who owns a server, and whether the owner has said yes.
 //!
-//! Only the presence of a key counts (all versions); the value is never read by the operators, so we write `true` and take
-//! the key away to withdraw.
+//! Only the presence of a key counts (all versions); the value is never read by the operators, so
+//! we write `true` and take the key away to withdraw.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::{
     backend::BackendError,
-    maintenance::gate::{Asks, GateWish},
+    maintenance::gate::{Asks, ExternalRequest},
 };
 
 use super::{
-    discovery::{Found, Words},
-    fleet::Fleet,
+    discovery::{ApprovalFormat, ClusterFeatures},
+    fleet::ClusterObjects,
     objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, reference, resource},
 };
 
 /// An owner's answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Approval {
+pub(super) enum ApprovalCheck {
     NotNeeded,
     Given,
     /// What to wait for, for people.
@@ -27,41 +27,48 @@ pub(super) enum Approval {
 }
 
 /// Whether a claim's owner has approved, in the form that this version reads.
-pub(super) fn is_approved(found: &Found, claim: &DynamicObject) -> bool {
+pub(super) fn is_approved(found: &ClusterFeatures, claim: &DynamicObject) -> bool {
     match found.words {
-        Words::Labels => label(claim, APPROVED).is_some(),
-        // v0.1 and v0.2 read the annotation only, v0.3 and v0.4 also a label of that key, v0.5 also the newer key.
-        Words::Annotations => annotation(claim, APPROVAL).is_some() || label(claim, APPROVAL).is_some(),
+        ApprovalFormat::Labels => label(claim, APPROVED).is_some(),
+        // v0.1 and v0.2 read the annotation only, v0.3 and v0.4 also a label of that key, v0.5 also
+        // the newer key.
+        ApprovalFormat::Annotations => annotation(claim, APPROVAL).is_some() || label(claim, APPROVAL).is_some(),
     }
 }
 
 /// An owner's answer about a claim by `namespace/name`.
-pub(super) async fn approval(fleet: &Fleet, found: &Found, claim: &str) -> Result<Approval, BackendError> {
+pub(super) async fn approval(
+    fleet: &ClusterObjects,
+    found: &ClusterFeatures,
+    claim: &str,
+) -> Result<ApprovalCheck, BackendError> {
     let Some(object) = fleet.claim(claim, false).await? else {
-        return Ok(Approval::Missing(format!("ServerClaim {claim}, to which the Server is bound and which is gone")));
+        return Ok(ApprovalCheck::Missing(format!(
+            "ServerClaim {claim}, to which the Server is bound and which is gone"
+        )));
     };
     if is_approved(found, &object) {
-        return Ok(Approval::Given);
+        return Ok(ApprovalCheck::Given);
     }
-    Ok(Approval::Missing(format!("approval on ServerClaim {claim}: {}", command(found, claim))))
+    Ok(ApprovalCheck::Missing(format!("approval on ServerClaim {claim}: {}", command(found, claim))))
 }
 
 /// What is waited for where a server must have an owner and has none.
-pub(super) fn unclaimed(wish: &GateWish, server: &DynamicObject) -> Option<String> {
+pub(super) fn unclaimed(wish: &ExternalRequest, server: &DynamicObject) -> Option<String> {
     let alone = wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
     alone.then(|| "a ServerClaim: the Server is unclaimed (require_claim)".to_owned())
 }
 
 /// Whether a claim still has what a maintenance writes on it.
-pub(super) async fn has_marks(fleet: &Fleet, claim: &str) -> Result<bool, BackendError> {
+pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str) -> Result<bool, BackendError> {
     Ok(fleet.claim(claim, true).await?.is_some_and(|claim| {
         [NEEDED, APPROVED, APPROVAL].iter().any(|key| label(&claim, key).is_some() || annotation(&claim, key).is_some())
     }))
 }
 
-/// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more. The operators do that
-/// only for a request that was granted.
-pub(super) async fn remove_marks(fleet: &Fleet, claim: &str) -> Result<(), BackendError> {
+/// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more.
+/// The operators do that only for a request that was granted.
+pub(super) async fn remove_marks(fleet: &ClusterObjects, claim: &str) -> Result<(), BackendError> {
     let Some(object) = fleet.claim(claim, true).await? else { return Ok(()) };
     let gone = |present: &dyn Fn(&str) -> bool| -> Value {
         let keys = [NEEDED, APPROVED, APPROVAL].into_iter().filter(|key| present(key));
@@ -75,11 +82,11 @@ pub(super) async fn remove_marks(fleet: &Fleet, claim: &str) -> Result<(), Backe
 }
 
 /// How an owner's word is written here, for people who are to write it.
-fn command(found: &Found, claim: &str) -> String {
+fn command(found: &ClusterFeatures, claim: &str) -> String {
     let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
     match found.words {
-        Words::Labels => format!("kubectl label serverclaim -n {namespace} {name} {APPROVED}=true"),
-        Words::Annotations => {
+        ApprovalFormat::Labels => format!("kubectl label serverclaim -n {namespace} {name} {APPROVED}=true"),
+        ApprovalFormat::Annotations => {
             format!("kubectl annotate serverclaim -n {namespace} {name} {APPROVAL}=true")
         }
     }

@@ -1,20 +1,23 @@
 //! What a cluster has: kinds and fields differ from version to version, so nothing is assumed.
 //!
-//! Read from the API's discovery document and from its OpenAPI v3 schemas, both of which every authenticated user may
-//! read. Facts by version: metal-operator v0.1.0 to v0.7.0 and its main branch of August 2026.
+//! Read from the API's discovery document and from its OpenAPI v3 schemas, both of which every
+//! authenticated user may read. Facts by version: metal-operator v0.1.0 to v0.7.0 and its main
+//! branch of August 2026.
 
 use serde_json::Value;
 
-use crate::kubernetes::{Cluster, ClusterError, Request};
+use crate::kubernetes::{Cluster, ClusterError, RequestInfo};
 
 use super::objects::{MAINTENANCE, METAL, VERSION};
 
 /// How a server is taken out of service in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// `ServerMaintenance` of `metal.ironcore.dev` (v0.1 to v0.7): it carries power and boot configuration.
+    /// `ServerMaintenance` of `metal.ironcore.dev` (v0.1 to v0.7): it carries power and boot
+    /// configuration.
     Legacy,
-    /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`: it only holds; power and boot are Redfish.
+    /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`: it only holds; power and boot are
+    /// Redfish.
     Maintenance,
     /// No `ServerMaintenance` at all: the server is parked; power and boot are Redfish.
     Park,
@@ -22,7 +25,7 @@ pub(super) enum Way {
 
 /// How an owner's word is written on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Words {
+pub(super) enum ApprovalFormat {
     /// As annotations (read so by v0.1 to v0.5).
     Annotations,
     /// As labels (v0.6 and later).
@@ -31,9 +34,9 @@ pub(super) enum Words {
 
 /// What this cluster has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ClusterFeatures {
     pub(super) way: Way,
-    pub(super) words: Words,
+    pub(super) words: ApprovalFormat,
     /// Whether a `ServerMaintenance` has a priority (v0.4 and later).
     pub(super) priority: bool,
     /// Whether a server can be kept from new claims (v0.7 and later).
@@ -44,7 +47,7 @@ pub(super) struct Found {
     pub(super) warning: Option<&'static str>,
 }
 
-impl Found {
+impl ClusterFeatures {
     /// The group of the `ServerMaintenance` that is used.
     pub(super) fn group(&self) -> Option<&'static str> {
         match self.way {
@@ -60,7 +63,7 @@ impl Found {
             Way::Legacy if self.unclaimable => {
                 "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)".to_owned()
             }
-            Way::Legacy if self.words == Words::Labels => {
+            Way::Legacy if self.words == ApprovalFormat::Labels => {
                 "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)".to_owned()
             }
             Way::Legacy if self.priority => {
@@ -100,15 +103,16 @@ impl Group {
         fields.is_some_and(|fields| fields.get(field).is_some())
     }
 
-    /// Whether both documents tell of the same kinds. Those of an API server that was started just now may not, and what
-    /// is judged by half of them is judged wrongly.
+    /// Whether both documents tell of the same kinds. Those of an API server that was started just
+    /// now may not, and what is judged by half of them is judged wrongly.
     fn is_settled(&self) -> bool {
         ["Server", "ServerMaintenance"].iter().all(|kind| self.has(kind) == self.schema(kind).is_some())
     }
 }
 
-/// Looks at a cluster. `Ok(Err(what))`: it has no metal-operator that could be used, and what is missing.
-pub(super) async fn discover(cluster: &Cluster) -> Result<Result<Found, String>, ClusterError> {
+/// Looks at a cluster. `Ok(Err(what))`: it has no metal-operator that could be used, and what is
+/// missing.
+pub(super) async fn discover(cluster: &Cluster) -> Result<Result<ClusterFeatures, String>, ClusterError> {
     let Some(metal) = group(cluster, METAL).await? else {
         return Ok(Err(format!("it has no {METAL}/{VERSION}: metal-operator's definitions are not installed there")));
     };
@@ -116,7 +120,7 @@ pub(super) async fn discover(cluster: &Cluster) -> Result<Result<Found, String>,
     Ok(judge(&metal, &maintenance))
 }
 
-fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
+fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> {
     const KIND: &str = "ServerMaintenance";
     if !metal.has("Server") {
         return Err(format!("its {METAL}/{VERSION} has no Server"));
@@ -124,10 +128,12 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
     let unclaimable = metal.field("Server", "unclaimable");
     let by_reference = metal.field("Server", "serverMaintenanceRef");
     let tolerations = metal.field("ServerClaim", "tolerations");
-    let found = |way, words, priority, warning| Found { way, words, priority, unclaimable, tolerations, warning };
+    let found =
+        |way, words, priority, warning| ClusterFeatures { way, words, priority, unclaimable, tolerations, warning };
     match (metal.has(KIND), maintenance.has(KIND)) {
         (true, other) => {
-            let words = if metal.field(KIND, "locatorLED") { Words::Labels } else { Words::Annotations };
+            let words =
+                if metal.field(KIND, "locatorLED") { ApprovalFormat::Labels } else { ApprovalFormat::Annotations };
             // metal-operator v0.7.0 clears a reference to the other group's object as dangling.
             let warning = (other && unclaimable).then_some(
                 "The cluster serves ServerMaintenance in both groups. metal-operator v0.7 takes requests of \
@@ -135,13 +141,13 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
             );
             Ok(found(Way::Legacy, words, metal.field(KIND, "priority"), warning))
         }
-        (false, true) if by_reference => Ok(found(Way::Maintenance, Words::Labels, true, None)),
+        (false, true) if by_reference => Ok(found(Way::Maintenance, ApprovalFormat::Labels, true, None)),
         (false, other) if unclaimable => {
             let warning = other.then_some(
                 "The cluster serves ServerMaintenance of maintenance.metal.ironcore.dev, but its Servers have no \
                  serverMaintenanceRef, so that it holds nothing: servers are parked.",
             );
-            Ok(found(Way::Park, Words::Labels, false, warning))
+            Ok(found(Way::Park, ApprovalFormat::Labels, false, warning))
         }
         (false, _) => {
             Err(format!("its {METAL}/{VERSION} has neither ServerMaintenance nor a Server that can be parked"))
@@ -153,7 +159,7 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<Found, String> {
 async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterError> {
     let version = format!("{group}/{VERSION}");
     let request =
-        Request { verb: "get", resource: "the API's discovery document", namespace: None, name: Some(&version) };
+        RequestInfo { verb: "get", resource: "the API's discovery document", namespace: None, name: Some(&version) };
     let listed = cluster
         .call(request, |client| {
             let version = version.clone();
@@ -166,7 +172,7 @@ async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterE
         Err(error) => return Err(error),
     };
     let request =
-        Request { verb: "get", resource: "the API's OpenAPI document", namespace: None, name: Some(&version) };
+        RequestInfo { verb: "get", resource: "the API's OpenAPI document", namespace: None, name: Some(&version) };
     let path = format!("/openapi/v3/apis/{version}");
     let schemas = cluster
         .call(request, |client| {
@@ -238,13 +244,13 @@ mod tests {
         let none = Group::default();
         let other = serving(&[sm(&["priority", "locatorLED"])]);
         for (metal, maintenance, way, words, priority) in [
-            (serving(&[old, sm(&[])]), &none, Legacy, Words::Annotations, false),
-            (serving(&[old, sm(&["priority"])]), &none, Legacy, Words::Annotations, true),
-            (serving(&[old, sm(&["priority", "locatorLED"])]), &none, Legacy, Words::Labels, true),
-            (serving(&[seven, sm(&["priority", "locatorLED"])]), &other, Legacy, Words::Labels, true),
-            (serving(&[seven]), &other, Maintenance, Words::Labels, true),
-            (serving(&[eight]), &none, Park, Words::Labels, false),
-            (serving(&[eight]), &other, Park, Words::Labels, false),
+            (serving(&[old, sm(&[])]), &none, Legacy, ApprovalFormat::Annotations, false),
+            (serving(&[old, sm(&["priority"])]), &none, Legacy, ApprovalFormat::Annotations, true),
+            (serving(&[old, sm(&["priority", "locatorLED"])]), &none, Legacy, ApprovalFormat::Labels, true),
+            (serving(&[seven, sm(&["priority", "locatorLED"])]), &other, Legacy, ApprovalFormat::Labels, true),
+            (serving(&[seven]), &other, Maintenance, ApprovalFormat::Labels, true),
+            (serving(&[eight]), &none, Park, ApprovalFormat::Labels, false),
+            (serving(&[eight]), &other, Park, ApprovalFormat::Labels, false),
         ] {
             let found = judge(&metal, maintenance).unwrap();
             assert_eq!((found.way, found.words, found.priority), (way, words, priority));

@@ -1,4 +1,5 @@
-//! The objects of one cluster: one list and one watch for each kind, and the few writes that we make.
+//! The objects of one cluster: one list and one watch for each kind, and the few writes that we
+//! make.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,21 +19,22 @@ use tokio::sync::OnceCell;
 use crate::{
     backend::{BackendError, before_change, cluster, redfish::Trust},
     clock::Clock,
-    kubernetes::{About, Cluster, ClusterError, Mirror},
+    kubernetes::{Cluster, ClusterError, Mirror, ResourceRef},
 };
 
 use super::{
     MetalOperatorSettings,
-    discovery::{Found, discover},
+    discovery::{ClusterFeatures, discover},
     errors::error,
     objects::{MANAGER, METAL, name, namespace, no_server, resource},
 };
 
-/// Contents that the configuration gave to this process, by their SHA-256: they are never part of a record.
+/// Contents that the configuration gave to this process, by their SHA-256: they are never part of a
+/// record.
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<HashMap<String, SecretString>>);
+pub(super) struct IgnitionCache(Mutex<HashMap<String, SecretString>>);
 
-impl Shelf {
+impl IgnitionCache {
     /// Keeps a content for as long as the process lives.
     pub(super) fn put(&self, sha256: String, content: SecretString) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sha256, content);
@@ -44,25 +46,25 @@ impl Shelf {
 }
 
 /// One cluster and what is known of it.
-pub(super) struct Fleet {
+pub(super) struct ClusterObjects {
     pub(super) cluster: Cluster,
     /// The cluster whose Nodes run on the servers.
     pub(super) nodes: Cluster,
     /// Where our own objects are.
     pub(super) namespace: String,
-    pub(super) shelf: Shelf,
+    pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) servers: Mirror,
     pub(super) claims: Mirror,
     pub(super) boots: Mirror,
     maintenances: OnceCell<Mirror>,
-    found: OnceCell<Found>,
+    found: OnceCell<ClusterFeatures>,
     uid: OnceCell<Option<String>>,
     namespace_exists: OnceCell<Option<bool>>,
 }
 
-impl fmt::Debug for Fleet {
+impl fmt::Debug for ClusterObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fleet").field("cluster", &self.cluster).finish_non_exhaustive()
     }
@@ -71,7 +73,7 @@ impl fmt::Debug for Fleet {
 /// Where a `ServerMaintenance` names its server.
 const SERVER: &str = "/spec/serverRef/name";
 
-impl Fleet {
+impl ClusterObjects {
     pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
         let MetalOperatorSettings { cluster, namespace, trust, nodes } = settings;
         let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
@@ -86,14 +88,14 @@ impl Fleet {
             nodes: nodes.unwrap_or_else(|| cluster.clone()),
             cluster,
             namespace,
-            shelf: Shelf::default(),
+            shelf: IgnitionCache::default(),
             trust,
             clock,
         }
     }
 
     /// What the cluster has. Asked once; again after a failure.
-    pub(super) async fn found(&self) -> Result<&Found, BackendError> {
+    pub(super) async fn found(&self) -> Result<&ClusterFeatures, BackendError> {
         self.found
             .get_or_try_init(|| async {
                 match discover(&self.cluster).await.map_err(error)? {
@@ -104,15 +106,16 @@ impl Fleet {
             .await
     }
 
-    /// The UID of the cluster's namespace `kube-system`, which stands for the cluster; `None` where a role does not let it be
-    /// read. Asked once; again after a failure.
+    /// The UID of the cluster's namespace `kube-system`, which stands for the cluster; `None` where
+    /// a role does not let it be read. Asked once; again after a failure.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
         let unserved = |problem| cluster::unserved(problem).unwrap_or_else(error);
         let ask = || cluster::uid(&self.cluster, unserved);
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
-    /// Whether the namespace of our own objects exists; `None` where a role does not let that be read. For a plan.
+    /// Whether the namespace of our own objects exists; `None` where a role does not let that be
+    /// read. For a plan.
     pub(super) async fn namespace_exists(&self) -> Result<Option<bool>, BackendError> {
         let ask = || async {
             match self.now(&resource("", "Namespace"), None, &self.namespace).await {
@@ -236,7 +239,7 @@ impl Fleet {
         cluster::patched(cluster, kind, read, change, error).await.map(drop)
     }
 
-    /// The same as [`Fleet::patch`]; tells what it is now.
+    /// The same as [`ClusterObjects::patch`]; tells what it is now.
     pub(super) async fn patched(
         &self,
         kind: &ApiResource,
@@ -246,8 +249,8 @@ impl Fleet {
         cluster::patched(&self.cluster, kind, read, change, error).await
     }
 
-    /// Makes an object what we want of it (server-side apply): what others say of other fields stays, and what others own is
-    /// not taken from them.
+    /// Makes an object what we want of it (server-side apply): what others say of other fields
+    /// stays, and what others own is not taken from them.
     pub(super) async fn apply(
         &self,
         kind: &ApiResource,
@@ -256,14 +259,15 @@ impl Fleet {
         wanted: &Value,
     ) -> Result<DynamicObject, BackendError> {
         let params = &PatchParams::apply(MANAGER).validation_strict();
-        let about = About { kind, namespace: Some(namespace), name: Some(name) };
+        let about = ResourceRef { kind, namespace: Some(namespace), name: Some(name) };
         before_change(&format!("patch {} {name}", kind.kind)).await?;
         let applied =
             self.cluster.ask("patch", about, |api| async move { api.patch(name, params, &Patch::Apply(wanted)).await });
         applied.await.map_err(error)
     }
 
-    /// Deletes exactly the object that was read; `unchanged`: only as it was read. One that is gone is fine.
+    /// Deletes exactly the object that was read; `unchanged`: only as it was read. One that is gone
+    /// is fine.
     pub(super) async fn delete(
         &self,
         kind: &ApiResource,
@@ -275,7 +279,7 @@ impl Fleet {
         let only = Preconditions { uid: read.metadata.uid.clone(), resource_version };
         let params = &DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
         before_change(&format!("delete {} {name}", kind.kind)).await?;
-        let deleted = self.cluster.ask("delete", About { kind, namespace, name: Some(name) }, |api| async move {
+        let deleted = self.cluster.ask("delete", ResourceRef { kind, namespace, name: Some(name) }, |api| async move {
             api.delete(name, params).await.map(drop)
         });
         match deleted.await {
@@ -286,8 +290,8 @@ impl Fleet {
         }
     }
 
-    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it. Its name tells its content: one that
-    /// is there is the right one.
+    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it. Its
+    /// name tells its content: one that is there is the right one.
     pub(super) async fn ignition_secret(
         &self,
         space: &str,
@@ -327,7 +331,7 @@ impl Fleet {
 
     /// Whether a Secret is there. Its content is not asked for.
     async fn secret_exists(&self, space: &str, secret: &str) -> Result<bool, BackendError> {
-        let about = About { kind: &resource("", "Secret"), namespace: Some(space), name: Some(secret) };
+        let about = ResourceRef { kind: &resource("", "Secret"), namespace: Some(space), name: Some(secret) };
         let got = self.cluster.ask("get", about, |api| async move { api.get_metadata_opt(secret).await });
         Ok(got.await.map_err(error)?.is_some())
     }

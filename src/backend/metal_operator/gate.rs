@@ -1,13 +1,14 @@
-//! A Server's part in metal-operator's maintenance: by a `ServerMaintenance` where there is one, else by parking.
+//! A Server's part in metal-operator's maintenance: by a `ServerMaintenance` where there is one,
+//! else by parking.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::{
-    backend::{BackendError, ExternalRequest, Gate, Machine, MaintenanceSystem, Outlook},
+    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook},
     maintenance::{
-        gate::{Asks, GateView, GateWish, Order, Standing, System},
+        gate::{Asks, ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
         machine::ResetType,
     },
 };
@@ -22,11 +23,11 @@ use super::{
 };
 
 impl OperatorMachine {
-    fn parking<'a>(&'a self, wish: &'a GateWish) -> Parking<'a> {
+    fn parking<'a>(&'a self, wish: &'a ExternalRequest) -> Parking<'a> {
         Parking { fleet: &self.fleet, server: &self.name, wish }
     }
 
-    fn held_by(&self, wish: &GateWish, fresh: bool) -> Self {
+    fn held_by(&self, wish: &ExternalRequest, fresh: bool) -> Self {
         Self {
             fleet: Arc::clone(&self.fleet),
             name: self.name.clone(),
@@ -53,39 +54,45 @@ impl OperatorMachine {
 
 #[async_trait]
 impl Gate for OperatorMachine {
-    async fn system(&self, operation: bool) -> Result<Option<System>, BackendError> {
+    async fn system(&self, operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
         let found = self.fleet.found().await?;
-        let order = if found.way == Way::Park || operation { Order::Ours } else { Order::Theirs };
+        let order = if found.way == Way::Park || operation { QueueAuthority::Ours } else { QueueAuthority::Theirs };
         let boots = found.way == Way::Legacy && !operation;
-        // A parked server is left as we leave it; every other one gets the power of its claim, or none.
+        // A parked server is left as we leave it; every other one gets the power of its claim, or
+        // none.
         let restores_power = found.way != Way::Park;
-        Ok(Some(System { boots, owners: true, restores_power, ..System::own(found.name(), order, !operation) }))
+        Ok(Some(ExternalSystem {
+            boots,
+            owners: true,
+            restores_power,
+            ..ExternalSystem::own(found.name(), order, !operation)
+        }))
     }
 
-    async fn look(&self, wish: &GateWish, fresh: bool) -> Result<GateView, BackendError> {
+    async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         let parks = self.fleet.found().await?.way == Way::Park;
         if parks || !wish.enters { self.parking(wish).look(fresh).await } else { self.request(wish).look(fresh).await }
     }
 
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).enter().await,
             Way::Legacy | Way::Maintenance => self.request(wish).enter().await,
         }
     }
 
-    async fn leave(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
             Way::Park => self.parking(wish).leave().await,
             Way::Legacy | Way::Maintenance => self.request(wish).leave().await,
         }
     }
 
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         orphans::of(&self.fleet, &self.name).await
     }
 
-    async fn discard(&self, request: &ExternalRequest) -> Result<(), BackendError> {
+    async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError> {
         if request.parks {
             let wish = request.wish();
             return self.parking(&wish).leave().await;
@@ -93,14 +100,14 @@ impl Gate for OperatorMachine {
         orphans::discard(&self.fleet, request).await
     }
 
-    fn by_hand(&self, wish: &GateWish, order: Order) -> String {
+    fn by_hand(&self, wish: &ExternalRequest, order: QueueAuthority) -> String {
         match order {
-            Order::Theirs => {
+            QueueAuthority::Theirs => {
                 let request = self.request(wish);
                 let (space, name) = (request.namespace(), request.name());
                 format!("kubectl delete servermaintenance -n {space} {name}")
             }
-            Order::Ours | Order::OnTurn => {
+            QueueAuthority::Ours | QueueAuthority::OnTurn => {
                 format!("kubectl annotate server {} --overwrite {OPERATION}=unpark", self.name)
             }
         }
@@ -126,7 +133,7 @@ impl Gate for OperatorMachine {
         }
     }
 
-    async fn outlook(&self, wish: &GateWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError> {
         let found = self.fleet.found().await?;
         let mut lines = vec![format!("Cluster: {}.", found.name())];
         lines.extend(found.warning.map(str::to_owned));
@@ -149,12 +156,12 @@ impl Gate for OperatorMachine {
                 let answer = match wish.asks {
                     Asks::Nobody => "is notified; approval not required (Enforced)".to_owned(),
                     Asks::Owner | Asks::OwnerItMustHave => match claims::approval(&self.fleet, found, &claim).await? {
-                        claims::Approval::Missing(words) => {
+                        claims::ApprovalCheck::Missing(words) => {
                             let missing = format!("no approval yet; waits for {words}");
                             approval_missing = Some(format!("claimed by {claim}: {missing}"));
                             missing
                         }
-                        claims::Approval::Given | claims::Approval::NotNeeded => "has approved".to_owned(),
+                        claims::ApprovalCheck::Given | claims::ApprovalCheck::NotNeeded => "has approved".to_owned(),
                     },
                 };
                 format!("Server: {state}, claimed by {claim}: {answer}.")
@@ -167,7 +174,7 @@ impl Gate for OperatorMachine {
             ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
             lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
         }
-        if let Ok(GateView { standing: Standing::Refused(why) | Standing::Failed(why), .. }) =
+        if let Ok(GateView { standing: ExternalState::Refused(why) | ExternalState::Failed(why), .. }) =
             self.look(wish, false).await
         {
             lines.push(format!("It would be refused: {why}."));
@@ -178,11 +185,11 @@ impl Gate for OperatorMachine {
 
 #[async_trait]
 impl MaintenanceSystem for OperatorMachine {
-    fn under(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn under(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, true))
     }
 
-    fn shown(&self, wish: &GateWish) -> Arc<dyn Machine> {
+    fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.held_by(wish, false))
     }
 

@@ -11,13 +11,13 @@ use crate::backend::{
 };
 
 use super::{
-    fleet::Fleet,
+    fleet::ClusterObjects,
     objects::{METAL, resource, text},
 };
 
 /// The machine behind a Server, over Redfish with the BMC's own credentials.
 pub(super) async fn machine(
-    fleet: &Fleet,
+    fleet: &ClusterObjects,
     server: &DynamicObject,
     name: &str,
 ) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
@@ -57,7 +57,11 @@ fn system(server: &DynamicObject) -> Option<String> {
 }
 
 /// Address, protocol and secret: of the BMC that the Server names, or as the Server itself says.
-async fn access(fleet: &Fleet, server: &DynamicObject, name: &str) -> Result<(String, Value, String), BackendError> {
+async fn access(
+    fleet: &ClusterObjects,
+    server: &DynamicObject,
+    name: &str,
+) -> Result<(String, Value, String), BackendError> {
     let missing = |what: String| BackendError::Missing { address: fleet.cluster.address(), what };
     if let Some(inline) = server.data.pointer("/spec/bmc").filter(|inline| inline.is_object()) {
         let part = |pointer: &str| inline.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -9,11 +9,11 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        Backend as _, BackendError, BootControl, Identity, Machine, MaintenanceSystem, MediaControl, PowerControl,
-        redfish::RedfishBackend,
+        Backend as _, BackendError, BootControl, HardwareIdentity, Machine, MaintenanceSystem, MediaControl,
+        PowerControl, redfish::RedfishBackend,
     },
     maintenance::{
-        gate::GateWish,
+        gate::ExternalRequest,
         machine::{
             BootOption, BootOverride, Capabilities, Ignition, MachineDescription, MachineView, MediaSlot, PowerState,
             ResetType,
@@ -23,28 +23,28 @@ use crate::{
 
 use super::{
     discovery::Way,
-    fleet::Fleet,
+    fleet::ClusterObjects,
     link,
     objects::{OUR_BOOT, annotation, name, namespace, text},
     operation,
-    request::Request,
+    request::ServerMaintenanceRequest,
     template::Template,
 };
 
 /// A Redfish machine and what keeps its session.
-type Link = (Arc<dyn Machine>, RedfishBackend);
+type BmcSession = (Arc<dyn Machine>, RedfishBackend);
 
 /// One Server of a cluster.
 #[derive(Debug)]
 pub(super) struct OperatorMachine {
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) fleet: Arc<ClusterObjects>,
     pub(super) name: String,
     /// The maintenance under which it is changed; `None`: beside whatever goes on.
-    pub(super) held: Option<GateWish>,
+    pub(super) held: Option<ExternalRequest>,
     /// Whether what it shows must not be older than the question.
     pub(super) fresh: bool,
     /// Its BMC, once it was asked.
-    pub(super) link: Arc<OnceCell<Link>>,
+    pub(super) link: Arc<OnceCell<BmcSession>>,
 }
 
 impl OperatorMachine {
@@ -77,11 +77,11 @@ impl OperatorMachine {
         if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
     }
 
-    pub(super) fn request<'a>(&'a self, wish: &'a GateWish) -> Request<'a> {
-        Request { fleet: &self.fleet, server: &self.name, wish }
+    pub(super) fn request<'a>(&'a self, wish: &'a ExternalRequest) -> ServerMaintenanceRequest<'a> {
+        ServerMaintenanceRequest { fleet: &self.fleet, server: &self.name, wish }
     }
 
-    fn held(&self) -> Result<&GateWish, BackendError> {
+    fn held(&self) -> Result<&ExternalRequest, BackendError> {
         self.held.as_ref().ok_or_else(|| BackendError::Unsupported {
             address: self.address(),
             what: "what metal-operator boots is changed only in a maintenance".to_owned(),
@@ -89,7 +89,7 @@ impl OperatorMachine {
     }
 
     /// What the operator's template says, as a boot override.
-    async fn template(&self, wish: &GateWish) -> Result<BootOverride, BackendError> {
+    async fn template(&self, wish: &ExternalRequest) -> Result<BootOverride, BackendError> {
         let object = self.request(wish).object(self.fresh).await?;
         let none = BootOverride {
             enabled: Some("Disabled".to_owned()),
@@ -110,16 +110,16 @@ impl Machine for OperatorMachine {
         format!("{}, Server {}", self.fleet.cluster.address(), self.name)
     }
 
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         let server = self.server(false).await?;
         let said = |path: &str| text(&server, path).map(str::to_owned);
-        Ok(Identity {
+        Ok(HardwareIdentity {
             uuid: said("/spec/systemUUID").or_else(|| said("/spec/uuid")),
             manufacturer: said("/status/manufacturer"),
             serial_number: said("/status/serialNumber"),
             authority: self.fleet.cluster.address(),
             path: format!("/servers/{}", self.name),
-            ..Identity::default()
+            ..HardwareIdentity::default()
         })
     }
 

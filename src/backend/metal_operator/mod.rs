@@ -1,8 +1,9 @@
 //! Servers that IronCore's metal-operator manages, through the Kubernetes API.
 //!
-//! What the cluster has is discovered, never assumed: kinds and fields differ between v0.1 and the versions after v0.7. Where
-//! there is a `ServerMaintenance`, the operator's own queue orders and it drives power and boot as far as that version does;
-//! otherwise the server is parked and driven over Redfish, with the credentials that the cluster has of its BMC.
+//! What the cluster has is discovered, never assumed: kinds and fields differ between v0.1 and the
+//! versions after v0.7. Where there is a `ServerMaintenance`, the operator's own queue orders and
+//! it drives power and boot as far as that version does; otherwise the server is parked and driven
+//! over Redfish, with the credentials that the cluster has of its BMC.
 
 mod claims;
 mod discovery;
@@ -41,7 +42,7 @@ use super::{
     redfish::Trust,
 };
 
-use fleet::Fleet;
+use fleet::ClusterObjects;
 use machine::OperatorMachine;
 
 pub use plug::Plugin;
@@ -62,7 +63,7 @@ pub struct MetalOperatorSettings {
 /// Servers of one cluster.
 #[derive(Debug)]
 pub struct MetalOperatorBackend {
-    fleet: Arc<Fleet>,
+    fleet: Arc<ClusterObjects>,
     machines: Machines<OperatorMachine>,
 }
 
@@ -70,7 +71,7 @@ impl MetalOperatorBackend {
     /// Makes a backend. Sends no request.
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
-        let fleet = Fleet::new(settings, Arc::clone(clock));
+        let fleet = ClusterObjects::new(settings, Arc::clone(clock));
         Self { fleet: Arc::new(fleet), machines: Machines::default() }
     }
 }

@@ -1,4 +1,5 @@
-//! What is read of metal-operator's objects. Fields that a version does not have are simply not there.
+//! What is read of metal-operator's objects. Fields that a version does not have are simply not
+//! there.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,8 @@ pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
 pub(super) const OUR_WORD: &str = "terraform-provider-metal/approval";
 /// Ours: what the boot template was made from.
 pub(super) const OUR_BOOT: &str = "terraform-provider-metal/boot";
-/// Ours: the boot configuration that was there before the template changed; its `Ready` says nothing about the new one.
+/// Ours: the boot configuration that was there before the template changed; its `Ready` says
+/// nothing about the new one.
 pub(super) const OUR_OLD_BOOT: &str = "terraform-provider-metal/boot-before";
 
 /// A kind of one of the groups.
@@ -94,7 +96,7 @@ pub(super) fn whose(object: &DynamicObject) -> String {
 }
 
 /// Annotations that say whose something is.
-pub(super) fn our_annotations(wish: &crate::maintenance::gate::GateWish) -> BTreeMap<String, String> {
+pub(super) fn our_annotations(wish: &crate::maintenance::gate::ExternalRequest) -> BTreeMap<String, String> {
     let mut all = marks(wish);
     let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));
     all.extend(REASONS.map(|key| (key.to_owned(), reason.clone())));

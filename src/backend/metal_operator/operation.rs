@@ -1,8 +1,8 @@
 //! One-shot operations by metal-operator's annotation (v0.2 and later).
 //!
-//! One key serves everybody, and the last writer wins: so it is written only where it is free, on the condition that nobody
-//! wrote in between, and watched until the operator has taken it. One that is not taken is taken back: a key that stays is
-//! tried again for ever.
+//! One key serves everybody, and the last writer wins: so it is written only where it is free, on
+//! the condition that nobody wrote in between, and watched until the operator has taken it. One
+//! that is not taken is taken back: a key that stays is tried again for ever.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{backend::BackendError, clock::within, maintenance::machine::ResetTyp
 
 use super::{
     errors::not_now,
-    fleet::Fleet,
+    fleet::ClusterObjects,
     objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
 
@@ -25,12 +25,13 @@ pub(super) const NAMES: [(ResetType, &str); 5] = [
     (ResetType::On, "force-on-server"),
 ];
 
-/// How long the operator has to take it. Shorter than a lease, so that it is never asked for by somebody who is gone.
+/// How long the operator has to take it. Shorter than a lease, so that it is never asked for by
+/// somebody who is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether the operator leaves a server beside a maintenance as an operation leaves it. It holds every one to what its claim
-/// wants, and switches off what nobody has claimed.
-pub(super) async fn would_last(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(), BackendError> {
+/// Whether the operator leaves a server beside a maintenance as an operation leaves it. It holds
+/// every one to what its claim wants, and switches off what nobody has claimed.
+pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
     let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
     let claim = reference(&server, "/spec/serverClaimRef");
     let object = match &claim {
@@ -55,7 +56,7 @@ pub(super) async fn would_last(fleet: &Fleet, name: &str, reset: ResetType) -> R
 }
 
 /// Asks for an operation and returns when the operator has made it.
-pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(), BackendError> {
+pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
     let Some((_, value)) = NAMES.iter().find(|(known, _)| *known == reset) else {
         return Err(BackendError::Unsupported {
             address: fleet.cluster.address(),
@@ -82,12 +83,12 @@ pub(super) async fn ask(fleet: &Fleet, name: &str, reset: ResetType) -> Result<(
 }
 
 /// The one key is in use.
-pub(super) fn busy(fleet: &Fleet, request: String, operation: &str) -> BackendError {
+pub(super) fn busy(fleet: &ClusterObjects, request: String, operation: &str) -> BackendError {
     let why = format!("the operation {operation:?} is asked for and not taken yet");
     not_now(fleet.cluster.address(), request, why)
 }
 
-async fn until_taken(fleet: &Fleet, name: &str, value: &str) -> Result<(), BackendError> {
+async fn until_taken(fleet: &ClusterObjects, name: &str, value: &str) -> Result<(), BackendError> {
     let mut changes = fleet.servers.changes();
     loop {
         changes.borrow_and_update();

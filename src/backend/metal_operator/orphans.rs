@@ -1,22 +1,23 @@
-//! Requests that our processes made, as they are found without knowing whose they are, and taking back those of nobody.
+//! Requests that our processes made, as they are found without knowing whose they are, and taking
+//! back those of nobody.
 
 use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
 
-use crate::backend::{BackendError, ExternalRequest};
+use crate::backend::{BackendError, ExternalRequestRef};
 
 use super::{
     discovery::Way,
-    fleet::Fleet,
+    fleet::ClusterObjects,
     objects::{OUR_STORE, OUR_UID, annotation, full_name, text},
-    withdrawal::take_back,
+    withdrawal::delete_request,
 };
 
 /// What one of our annotated objects asks. Another one asks nothing of ours.
-fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequest> {
+fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequestRef> {
     let full = full_name(object);
-    Some(ExternalRequest {
+    Some(ExternalRequestRef {
         store: annotation(object, OUR_STORE)?.to_owned(),
         uid: annotation(object, OUR_UID)?.to_owned(),
         server: if parks { full.clone() } else { text(object, "/spec/serverRef/name")?.to_owned() },
@@ -28,7 +29,7 @@ fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequest> {
 }
 
 /// Those for every server.
-pub(super) async fn all(fleet: &Fleet) -> Result<Vec<ExternalRequest>, BackendError> {
+pub(super) async fn all(fleet: &ClusterObjects) -> Result<Vec<ExternalRequestRef>, BackendError> {
     use super::errors::error;
     if fleet.found().await?.way == Way::Park {
         let servers = fleet.servers.all().await.map_err(error)?;
@@ -40,7 +41,7 @@ pub(super) async fn all(fleet: &Fleet) -> Result<Vec<ExternalRequest>, BackendEr
 }
 
 /// Those for one server.
-pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<ExternalRequest>, BackendError> {
+pub(super) async fn of(fleet: &ClusterObjects, server: &str) -> Result<Vec<ExternalRequestRef>, BackendError> {
     if fleet.found().await?.way == Way::Park {
         let server = fleet.server(server, false).await?;
         return Ok(server.iter().filter_map(|server| request(server, true)).collect());
@@ -49,7 +50,7 @@ pub(super) async fn of(fleet: &Fleet, server: &str) -> Result<Vec<ExternalReques
 }
 
 /// Takes back a `ServerMaintenance` whose maintenance is no more.
-pub(super) async fn discard(fleet: &Fleet, request: &ExternalRequest) -> Result<(), BackendError> {
+pub(super) async fn discard(fleet: &ClusterObjects, request: &ExternalRequestRef) -> Result<(), BackendError> {
     let Some((mirror, kind)) = fleet.maintenances().await? else { return Ok(()) };
     let full = request.name.rsplit(' ').next().unwrap_or_default();
     let Some((namespace, name)) = full.split_once('/') else { return Ok(()) };
@@ -58,5 +59,5 @@ pub(super) async fn discard(fleet: &Fleet, request: &ExternalRequest) -> Result<
     if annotation(&object, OUR_UID) != Some(&request.uid) {
         return Ok(());
     }
-    take_back(fleet, &kind, &object).await
+    delete_request(fleet, &kind, &object).await
 }

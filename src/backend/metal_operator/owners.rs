@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     backend::{
-        ApprovalMark, ApprovalMarkView, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership,
-        ExternalRequest, ExternalWaiter, GateState, Toleration,
+        ApprovalMarkRef, ApprovalMarkState, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership,
+        ExternalRequestRef, ExternalWaiter, GateState, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
 };
@@ -15,9 +15,9 @@ use crate::{
 use super::{
     MetalOperatorBackend,
     claims::is_approved,
-    discovery::Found,
+    discovery::ClusterFeatures,
     errors::{error, not_now},
-    fleet::Fleet,
+    fleet::ClusterObjects,
     objects::{
         MANAGER, METAL, NEEDED, OUR_CONTACT, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASONS, annotation,
         full_name, label, name, no_server, reference, resource, text, whose,
@@ -28,7 +28,7 @@ use super::{
 };
 
 /// What a claim says.
-fn view(found: &Found, claim: &DynamicObject) -> ExternalClaimView {
+fn view(found: &ClusterFeatures, claim: &DynamicObject) -> ExternalClaimView {
     let own = |text: Option<&str>| text.map(str::to_owned);
     ExternalClaimView {
         id: full_name(claim),
@@ -59,9 +59,10 @@ fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
     }
 }
 
-/// Why a server that nobody has claimed is not given to a claim; `Err`: that will not change by itself.
-async fn hindrance(
-    fleet: &Fleet,
+/// Why a server that nobody has claimed is not given to a claim; `Err`: that will not change by
+/// itself.
+async fn blocker(
+    fleet: &ClusterObjects,
     name: &str,
     server: &DynamicObject,
     tolerated: &[Toleration],
@@ -151,7 +152,7 @@ impl ExternalOwnership for MetalOperatorBackend {
             None if claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) => {
                 Ok(Binding::Waiting(format!("ServerClaim {id} to be gone")))
             }
-            None => Ok(match hindrance(&self.fleet, server, &object, tolerated).await? {
+            None => Ok(match blocker(&self.fleet, server, &object, tolerated).await? {
                 Ok(why) => Binding::Waiting(why),
                 Err(why) => Binding::Impossible(why),
             }),
@@ -240,7 +241,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         format!("{claim}-ignition-{}", sha256.get(..8).unwrap_or(sha256))
     }
 
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         orphans::all(&self.fleet).await
     }
 
@@ -250,15 +251,15 @@ impl ExternalOwnership for MetalOperatorBackend {
         Ok(live.map(|it| asked(it)).collect())
     }
 
-    async fn word(&self, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError> {
+    async fn word(&self, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError> {
         word::look(&self.fleet, word).await
     }
 
-    async fn approve(&self, word: &ApprovalMark) -> Result<(), BackendError> {
+    async fn approve(&self, word: &ApprovalMarkRef) -> Result<(), BackendError> {
         word::approve(&self.fleet, word).await
     }
 
-    async fn withdraw(&self, word: &ApprovalMark) -> Result<(), BackendError> {
+    async fn withdraw(&self, word: &ApprovalMarkRef) -> Result<(), BackendError> {
         word::withdraw(&self.fleet, word).await
     }
 

@@ -1,7 +1,7 @@
 //! Parking: metal-operator v0.7 and later take their hands off a server that is asked to be parked.
 //!
-//! It knows no owner, no reason and no queue, and asks nobody: that is our part. Our annotations on the Server say whose the
-//! parking is; a server that somebody else parked is never touched.
+//! It knows no owner, no reason and no queue, and asks nobody: that is our part. Our annotations on
+//! the Server say whose the parking is; a server that somebody else parked is never touched.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::{
     backend::BackendError,
     maintenance::{
-        gate::{Asks, GateView, GateWish, Standing},
+        gate::{Asks, ExternalRequest, ExternalState, GateView},
         ids::Uid,
     },
 };
 
 use super::{
-    claims::{self, Approval},
-    fleet::Fleet,
+    claims::{self, ApprovalCheck},
+    fleet::ClusterObjects,
     objects::{
         METAL, OPERATION, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS, annotation,
         no_server, our_annotations, reference, resource, text, whose,
@@ -32,9 +32,9 @@ const UNCLAIMABLE: &str = "unclaimable";
 /// Our parking of one server.
 #[derive(Debug)]
 pub(super) struct Parking<'a> {
-    pub(super) fleet: &'a Fleet,
+    pub(super) fleet: &'a ClusterObjects,
     pub(super) server: &'a str,
-    pub(super) wish: &'a GateWish,
+    pub(super) wish: &'a ExternalRequest,
 }
 
 /// Whether a server is parked, as the operator says.
@@ -50,84 +50,85 @@ impl Parking<'_> {
     pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
-            let standing = if self.wish.asked { Standing::Lost(why) } else { Standing::Refused(why) };
+            let standing = if self.wish.asked { ExternalState::Lost(why) } else { ExternalState::Refused(why) };
             return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
         let behind = match &standing {
-            Standing::Waiting(_) => self.behind(&server).await?,
+            ExternalState::Waiting(_) => self.behind(&server).await?,
             _ => None,
         };
         Ok(GateView { standing, boot: None, memory: memory(&server), behind })
     }
 
-    /// The maintenance of the same store for which the server is parked, unless ours could not start after it.
+    /// The maintenance of the same store for which the server is parked, unless ours could not
+    /// start after it.
     async fn behind(&self, server: &DynamicObject) -> Result<Option<Uid>, BackendError> {
         if !is_parked(server) || annotation(server, OUR_STORE) != Some(&self.wish.store) {
             return Ok(None);
         }
         if let Some(claim) = reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody)
-            && let Approval::Missing(_) = claims::approval(self.fleet, self.fleet.found().await?, &claim).await?
+            && let ApprovalCheck::Missing(_) = claims::approval(self.fleet, self.fleet.found().await?, &claim).await?
         {
             return Ok(None);
         }
         Ok(annotation(server, OUR_UID).filter(|uid| *uid != self.wish.uid).map(|uid| Uid(uid.to_owned())))
     }
 
-    async fn standing(&self, server: &DynamicObject) -> Result<Standing, BackendError> {
+    async fn standing(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {
         let (state, operation) = (text(server, "/status/state").unwrap_or("unknown"), annotation(server, OPERATION));
         let ours = self.is_ours(server);
         Ok(match (ours, is_parked(server), operation) {
-            (true, _, Some("unpark")) => Standing::Returning("the Server is being unparked".to_owned()),
-            (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => Standing::Granted,
+            (true, _, Some("unpark")) => ExternalState::Returning("the Server is being unparked".to_owned()),
+            (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
             (true, _, Some("park")) | (true, true, _) => {
-                Standing::Waiting(format!("the Server to be parked: it is asked to shut down (now {state})"))
+                ExternalState::Waiting(format!("the Server to be parked: it is asked to shut down (now {state})"))
             }
             (true, false, _) if matches!(state, "Initial" | "Discovery") => {
-                Standing::Returning(format!("the Server is on its way back ({state})"))
+                ExternalState::Returning(format!("the Server is on its way back ({state})"))
             }
-            (true, false, _) => Standing::Leftovers("our annotations are still on the Server".to_owned()),
+            (true, false, _) => ExternalState::Leftovers("our annotations are still on the Server".to_owned()),
             (false, true, _) if self.wish.asked => {
-                Standing::Lost(format!("the Server is parked by {}", parker(server)))
+                ExternalState::Lost(format!("the Server is parked by {}", parker(server)))
             }
-            (false, true, _) => Standing::Waiting(format!("the Server, which is parked by {}", parker(server))),
+            (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))),
             // Gone, whatever becomes of the server now.
-            (false, false, _) if self.wish.asked => Standing::Absent,
+            (false, false, _) if self.wish.asked => ExternalState::Absent,
             (false, false, _) => self.beside(server).await?,
         })
     }
 
     /// Whether a server that is not ours may be taken or operated on now.
-    async fn beside(&self, server: &DynamicObject) -> Result<Standing, BackendError> {
+    async fn beside(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {
         let state = text(server, "/status/state").unwrap_or("unknown");
         if let Some(operation) = annotation(server, OPERATION) {
-            return Ok(Standing::Waiting(format!(
+            return Ok(ExternalState::Waiting(format!(
                 "the operation {operation:?} on the Server, which another author requested"
             )));
         }
         if state == "Parked" {
-            return Ok(Standing::Waiting(format!("the Server, which is parked by {}", parker(server))));
+            return Ok(ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))));
         }
         if !matches!(state, "Available" | "Reserved") {
             let holder = reference(server, "/spec/serverMaintenanceRef");
             let by = holder.map(|holder| format!(" for {holder}")).unwrap_or_default();
-            return Ok(Standing::Waiting(format!("the Server to be Available or Reserved (now {state}{by})")));
+            return Ok(ExternalState::Waiting(format!("the Server to be Available or Reserved (now {state}{by})")));
         }
         if let Some(why) = claims::unclaimed(self.wish, server) {
-            return Ok(Standing::Waiting(why));
+            return Ok(ExternalState::Waiting(why));
         }
         let found = self.fleet.found().await?;
         Ok(match reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody) {
-            None => Standing::Absent,
+            None => ExternalState::Absent,
             Some(claim) => match claims::approval(self.fleet, found, &claim).await? {
-                Approval::Missing(words) => Standing::Waiting(words),
-                Approval::Given | Approval::NotNeeded => Standing::Absent,
+                ApprovalCheck::Missing(words) => ExternalState::Waiting(words),
+                ApprovalCheck::Given | ApprovalCheck::NotNeeded => ExternalState::Absent,
             },
         })
     }
 
-    /// Asks the operator to park: with our name on it, and, where nobody has claimed the server, closed to new claims, all in
-    /// one change of the very object that was judged.
+    /// Asks the operator to park: with our name on it, and, where nobody has claimed the server,
+    /// closed to new claims, all in one change of the very object that was judged.
     pub(super) async fn enter(&self) -> Result<(), BackendError> {
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         let ours = self.is_ours(&server);

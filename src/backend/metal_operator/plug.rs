@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     backend::{
         cluster_block,
-        plug::{BackendFlag, BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+        plug::{AttributeKind, BackendFlag, BackendPlugin, Block, Connected, Problem, Setting, Variables},
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterSettings},
@@ -28,15 +28,15 @@ const SETTINGS: &[Setting] = &[
     cluster_block::CA_CERTIFICATE_FILE,
     Setting::new(
         "node_kubeconfig",
-        Kind::Text,
+        AttributeKind::Text,
         "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
     ),
-    Setting::new("node_context", Kind::Text, "Which of its contexts. Default: the current one."),
+    Setting::new("node_context", AttributeKind::Text, "Which of its contexts. Default: the current one."),
     cluster_block::namespace_setting("The namespace in which our ServerMaintenances and Secrets are made."),
     cluster_block::REQUEST_TIMEOUT,
     Setting::new(
         cluster_block::BMC_AUTHORITY,
-        Kind::Text,
+        AttributeKind::Text,
         "The authority that signed the BMCs' certificates, as PEM. BMCs are asked directly where the cluster does not drive a server in maintenance.",
     ),
     cluster_block::BMC_INSECURE,

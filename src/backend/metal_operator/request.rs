@@ -1,7 +1,8 @@
 //! A `ServerMaintenance` of ours: made, judged, changed, taken back.
 //!
-//! What has to hold before a server is touched (metal-operator's own controllers check the same three): the object says
-//! `InMaintenance`, the Server's state is `Maintenance`, and its `serverMaintenanceRef` is ours.
+//! What has to hold before a server is touched (metal-operator's own controllers check the same
+//! three): the object says `InMaintenance`, the Server's state is `Maintenance`, and its
+//! `serverMaintenanceRef` is ours.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,15 +13,15 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     backend::BackendError,
     maintenance::{
-        gate::{Asks, BootReadiness, GateView, GateWish, Standing},
+        gate::{Asks, BootReadiness, ExternalRequest, ExternalState, GateView},
         ids::Uid,
     },
 };
 
 use super::{
-    claims::{self, Approval},
-    discovery::{Found, Way},
-    fleet::Fleet,
+    claims::{self, ApprovalCheck},
+    discovery::{ClusterFeatures, Way},
+    fleet::ClusterObjects,
     objects::{
         MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, no_server,
         our_annotations, reference, resource, text, whose,
@@ -30,24 +31,26 @@ use super::{
 
 /// One request: whose it is, and for which server.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
-    pub(super) fleet: &'a Fleet,
+pub(super) struct ServerMaintenanceRequest<'a> {
+    pub(super) fleet: &'a ClusterObjects,
     pub(super) server: &'a str,
-    pub(super) wish: &'a GateWish,
+    pub(super) wish: &'a ExternalRequest,
 }
 
 /// What is there of a request, read at one moment.
-struct Seen {
+struct ObservedObjects {
     server: Option<Arc<DynamicObject>>,
     object: Option<Arc<DynamicObject>>,
 }
 
-impl Request<'_> {
-    /// Its name: the same in every process of the same store, and another one for any other maintenance.
+impl ServerMaintenanceRequest<'_> {
+    /// Its name: the same in every process of the same store, and another one for any other
+    /// maintenance.
     pub(super) fn name(&self) -> String {
         let digest = Sha256::digest(format!("{}\n{}\n{}", self.wish.store, self.wish.id, self.server));
         let mark: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-        // Label values and names of the operator's own objects made from it have at most 63 characters.
+        // Label values and names of the operator's own objects made from it have at most 63
+        // characters.
         let server: String = self.server.chars().take(44).collect();
         format!("{}-{mark}", server.trim_end_matches(['-', '.']))
     }
@@ -61,9 +64,9 @@ impl Request<'_> {
         format!("{}/{}", self.namespace(), self.name())
     }
 
-    async fn seen(&self, fresh: bool) -> Result<Seen, BackendError> {
+    async fn seen(&self, fresh: bool) -> Result<ObservedObjects, BackendError> {
         let object = self.object(fresh).await?;
-        Ok(Seen { server: self.fleet.server(self.server, fresh).await?, object })
+        Ok(ObservedObjects { server: self.fleet.server(self.server, fresh).await?, object })
     }
 
     pub(super) async fn object(&self, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
@@ -77,9 +80,10 @@ impl Request<'_> {
     }
 
     pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
-        use Standing::{Failed, Leftovers, Lost, Refused};
+        use ExternalState::{Failed, Leftovers, Lost, Refused};
         let view = self.look_once(fresh).await?;
-        // Each kind has a watch of its own, and two of them may be at two moments: what would end a wait is looked at again.
+        // Each kind has a watch of its own, and two of them may be at two moments: what would end a
+        // wait is looked at again.
         if fresh || !matches!(view.standing, Failed(_) | Leftovers(_) | Lost(_) | Refused(_)) {
             return Ok(view);
         }
@@ -95,19 +99,19 @@ impl Request<'_> {
         };
         let standing = self.standing(found, &seen, boot.as_ref()).await?;
         let behind = match &standing {
-            Standing::Waiting(_) => self.behind(found, &seen).await?,
+            ExternalState::Waiting(_) => self.behind(found, &seen).await?,
             _ => None,
         };
         Ok(GateView { standing, boot, memory: BTreeMap::new(), behind })
     }
 
     /// The maintenance of the same store that has the server, unless ours could not start after it.
-    async fn behind(&self, found: &Found, seen: &Seen) -> Result<Option<Uid>, BackendError> {
+    async fn behind(&self, found: &ClusterFeatures, seen: &ObservedObjects) -> Result<Option<Uid>, BackendError> {
         let (Some(object), Some(server)) = (&seen.object, &seen.server) else { return Ok(None) };
         let holder = reference(server, "/spec/serverMaintenanceRef").filter(|holder| *holder != full_name(object));
         let Some(holder) = holder else { return Ok(None) };
         if let Some(claim) = reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody)
-            && let Approval::Missing(_) = claims::approval(self.fleet, found, &claim).await?
+            && let ApprovalCheck::Missing(_) = claims::approval(self.fleet, found, &claim).await?
         {
             return Ok(None);
         }
@@ -119,50 +123,50 @@ impl Request<'_> {
 
     async fn standing(
         &self,
-        found: &Found,
-        seen: &Seen,
+        found: &ClusterFeatures,
+        seen: &ObservedObjects,
         boot: Option<&BootReadiness>,
-    ) -> Result<Standing, BackendError> {
+    ) -> Result<ExternalState, BackendError> {
         let Some(object) = &seen.object else { return self.without_object(seen).await };
         let full = full_name(object);
         if !self.is_ours(object) {
-            return Ok(Standing::Refused(format!(
+            return Ok(ExternalState::Refused(format!(
                 "ServerMaintenance {full} has the name that ours would have, and is not ours ({}). It is left alone: \
                  delete it, or give this maintenance another name",
                 whose(object)
             )));
         }
         if object.metadata.deletion_timestamp.is_some() {
-            return Ok(Standing::Returning(format!("ServerMaintenance {full} is being deleted")));
+            return Ok(ExternalState::Returning(format!("ServerMaintenance {full} is being deleted")));
         }
         if annotation(object, OUR_UID) != Some(&self.wish.uid) {
             // Left by an earlier incarnation: made ours by the next call.
-            return Ok(Standing::Absent);
+            return Ok(ExternalState::Absent);
         }
         let Some(server) = &seen.server else {
-            return Ok(Standing::Failed(format!("there is no Server {:?} any more", self.server)));
+            return Ok(ExternalState::Failed(format!("there is no Server {:?} any more", self.server)));
         };
         if !self.wish.entered
             && let Some(why) = claims::unclaimed(self.wish, server)
         {
-            return Ok(Standing::Leftovers(why));
+            return Ok(ExternalState::Leftovers(why));
         }
         let state = text(server, "/status/state").unwrap_or("unknown");
         let holder = reference(server, "/spec/serverMaintenanceRef");
         let ours = holder.as_deref() == Some(&full);
         Ok(match text(object, "/status/state") {
             // One whose boot configuration failed is still ours to put back.
-            Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => Standing::Granted,
-            Some("InMaintenance") if ours => Standing::Waiting(format!(
+            Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => ExternalState::Granted,
+            Some("InMaintenance") if ours => ExternalState::Waiting(format!(
                 "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
             )),
             Some("InMaintenance") => match holder {
-                Some(other) => Standing::Lost(format!(
+                Some(other) => ExternalState::Lost(format!(
                     "ServerMaintenance {full} says InMaintenance, but the Server's serverMaintenanceRef names {}",
                     self.described(&other).await?
                 )),
                 // Nothing makes that good but a new request.
-                None => Standing::Leftovers(format!(
+                None => ExternalState::Leftovers(format!(
                     "ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef"
                 )),
             },
@@ -171,16 +175,16 @@ impl Request<'_> {
                     Some(BootReadiness::Error(message)) => message.clone(),
                     _ => "without a reason that is told".to_owned(),
                 };
-                Standing::Failed(format!("ServerMaintenance {full} is Failed: {why}"))
+                ExternalState::Failed(format!("ServerMaintenance {full} is Failed: {why}"))
             }
-            _ => Standing::Waiting(self.pending(found, object, server, holder).await?),
+            _ => ExternalState::Waiting(self.pending(found, object, server, holder).await?),
         })
     }
 
     /// What a request that is Pending waits for.
     async fn pending(
         &self,
-        found: &Found,
+        found: &ClusterFeatures,
         object: &DynamicObject,
         server: &DynamicObject,
         holder: Option<String>,
@@ -190,9 +194,9 @@ impl Request<'_> {
         }
         let approval = match reference(server, "/spec/serverClaimRef") {
             Some(claim) if self.wish.asks != Asks::Nobody => claims::approval(self.fleet, found, &claim).await?,
-            _ => Approval::NotNeeded,
+            _ => ApprovalCheck::NotNeeded,
         };
-        if let Approval::Missing(words) = approval {
+        if let ApprovalCheck::Missing(words) = approval {
             return Ok(words);
         }
         let mut before: Vec<Arc<DynamicObject>> = self.fleet.maintenances_of(self.server).await?;
@@ -217,21 +221,25 @@ impl Request<'_> {
     }
 
     /// Where a server stands for which there is no request of ours.
-    async fn without_object(&self, seen: &Seen) -> Result<Standing, BackendError> {
+    async fn without_object(&self, seen: &ObservedObjects) -> Result<ExternalState, BackendError> {
         let Some(server) = &seen.server else {
-            return Ok(if self.wish.asked { Standing::Absent } else { Standing::Refused(no_server(self.server)) });
+            return Ok(if self.wish.asked {
+                ExternalState::Absent
+            } else {
+                ExternalState::Refused(no_server(self.server))
+            });
         };
         if !self.wish.entered
             && let Some(why) = claims::unclaimed(self.wish, server)
         {
-            return Ok(Standing::Waiting(why));
+            return Ok(ExternalState::Waiting(why));
         }
         if !self.wish.asked {
-            return Ok(Standing::Absent);
+            return Ok(ExternalState::Absent);
         }
         let holder = reference(server, "/spec/serverMaintenanceRef");
         if holder.as_deref() == Some(&self.full_name()) {
-            return Ok(Standing::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
+            return Ok(ExternalState::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
         }
         // The watch may still tell of our own.
         let ours = self.full_name();
@@ -241,14 +249,16 @@ impl Request<'_> {
                 && claims::has_marks(self.fleet, claim).await?
                 && !self.others_are_there().await?
             {
-                return Ok(Standing::Leftovers(format!("ServerClaim {claim} still has the marks of a maintenance")));
+                return Ok(ExternalState::Leftovers(format!(
+                    "ServerClaim {claim} still has the marks of a maintenance"
+                )));
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
             if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {
-                return Ok(Standing::Returning(format!("the Server is on its way back ({state})")));
+                return Ok(ExternalState::Returning(format!("the Server is on its way back ({state})")));
             }
         }
-        Ok(Standing::Absent)
+        Ok(ExternalState::Absent)
     }
 
     /// Makes the request, or makes one of an earlier incarnation ours.
@@ -326,7 +336,7 @@ impl Request<'_> {
     /// The object, while it is ours and granted: whoever lost it changes nothing.
     pub(super) async fn held(&self) -> Result<Arc<DynamicObject>, BackendError> {
         match (self.look(true).await?.standing, self.object(true).await?) {
-            (Standing::Granted, Some(object)) => Ok(object),
+            (ExternalState::Granted, Some(object)) => Ok(object),
             (standing, _) => Err(BackendError::Unsupported {
                 address: self.fleet.cluster.address(),
                 what: format!("the maintenance lost the server: {standing}"),
@@ -343,7 +353,8 @@ impl Request<'_> {
         if text(&object, "/status/state") != Some("Failed") {
             return Ok(());
         }
-        // Whose boot configuration failed, the operator does nothing more about: the server's own wish is what is left.
+        // Whose boot configuration failed, the operator does nothing more about: the server's own
+        // wish is what is left.
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         self.fleet.patch(&resource(METAL, "Server"), &server, json!({ "spec": { "power": power } })).await
     }
@@ -360,7 +371,8 @@ impl Request<'_> {
     }
 }
 
-/// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later), then age, then name.
+/// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later),
+/// then age, then name.
 fn order(object: &DynamicObject) -> impl Ord + use<> {
     let priority = object.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0);
     let asks = text(object, "/spec/policy") != Some("Enforced");

@@ -1,5 +1,5 @@
-//! What a `ServerMaintenance` of ours shall boot: the template from which the operator makes a boot configuration, and whether
-//! that is ready.
+//! What a `ServerMaintenance` of ours shall boot: the template from which the operator makes a boot
+//! configuration, and whether that is ready.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{backend::BackendError, maintenance::gate::BootReadiness};
 
 use super::{
     objects::{METAL, OUR_BOOT, OUR_OLD_BOOT, annotation, full_name, reference, resource, text},
-    request::Request,
+    request::ServerMaintenanceRequest,
 };
 
 /// What the boot template of a request shall be.
@@ -20,7 +20,7 @@ pub(super) struct Template {
     pub(super) made_from: String,
 }
 
-impl Request<'_> {
+impl ServerMaintenanceRequest<'_> {
     /// What the object says now, to be said again with a change.
     pub(super) fn said(object: &DynamicObject) -> (Option<&str>, Option<Template>, Option<&str>) {
         let template = object.data.pointer("/spec/serverBootConfigurationTemplate/spec").map(|spec| Template {
@@ -49,7 +49,8 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells which one it was.
+    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells
+    /// which one it was.
     async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
         let boots = resource(METAL, "ServerBootConfiguration");
         let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
@@ -64,7 +65,8 @@ impl Request<'_> {
         Ok(boot.metadata.uid.clone())
     }
 
-    /// Whether what shall be booted is ready: as the boot operator says of the very configuration that is asked for now.
+    /// Whether what shall be booted is ready: as the boot operator says of the very configuration
+    /// that is asked for now.
     pub(super) async fn boot(
         &self,
         object: &DynamicObject,

@@ -7,21 +7,21 @@ use crate::backend::BackendError;
 
 use super::{
     claims,
-    discovery::Words,
-    fleet::Fleet,
+    discovery::ApprovalFormat,
+    fleet::ClusterObjects,
     objects::{METAL, full_name, reference, resource, text},
-    request::Request,
+    request::ServerMaintenanceRequest,
 };
 
 /// How often an object that others write at the same moment is tried to be taken away.
 const TRIES: usize = 5;
 
-impl Request<'_> {
+impl ServerMaintenanceRequest<'_> {
     /// Takes the request back, or removes what was left of it.
     pub(super) async fn leave(&self) -> Result<(), BackendError> {
         let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
         if let Some(object) = self.object(true).await? {
-            return if self.is_ours(&object) { take_back(self.fleet, &kind, &object).await } else { Ok(()) };
+            return if self.is_ours(&object) { delete_request(self.fleet, &kind, &object).await } else { Ok(()) };
         }
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         if reference(&server, "/spec/serverMaintenanceRef") == Some(self.full_name()) {
@@ -35,7 +35,8 @@ impl Request<'_> {
         }
     }
 
-    /// Whether anybody else has a request for the server, as it is now: an owner's word serves all of them.
+    /// Whether anybody else has a request for the server, as it is now: an owner's word serves all
+    /// of them.
     pub(super) async fn others_are_there(&self) -> Result<bool, BackendError> {
         let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(false) };
         let ours = self.full_name();
@@ -46,11 +47,15 @@ impl Request<'_> {
 
 /// Deletes a request of ours, and takes the server from nobody else by that.
 ///
-/// Until v0.5 the operator clears the Server's reference for every request that is deleted, whoever holds the server, and
-/// never lets go of a request whose Server is gone. Such a request is deleted without the operator's doing: it has nothing
-/// to clean up.
-pub(super) async fn take_back(fleet: &Fleet, kind: &ApiResource, request: &DynamicObject) -> Result<(), BackendError> {
-    if fleet.found().await?.words != Words::Annotations {
+/// Until v0.5 the operator clears the Server's reference for every request that is deleted, whoever
+/// holds the server, and never lets go of a request whose Server is gone. Such a request is deleted
+/// without the operator's doing: it has nothing to clean up.
+pub(super) async fn delete_request(
+    fleet: &ClusterObjects,
+    kind: &ApiResource,
+    request: &DynamicObject,
+) -> Result<(), BackendError> {
+    if fleet.found().await?.words != ApprovalFormat::Annotations {
         return fleet.delete(kind, request, false).await;
     }
     let (mut request, mut tries) = (request.clone(), 0);

@@ -1,8 +1,9 @@
-//! An owner's yes: a key on the ServerClaim, in the form that this version reads, or on the Node from which a controller copies
-//! it to the claim.
+//! An owner's yes: a key on the ServerClaim, in the form that this version reads, or on the Node
+//! from which a controller copies it to the claim.
 //!
-//! The key alone counts, whatever its value, so it is taken away to withdraw. Beside it stands whose word it is: the operator
-//! takes its own key away when the last request has ended, and what somebody else writes after that is not ours.
+//! The key alone counts, whatever its value, so it is taken away to withdraw. Beside it stands
+//! whose word it is: the operator takes its own key away when the last request has ended, and what
+//! somebody else writes after that is not ours.
 
 use std::sync::Arc;
 
@@ -10,19 +11,19 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use crate::{
-    backend::{ApprovalMark, ApprovalMarkView, BackendError},
+    backend::{ApprovalMarkRef, ApprovalMarkState, BackendError},
     kubernetes::Cluster,
 };
 
 use super::{
     claims::is_approved,
-    discovery::{Found, Words},
-    fleet::Fleet,
+    discovery::{ApprovalFormat, ClusterFeatures},
+    fleet::ClusterObjects,
     objects::{APPROVAL, APPROVED, MANAGER, METAL, OUR_WORD, annotation, label, resource},
 };
 
 /// Where a yes is written.
-struct Place {
+struct ApprovalMark {
     cluster: Cluster,
     kind: ApiResource,
     object: Arc<DynamicObject>,
@@ -34,9 +35,9 @@ struct Place {
     present: bool,
 }
 
-impl Place {
+impl ApprovalMark {
     /// The place of a word; `None` when what it is written on is gone.
-    async fn of(fleet: &Fleet, word: &ApprovalMark) -> Result<Option<Self>, BackendError> {
+    async fn of(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<Option<Self>, BackendError> {
         let found = fleet.found().await?;
         match &word.node {
             None => Self::on_claim(fleet, found, word).await,
@@ -44,14 +45,18 @@ impl Place {
         }
     }
 
-    async fn on_claim(fleet: &Fleet, found: &Found, word: &ApprovalMark) -> Result<Option<Self>, BackendError> {
+    async fn on_claim(
+        fleet: &ClusterObjects,
+        found: &ClusterFeatures,
+        word: &ApprovalMarkRef,
+    ) -> Result<Option<Self>, BackendError> {
         let claim = fleet.claim(&word.claim, true).await?;
         // Another claim of that name is another owner's, or a later one of the same.
         let claim = claim.filter(|it| word.claim_uid.is_none() || it.metadata.uid == word.claim_uid);
         let Some(object) = claim else { return Ok(None) };
         let (section, keys): (_, &[&str]) = match found.words {
-            Words::Labels => ("labels", &[APPROVED]),
-            Words::Annotations => ("annotations", &[APPROVAL]),
+            ApprovalFormat::Labels => ("labels", &[APPROVED]),
+            ApprovalFormat::Annotations => ("annotations", &[APPROVAL]),
         };
         Ok(Some(Self {
             cluster: fleet.cluster.clone(),
@@ -65,7 +70,7 @@ impl Place {
     }
 
     /// Controllers differ in the key that they copy, by the version that they were built with.
-    async fn on_node(fleet: &Fleet, node: &str) -> Result<Option<Self>, BackendError> {
+    async fn on_node(fleet: &ClusterObjects, node: &str) -> Result<Option<Self>, BackendError> {
         const KEYS: [&str; 2] = [APPROVED, APPROVAL];
         let kind = resource("", "Node");
         let object = fleet.now_in(&fleet.nodes, &kind, None, node).await?;
@@ -98,12 +103,18 @@ impl Place {
     }
 
     /// The keys that this word wrote and that are there.
-    fn ours(&self, word: &ApprovalMark) -> Vec<&'static str> {
+    fn ours(&self, word: &ApprovalMarkRef) -> Vec<&'static str> {
         let marked = annotation(&self.object, OUR_WORD) == Some(&word.uid);
         self.keys.iter().copied().filter(|key| marked && self.holds(key) && self.is_ours(key)).collect()
     }
 
-    async fn change(&self, fleet: &Fleet, keys: &[&str], value: &Value, mark: &Value) -> Result<(), BackendError> {
+    async fn change(
+        &self,
+        fleet: &ClusterObjects,
+        keys: &[&str],
+        value: &Value,
+        mark: &Value,
+    ) -> Result<(), BackendError> {
         let mut metadata = json!({ "annotations": { OUR_WORD: mark } });
         for key in keys {
             metadata[self.section][key] = value.clone();
@@ -112,7 +123,7 @@ impl Place {
     }
 }
 
-fn gone(word: &ApprovalMark) -> String {
+fn gone(word: &ApprovalMarkRef) -> String {
     match &word.node {
         Some(node) => format!("there is no Node {node:?}"),
         None => format!("ServerClaim {} is not there any more", word.claim),
@@ -120,17 +131,17 @@ fn gone(word: &ApprovalMark) -> String {
 }
 
 /// What is there of a yes.
-pub(super) async fn look(fleet: &Fleet, word: &ApprovalMark) -> Result<ApprovalMarkView, BackendError> {
-    let Some(place) = Place::of(fleet, word).await? else {
-        return Ok(ApprovalMarkView { place: gone(word), present: false, ours: false });
+pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError> {
+    let Some(place) = ApprovalMark::of(fleet, word).await? else {
+        return Ok(ApprovalMarkState { place: gone(word), present: false, ours: false });
     };
     let ours = !place.ours(word).is_empty();
-    Ok(ApprovalMarkView { place: place.name, present: place.present, ours })
+    Ok(ApprovalMarkState { place: place.name, present: place.present, ours })
 }
 
 /// Writes a yes, unless there is one.
-pub(super) async fn approve(fleet: &Fleet, word: &ApprovalMark) -> Result<(), BackendError> {
-    let Some(place) = Place::of(fleet, word).await? else {
+pub(super) async fn approve(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
+    let Some(place) = ApprovalMark::of(fleet, word).await? else {
         let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };
         return Err(BackendError::Missing { address: cluster.address(), what: gone(word) });
     };
@@ -141,8 +152,8 @@ pub(super) async fn approve(fleet: &Fleet, word: &ApprovalMark) -> Result<(), Ba
 }
 
 /// Takes exactly this yes back, and nobody else's.
-pub(super) async fn withdraw(fleet: &Fleet, word: &ApprovalMark) -> Result<(), BackendError> {
-    let Some(place) = Place::of(fleet, word).await? else { return Ok(()) };
+pub(super) async fn withdraw(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
+    let Some(place) = ApprovalMark::of(fleet, word).await? else { return Ok(()) };
     if annotation(&place.object, OUR_WORD) != Some(&word.uid) {
         return Ok(());
     }

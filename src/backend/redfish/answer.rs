@@ -1,4 +1,5 @@
-//! Reading an answer: its body in full and within limits, its status, and the machine's words about a refusal.
+//! Reading an answer: its body in full and within limits, its status, and the machine's words about
+//! a refusal.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +25,7 @@ const LARGEST_BODY: usize = 4 << 20;
 
 /// An answer that was read whole.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RedfishResponse {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
     /// The methods that the resource takes, where it says so.
@@ -34,7 +35,12 @@ pub(super) struct Answer {
 }
 
 impl Bmc {
-    pub(super) async fn read(&self, method: &Method, path: &str, response: Response) -> Result<Answer, BackendError> {
+    pub(super) async fn read(
+        &self,
+        method: &Method,
+        path: &str,
+        response: Response,
+    ) -> Result<RedfishResponse, BackendError> {
         let status = response.status();
         let text = |name: header::HeaderName| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -71,7 +77,7 @@ impl Bmc {
                 Ok(body) => {
                     let etag = etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned));
                     let monitor = (changes && status == StatusCode::ACCEPTED).then(|| task(&body, location)).flatten();
-                    Ok(Answer { body, etag, allow, monitor })
+                    Ok(RedfishResponse { body, etag, allow, monitor })
                 }
                 Err(_) if kind.contains("html") => {
                     Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))
@@ -85,8 +91,8 @@ impl Bmc {
             Err(_) => ("an answer that is not JSON".to_owned(), false),
         };
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them, a log-in is another way
-            // and not another try.
+            // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them,
+            // a log-in is another way and not another try.
             let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
             self.no_basic.store(elsewhere, Ordering::Relaxed);
             return Err(BackendError::Unauthorized { address: self.address(), message });
@@ -122,8 +128,8 @@ impl Bmc {
     }
 }
 
-/// Where a task that was begun is watched: the monitor, or the task itself, or what the body names (DSP0266, "Asynchronous
-/// operations").
+/// Where a task that was begun is watched: the monitor, or the task itself, or what the body names
+/// (DSP0266, "Asynchronous operations").
 fn task(body: &Value, location: Option<String>) -> Option<String> {
     let named = body["TaskMonitor"].as_str().or_else(|| {
         let kind = body["@odata.type"].as_str().unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::{
 };
 
 use super::{
-    answer::Answer,
+    answer::RedfishResponse,
     redirect,
     settings::{Authentication, Patience},
     task::Tasks,
@@ -35,8 +35,8 @@ use super::{
 
 /// Requests under way at once on the BMC of one system; more choke small ones.
 const AT_ONCE: usize = 4;
-/// The same on one that stands for many systems (a chassis manager, an aggregator), which is made for it: as many as a
-/// host has resources under way.
+/// The same on one that stands for many systems (a chassis manager, an aggregator), which is made
+/// for it: as many as a host has resources under way.
 pub(super) const MOST_AT_ONCE: usize = 10;
 /// How often a read is tried again when the connection broke or the BMC asked to wait.
 const READ_TRIES: usize = 3;
@@ -62,7 +62,7 @@ pub(super) struct Limits {
 
 /// How the next request proves who asks.
 #[derive(Clone, Debug)]
-enum Proof {
+enum RequestAuth {
     Basic,
     Session(Arc<SecretString>),
 }
@@ -74,7 +74,8 @@ struct Access {
     no_sessions: bool,
     /// The credentials were refused: they are not tried again in this process.
     refused: Option<String>,
-    /// On our own clock: when credentials were refused that were accepted before. Some BMCs do so for a moment.
+    /// On our own clock: when credentials were refused that were accepted before. Some BMCs do so
+    /// for a moment.
     doubted: Option<Duration>,
     /// Whether a session was open in this process.
     had_session: bool,
@@ -83,7 +84,8 @@ struct Access {
 /// What was learned about the resources of a BMC.
 #[derive(Debug, Default)]
 struct Resources {
-    /// Read at least once: what is answered for them later without sense is a BMC that is starting anew.
+    /// Read at least once: what is answered for them later without sense is a BMC that is starting
+    /// anew.
     known: HashSet<String>,
     /// Where paths were moved to for good.
     moved: HashMap<String, String>,
@@ -108,15 +110,16 @@ pub(super) struct Bmc {
     access: RwLock<Access>,
     /// The slowest read that was answered in this process.
     slowest: std::sync::Mutex<Duration>,
-    /// Whether the credentials were accepted. Until then one request at a time is made: five at once with a wrong
-    /// password would be five wrong log-ins.
+    /// Whether the credentials were accepted. Until then one request at a time is made: five at
+    /// once with a wrong password would be five wrong log-ins.
     proven: AtomicBool,
     door: Mutex<()>,
     places: Semaphore,
     systems: AtomicUsize,
     /// A 401 said that basic authentication is none of the ways in.
     pub(super) no_basic: AtomicBool,
-    /// Until when, on our own clock, nobody tries to reach it again, and why it could not be reached.
+    /// Until when, on our own clock, nobody tries to reach it again, and why it could not be
+    /// reached.
     down: std::sync::Mutex<Option<(Duration, String)>>,
 }
 
@@ -179,9 +182,9 @@ impl Bmc {
         self.endpoint.authority().to_owned()
     }
 
-    /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke or the BMC asked to
-    /// wait.
-    pub(super) async fn get(&self, path: &str) -> Result<Answer, BackendError> {
+    /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke
+    /// or the BMC asked to wait.
+    pub(super) async fn get(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         let result = self.get_again(path).await;
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         let odd = match &result {
@@ -218,11 +221,11 @@ impl Bmc {
     }
 
     /// Reads a resource, once.
-    pub(super) async fn get_once(&self, path: &str) -> Result<Answer, BackendError> {
+    pub(super) async fn get_once(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         self.request(&Method::GET, path, None, None).await
     }
 
-    async fn get_again(&self, path: &str) -> Result<Answer, BackendError> {
+    async fn get_again(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         let mut tried = 0;
         loop {
             tried += 1;
@@ -259,7 +262,7 @@ impl Bmc {
         path: &str,
         body: &Value,
         etag: Option<&str>,
-    ) -> Result<Answer, BackendError> {
+    ) -> Result<RedfishResponse, BackendError> {
         // The right to act is asked for again where this is not the first change of a call.
         before_change(&format!("{method} {path}")).await?;
         self.tasks.forget(path);
@@ -295,7 +298,7 @@ impl Bmc {
         path: &str,
         body: Option<&Value>,
         etag: Option<&str>,
-    ) -> Result<Answer, BackendError> {
+    ) -> Result<RedfishResponse, BackendError> {
         self.fail_if_down()?;
         let _alone = if self.proven.load(Ordering::Acquire) { None } else { Some(self.door.lock().await) };
         let _place = self.places.acquire().await;
@@ -305,7 +308,8 @@ impl Bmc {
         loop {
             let result = self.send(method, path, body, etag, &proof).await;
             let Err(BackendError::Unauthorized { message, .. }) = &result else {
-                // The service root answers everybody (DSP0266, "Authentication"), so it proves nothing.
+                // The service root answers everybody (DSP0266, "Authentication"), so it proves
+                // nothing.
                 let asks = path.trim_end_matches('/') != "/redfish/v1";
                 if asks && matches!(&result, Ok(_) | Err(BackendError::Rejected { .. })) {
                     self.proven.store(true, Ordering::Release);
@@ -317,18 +321,20 @@ impl Bmc {
                 return result;
             };
             match &proof {
-                // The session ended; the BMC refused the request, so it may be sent again under a new one.
-                Proof::Session(token) if !renewed => {
+                // The session ended; the BMC refused the request, so it may be sent again under a
+                // new one.
+                RequestAuth::Session(token) if !renewed => {
                     renewed = true;
                     self.forget_session(token).await;
                     proof = self.proof().await?;
                 }
-                // Not the password was wrong but the way in: a log-in is the first try of the password.
-                Proof::Basic if self.only_sessions() && !renewed => {
+                // Not the password was wrong but the way in: a log-in is the first try of the
+                // password.
+                RequestAuth::Basic if self.only_sessions() && !renewed => {
                     renewed = true;
                     proof = self.proof().await?;
                 }
-                Proof::Session(_) | Proof::Basic => return Err(self.refused(message.clone()).await),
+                RequestAuth::Session(_) | RequestAuth::Basic => return Err(self.refused(message.clone()).await),
             }
         }
     }
@@ -339,12 +345,12 @@ impl Bmc {
         path: &str,
         body: Option<&Value>,
         etag: Option<&str>,
-        proof: &Proof,
-    ) -> Result<Answer, BackendError> {
+        proof: &RequestAuth,
+    ) -> Result<RedfishResponse, BackendError> {
         let dress = |mut request: RequestBuilder| {
             request = match proof {
-                Proof::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
-                Proof::Session(token) => {
+                RequestAuth::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
+                RequestAuth::Session(token) => {
                     let mut value = header::HeaderValue::from_str(token.expose_secret())
                         .map_err(|_| self.protocol("the session's token cannot be sent back"))?;
                     value.set_sensitive(true);

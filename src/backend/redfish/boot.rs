@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::{
-    answer::Answer,
+    answer::RedfishResponse,
     machine::{RedfishMachine, nothing_sent, nothing_there},
     system,
 };
@@ -31,7 +31,8 @@ impl BootControl for RedfishMachine {
         let mut refused = self.bmc.unsupported("the machine has no boot override");
         for (object, path) in objects {
             match self.write_override(object, path, wanted, clear_http_boot_uri).await {
-                // Listed and yet not writable: some machines take the override only in the other place.
+                // Listed and yet not writable: some machines take the override only in the other
+                // place.
                 Err(error @ BackendError::Rejected { status: 400 | 405, transient: false, .. }) => refused = error,
                 result => return result,
             }
@@ -58,7 +59,7 @@ impl BootControl for RedfishMachine {
 impl RedfishMachine {
     async fn write_override(
         &self,
-        object: &Answer,
+        object: &RedfishResponse,
         path: &str,
         wanted: &BootOverride,
         clear_http_boot_uri: bool,
@@ -101,7 +102,8 @@ impl RedfishMachine {
             result = self.patch(path, &json!({ "Boot": boot }), etag).await;
         }
         if refused(&result) {
-            // What can only be set together is sent together, once: AMI wants all three, Supermicro always Enabled.
+            // What can only be set together is sent together, once: AMI wants all three, Supermicro
+            // always Enabled.
             let mut whole = boot.clone();
             let mut add = |name: &str, wanted: &Option<String>, found: &Option<String>| {
                 if let Some(value) = wanted.as_ref().or(found.as_ref()) {

@@ -24,7 +24,8 @@ use super::{
 /// How a fingerprint is written.
 pub(super) const FINGERPRINT: &str = "certificate_sha256 has 64 hexadecimal digits, with or without colons";
 
-/// One server, as it was written: in the inventory file or in the block, which may hold a password as well.
+/// One server, as it was written: in the inventory file or in the block, which may hold a password
+/// as well.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerInput {
     /// All but the password.
@@ -56,7 +57,7 @@ impl ServerInput {
 /// What the Redfish backend was told, with the environment and all files read.
 pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSettings, Problem> {
     let authority = CA_CERTIFICATE_FILE.value(block, env);
-    let common = Common {
+    let common = RedfishDefaults {
         username: USERNAME.value(block, env),
         password: common_password(block, env)?,
         trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &[CA_CERTIFICATE_FILE.name])?,
@@ -116,7 +117,8 @@ fn common_password(block: &Block, env: Variables<'_>) -> Result<Option<SecretStr
     path.map(|path| read_password(&path, &[PASSWORD_FILE.name])).transpose()
 }
 
-/// A server as an inventory file holds it. `authority`: the common one, for a server that does not say how it is trusted.
+/// A server as an inventory file holds it. `authority`: the common one, for a server that does not
+/// say how it is trusted.
 fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
     let own = server.certificate_sha256.is_some() || server.ca_certificate_file.is_some() || server.insecure.is_some();
     let common = authority.filter(|_| !own).map(str::to_owned);
@@ -125,7 +127,7 @@ fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
 }
 
 /// What is said once for all servers.
-struct Common {
+struct RedfishDefaults {
     username: Option<String>,
     password: Option<SecretString>,
     trust: Trust,
@@ -134,7 +136,7 @@ struct Common {
 fn server_settings(
     name: &str,
     server: ServerInput,
-    common: &Common,
+    common: &RedfishDefaults,
     env: Variables<'_>,
 ) -> Result<ServerSettings, Problem> {
     let wrong = |field: &str, problem: String| Problem::of(&["servers", name, field], problem);
@@ -205,7 +207,8 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     Ok(endpoint)
 }
 
-/// Why an address without TLS is not used as its configuration asks, if it is not. What stays on this machine passes no network.
+/// Why an address without TLS is not used as its configuration asks, if it is not. What stays on
+/// this machine passes no network.
 pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static str> {
     if endpoint.scheme() != "http" {
         return None;

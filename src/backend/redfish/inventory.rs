@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One server as a file says it. Passwords are named, never held: a file that is committed must not hold one.
+/// One server as a file says it. Passwords are named, never held: a file that is committed must not
+/// hold one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InventoryServer {
@@ -47,8 +48,8 @@ pub struct InventoryServer {
     pub insecure: Option<bool>,
 }
 
-/// Reads an inventory, or the output of `show -json` for a plan or state with a `metal_servers`. The error names the place in
-/// the text, never its content.
+/// Reads an inventory, or the output of `show -json` for a plan or state with a `metal_servers`.
+/// The error names the place in the text, never its content.
 pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, String> {
     if let Some(shown) = serde_json::from_str(text).ok().filter(|shown: &Value| shown["format_version"].is_string()) {
         return of_show(&shown);
@@ -61,8 +62,8 @@ pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, 
     parsed.map_err(|error| unreadable(&error))
 }
 
-/// Words for a file that cannot be read. They name the place and the kind of defect: a password may stand anywhere in such a
-/// file, also as the name of a field.
+/// Words for a file that cannot be read. They name the place and the kind of defect: a password may
+/// stand anywhere in such a file, also as the name of a field.
 fn unreadable(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     let place = error.location().map(|at| format!("line {}, column {}: ", at.line(), at.column())).unwrap_or_default();

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, BmcInspection, Identity, Machine, PowerControl},
+    backend::{BackendError, BmcInspection, HardwareIdentity, Machine, PowerControl},
     maintenance::machine::{Capabilities, MachineView, ResetType},
 };
 
-use super::{answer::Answer, bmc::Bmc, settings::MediaSettings, system};
+use super::{answer::RedfishResponse, bmc::Bmc, settings::MediaSettings, system};
 
 /// Where systems are listed (DSP0266, "Resource URI requirements").
 const SYSTEMS: &str = "/redfish/v1/Systems";
@@ -76,15 +76,15 @@ impl RedfishMachine {
     }
 
     /// Reads the system as it is now.
-    pub(super) async fn system(&self) -> Result<Answer, BackendError> {
+    pub(super) async fn system(&self) -> Result<RedfishResponse, BackendError> {
         let answer = self.read_system().await?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(answer.body.clone()));
         Ok(answer)
     }
 
-    /// Reads the system: one request once its resource is known, and also at the first time when its id says where it
-    /// is.
-    async fn read_system(&self) -> Result<Answer, BackendError> {
+    /// Reads the system: one request once its resource is known, and also at the first time when
+    /// its id says where it is.
+    async fn read_system(&self) -> Result<RedfishResponse, BackendError> {
         if let Some(path) = self.path.get() {
             return self.bmc.get(path).await;
         }
@@ -107,7 +107,8 @@ impl RedfishMachine {
 
     /// From the service root to the system.
     async fn find(&self) -> Result<String, BackendError> {
-        // The usual place, also of a root without the link (NVIDIA DGX); the root is asked where it is another one.
+        // The usual place, also of a root without the link (NVIDIA DGX); the root is asked where it
+        // is another one.
         let mut members = match self.members(SYSTEMS).await {
             Ok(members) => members,
             Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
@@ -157,8 +158,8 @@ impl RedfishMachine {
         Ok(members)
     }
 
-    /// Those of several systems that can be switched, when that is one: boards beside the host are systems as well, which
-    /// nobody can reset (`HGX_Baseboard_0` of NVIDIA). Otherwise all.
+    /// Those of several systems that can be switched, when that is one: boards beside the host are
+    /// systems as well, which nobody can reset (`HGX_Baseboard_0` of NVIDIA). Otherwise all.
     async fn with_reset(&self, members: Vec<String>) -> Result<Vec<String>, BackendError> {
         let mut able = Vec::new();
         for path in &members {
@@ -169,8 +170,9 @@ impl RedfishMachine {
         Ok(if able.len() == 1 { able } else { members })
     }
 
-    /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only one. A BMC that
-    /// does not list them counts as one that has more: then the path tells them apart.
+    /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only
+    /// one. A BMC that does not list them counts as one that has more: then the path tells them
+    /// apart.
     async fn has_siblings(&self) -> Result<bool, BackendError> {
         if self.system_id.is_none() {
             return Ok(false);
@@ -183,10 +185,11 @@ impl RedfishMachine {
         self.siblings.get_or_try_init(listed).await.copied()
     }
 
-    /// The settings object, when there is one that lists the override: what is set there is what the next boot uses.
+    /// The settings object, when there is one that lists the override: what is set there is what
+    /// the next boot uses.
     ///
     /// A link that never led anywhere is ignored with a warning.
-    pub(super) async fn settings(&self, system: &Value) -> Result<Option<Answer>, BackendError> {
+    pub(super) async fn settings(&self, system: &Value) -> Result<Option<RedfishResponse>, BackendError> {
         let Some(path) = system::settings_path(system) else { return Ok(None) };
         match self.settings_work.get() {
             Some(false) => Ok(None),
@@ -205,7 +208,8 @@ impl RedfishMachine {
         }
     }
 
-    /// The values that a reset accepts: from the list beside the action, else from its `ActionInfo`.
+    /// The values that a reset accepts: from the list beside the action, else from its
+    /// `ActionInfo`.
     async fn reset_values(&self, system: &Value) -> Result<&Vec<String>, BackendError> {
         self.resets
             .get_or_try_init(|| async {
@@ -221,12 +225,14 @@ impl RedfishMachine {
             .await
     }
 
-    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in 2020).
+    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in
+    /// 2020).
     pub(super) async fn drives(&self) -> Result<&Vec<String>, BackendError> {
         self.drives
             .get_or_try_init(|| async {
                 let system = self.links().await?;
-                // Some list an empty collection at the system and the drives at the manager (Intel).
+                // Some list an empty collection at the system and the drives at the manager
+                // (Intel).
                 if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
                     let drives = self.members(path).await?;
                     if !drives.is_empty() {
@@ -254,9 +260,9 @@ impl RedfishMachine {
             .await
     }
 
-    /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is read anew and sent as it is,
-    /// then in its strong form, then not at all: some give out weak tags and compare strongly, some refuse every tag. What is
-    /// refused so was not applied.
+    /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is
+    /// read anew and sent as it is, then in its strong form, then not at all: some give out weak
+    /// tags and compare strongly, some refuse every tag. What is refused so was not applied.
     pub(super) async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BackendError> {
         let first = self.bmc.change(Method::PATCH, path, body, etag).await;
         let Err(mut refusal) = first.map(|_| ()) else { return Ok(()) };
@@ -333,10 +339,10 @@ impl Machine for RedfishMachine {
         Some(self)
     }
 
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         let system = self.system().await?.body;
         let text = |name: &str| system[name].as_str().map(str::to_owned);
-        Ok(Identity {
+        Ok(HardwareIdentity {
             lock_key: self.lock_key.clone(),
             uuid: text("UUID"),
             manufacturer: text("Manufacturer"),

@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    answer::Answer,
+    answer::RedfishResponse,
     machine::{RedfishMachine, nothing_sent},
 };
 
@@ -22,17 +22,17 @@ fn action<'a>(drive: &'a Value, name: &str) -> Option<&'a str> {
     drive["Actions"][format!("#VirtualMedia.{name}")]["target"].as_str()
 }
 
-/// Whether a drive without the action is filled by writing to it (iLO4, XCC1, Intel): it lists the image, and takes PATCH as
-/// far as it tells.
-fn takes_patch(drive: &Answer) -> bool {
+/// Whether a drive without the action is filled by writing to it (iLO4, XCC1, Intel): it lists the
+/// image, and takes PATCH as far as it tells.
+fn takes_patch(drive: &RedfishResponse) -> bool {
     let allows = drive.allow.as_deref().is_none_or(|methods| methods.to_ascii_uppercase().contains("PATCH"));
     drive.body.get("Image").is_some() && drive.body.get("Inserted").is_some() && allows
 }
 
 /// What is in a drive, as far as it tells.
 fn content(drive: &Value) -> (Option<String>, bool) {
-    // What a person's console lends to the server has a name, and no address under which it could be inserted again (DSP2046,
-    // ConnectedMethod).
+    // What a person's console lends to the server has a name, and no address under which it could
+    // be inserted again (DSP2046, ConnectedMethod).
     let lent = drive["ConnectedVia"] == "Applet";
     let image = drive["Image"].as_str().filter(|image| !image.is_empty() && !lent).map(str::to_owned);
     // Some machines leave Inserted true, or the name, after an eject; both must agree.
@@ -41,7 +41,8 @@ fn content(drive: &Value) -> (Option<String>, bool) {
     (image, inserted)
 }
 
-/// The parameters that a refusal asks for or complains about, and the next try; `None`: nothing more can be tried.
+/// The parameters that a refusal asks for or complains about, and the next try; `None`: nothing
+/// more can be tried.
 fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map<String, Value>> {
     let mut next = sent.clone();
     for (name, value) in [
@@ -80,7 +81,8 @@ impl RedfishMachine {
         }))
     }
 
-    /// The drives at these places; `None` where one of them is not there, or no drive of ours, any more.
+    /// The drives at these places; `None` where one of them is not there, or no drive of ours, any
+    /// more.
     async fn drives_at(&self, known: &[MediaSlot]) -> Result<Option<Vec<MediaSlot>>, BackendError> {
         let mut slots = Vec::new();
         for MediaSlot { slot, .. } in known {

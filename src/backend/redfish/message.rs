@@ -1,4 +1,5 @@
-//! A BMC's own words about a refusal: the extended information of an error body (DSP0266, "Error responses").
+//! A BMC's own words about a refusal: the extended information of an error body (DSP0266, "Error
+//! responses").
 
 use serde_json::Value;
 
@@ -15,7 +16,8 @@ const LATER: [&str; 7] = [
     "SYS518",
 ];
 
-/// Message ids of the standard registries that refuse a request before anything is done (DSP8011), besides [`LATER`].
+/// Message ids of the standard registries that refuse a request before anything is done (DSP8011),
+/// besides [`LATER`].
 const REFUSED: [&str; 12] = [
     "ActionNotSupported",
     "ActionParameterNotSupported",

@@ -1,7 +1,7 @@
 //! Redfish BMCs, vendor neutral: what the BMC lists decides, never its vendor or generation.
 //!
-//! Protocol: DMTF DSP0266 (Redfish) and the schemas of DSP0268. One client, and at most one session, per BMC; systems
-//! behind one BMC share it.
+//! Protocol: DMTF DSP0266 (Redfish) and the schemas of DSP0268. One client, and at most one
+//! session, per BMC; systems behind one BMC share it.
 
 mod answer;
 mod attributes;
@@ -53,7 +53,8 @@ pub struct RedfishBackend {
 }
 
 impl RedfishBackend {
-    /// A backend of one server, whose settings another backend found. The error names the setting that cannot be used.
+    /// A backend of one server, whose settings another backend found. The error names the setting
+    /// that cannot be used.
     pub(super) fn of_one(name: &str, server: ServerSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let settings = RedfishSettings {
             servers: BTreeMap::from([(name.to_owned(), server)]),
@@ -66,7 +67,8 @@ impl RedfishBackend {
     /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
     pub fn new(mut settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
-        // By address, account and trust; the few that differ only by password are told apart in the list.
+        // By address, account and trust; the few that differ only by password are told apart in the
+        // list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
         let (mut machines, mut listed) = (BTreeMap::new(), BTreeMap::new());
         for (name, server) in settings.servers {

@@ -1,8 +1,9 @@
 //! What an answer tells about the change that it answers: applied, not applied, or neither.
 //!
-//! Only what says "no" before it does anything is a refusal: 4xx and 503 (RFC 9110, sections 15.5 and 15.6.4), and the
-//! message ids below. Any other 5xx may come from a proxy in front, or from a service that failed after it had told the
-//! hardware: BMCs answer 500 to a reset that they carried out.
+//! Only what says "no" before it does anything is a refusal: 4xx and 503 (RFC 9110, sections 15.5
+//! and 15.6.4), and the message ids below. Any other 5xx may come from a proxy in front, or from a
+//! service that failed after it had told the hardware: BMCs answer 500 to a reset that they carried
+//! out.
 
 use reqwest::StatusCode;
 use serde_json::Value;

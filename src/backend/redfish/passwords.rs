@@ -25,8 +25,8 @@ pub(super) fn read_password(path: &str, at: &[&str]) -> Result<SecretString, Pro
 
 /// What an inventory file may name as passwords.
 ///
-/// Who may change the inventory need not be who may read the secrets of the process: an entry with an address of their own
-/// and the name of any variable or file would have it sent there.
+/// Who may change the inventory need not be who may read the secrets of the process: an entry with
+/// an address of their own and the name of any variable or file would have it sent there.
 #[derive(Debug)]
 pub(super) struct InventoryLimits {
     prefix: String,
@@ -34,7 +34,8 @@ pub(super) struct InventoryLimits {
 }
 
 impl InventoryLimits {
-    /// For an inventory file. By default variables begin with `METAL_`, and files are in the folder of the inventory.
+    /// For an inventory file. By default variables begin with `METAL_`, and files are in the folder
+    /// of the inventory.
     pub(super) fn new(inventory: &str, prefix: Option<String>, folder: Option<String>) -> Self {
         let beside = Path::new(inventory).parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.map_or_else(|| beside.unwrap_or(Path::new(".")).to_owned(), PathBuf::from);
@@ -72,7 +73,8 @@ impl InventoryLimits {
         Ok(())
     }
 
-    /// Whether a file is in the folder, wherever its links lead from there. One that is not there is refused when it is read.
+    /// Whether a file is in the folder, wherever its links lead from there. One that is not there
+    /// is refused when it is read.
     fn holds(&self, file: &str) -> bool {
         let Ok(allowed) = self.folder.canonicalize() else { return false };
         let path = Path::new(file);

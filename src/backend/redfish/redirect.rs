@@ -1,7 +1,8 @@
 //! Redirects: followed on the BMC itself, and nowhere else.
 //!
-//! HPE answers paths without their last slash with 308 and wants clients to follow; old Supermicro BMCs answer 301. What is
-//! redirected was not carried out, so a change may be sent again to where it points.
+//! HPE answers paths without their last slash with 308 and wants clients to follow; old Supermicro
+//! BMCs answer 301. What is redirected was not carried out, so a change may be sent again to where
+//! it points.
 
 use reqwest::{Method, Response, StatusCode, header};
 
@@ -13,7 +14,8 @@ use super::bmc::Bmc;
 pub(super) const MOST: usize = 3;
 
 impl Bmc {
-    /// Where a request has to be sent instead; `None`: it was answered. The error is about a redirect that is not followed.
+    /// Where a request has to be sent instead; `None`: it was answered. The error is about a
+    /// redirect that is not followed.
     pub(super) fn redirected(
         &self,
         method: &Method,

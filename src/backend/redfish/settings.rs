@@ -10,7 +10,8 @@ use super::InventoryServer;
 /// How requests prove who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authentication {
-    /// Basic for the first request to a BMC, a session when more follow; basic only, where a BMC has no sessions.
+    /// Basic for the first request to a BMC, a session when more follow; basic only, where a BMC
+    /// has no sessions.
     #[default]
     Session,
     /// Basic, always.
@@ -68,7 +69,8 @@ pub struct RedfishSettings {
     pub servers: BTreeMap<String, ServerSettings>,
     /// What an inventory file holds of them, where that is known.
     pub inventory: BTreeMap<String, InventoryServer>,
-    /// Time limit of one request that may change something, its body included: within the lease that allows it.
+    /// Time limit of one request that may change something, its body included: within the lease
+    /// that allows it.
     pub request_timeout: Duration,
     /// Time limit of one read, its body included.
     pub read_timeout: Duration,
@@ -78,11 +80,12 @@ pub struct RedfishSettings {
     pub patience: Patience,
 }
 
-/// How long a BMC that made sense before may make none: many start anew by themselves, or lose their head for a moment.
+/// How long a BMC that made sense before may make none: many start anew by themselves, or lose
+/// their head for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For how long answers like 404, a web page or half a JSON count as those of a BMC that is starting anew, where the same
-    /// resource was read before.
+    /// For how long answers like 404, a web page or half a JSON count as those of a BMC that is
+    /// starting anew, where the same resource was read before.
     pub away: Duration,
     /// After how long credentials that were accepted before and then refused are tried once more.
     pub doubt: Duration,

@@ -1,9 +1,11 @@
-//! Whether the holder of a pinned certificate made a signature: for certificates that are too old for the usual rules.
+//! Whether the holder of a pinned certificate made a signature: for certificates that are too old
+//! for the usual rules.
 //!
-//! The pin says which key is right; only that the other side has it is left to show (RFC 8446, section 4.4.3; RFC 5246, section
-//! 7.4.3). The certificate's own version, names and signature mean nothing then, so that X.509 v1, missing names and SHA-1 do no
-//! harm. RSA keys of less than 2048 bits, which no library verifies any more, are verified here: with the public key alone,
-//! nothing of it is secret.
+//! The pin says which key is right; only that the other side has it is left to show (RFC 8446,
+//! section 4.4.3; RFC 5246, section 7.4.3). The certificate's own version, names and signature mean
+//! nothing then, so that X.509 v1, missing names and SHA-1 do no harm. RSA keys of less than 2048
+//! bits, which no library verifies any more, are verified here: with the public key alone, nothing
+//! of it is secret.
 
 use num_bigint::BigUint;
 use rustls::{SignatureScheme, crypto::CryptoProvider};
@@ -99,7 +101,8 @@ fn pkcs1(encoded: &[u8], message: &[u8], hash: &Hash) -> bool {
     encoded == right
 }
 
-/// EMSA-PSS with MGF1 and a salt as long as the hash (RFC 8017, section 9.1.2; RFC 8446, section 4.2.3).
+/// EMSA-PSS with MGF1 and a salt as long as the hash (RFC 8017, section 9.1.2; RFC 8446, section
+/// 4.2.3).
 fn pss(encoded: &[u8], bits: usize, message: &[u8], hash: &Hash) -> bool {
     let digest = (hash.of)(message);
     let length = digest.len();

@@ -72,7 +72,8 @@ fn is_known(enabled: &str) -> bool {
 
 /// Whether an object has an override and does not show whether it holds, and for what.
 ///
-/// DSP2046, ComputerSystem v1.x: `BootSourceOverrideEnabled` is `Disabled`, `Once` or `Continuous`, and null where it is not known.
+/// DSP2046, ComputerSystem v1.x: `BootSourceOverrideEnabled` is `Disabled`, `Once` or `Continuous`,
+/// and null where it is not known.
 fn is_unclear(object: &Value) -> bool {
     let Some(boot) = object.get("Boot") else { return false };
     if !lists_override(object) {
@@ -87,12 +88,14 @@ fn is_unclear(object: &Value) -> bool {
     }
 }
 
-/// Whether a time says nothing: Dell lists the year 0 and BlueField that of the epoch, whatever happened.
+/// Whether a time says nothing: Dell lists the year 0 and BlueField that of the epoch, whatever
+/// happened.
 fn is_constant(time: &str) -> bool {
     ["0000-", "0001-", "1970-01-01"].iter().any(|start| time.starts_with(start))
 }
 
-/// A system as one read shows it. `settings` is the object where the override is set, when that is another one.
+/// A system as one read shows it. `settings` is the object where the override is set, when that is
+/// another one.
 pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     let boot = settings.unwrap_or(system);
     MachineView {
@@ -111,7 +114,8 @@ pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     }
 }
 
-/// The reset action's description: its target, its values when they are listed, and where else they are.
+/// The reset action's description: its target, its values when they are listed, and where else they
+/// are.
 pub(super) struct ResetAction<'a> {
     pub(super) target: Option<&'a str>,
     pub(super) values: Option<Vec<String>>,
@@ -161,8 +165,8 @@ pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
     resets
 }
 
-/// What can be told about boot by the object that lists the override, and by the system for what that one leaves out: the
-/// settings of GH200 and BlueField list no values.
+/// What can be told about boot by the object that lists the override, and by the system for what
+/// that one leaves out: the settings of GH200 and BlueField list no values.
 pub(super) fn boot_capabilities(system: &Value, settings: Option<&Value>, capabilities: &mut Capabilities) {
     let object = settings.unwrap_or(system);
     let boot = &object["Boot"];

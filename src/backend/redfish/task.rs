@@ -1,6 +1,6 @@
-//! A change that a BMC answers with 202 is carried out by a task. The call watches it for as long as a change may take anyway,
-//! so that a refusal comes with the task's own words. A task that runs on is looked at again whenever its effect is waited for,
-//! until it ends.
+//! A change that a BMC answers with 202 is carried out by a task. The call watches it for as long
+//! as a change may take anyway, so that a refusal comes with the task's own words. A task that runs
+//! on is looked at again whenever its effect is waited for, until it ends.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::backend::BackendError;
 
-use super::{answer::Answer, bmc::Bmc, message};
+use super::{answer::RedfishResponse, bmc::Bmc, message};
 
 /// How long a task is watched, within the time limit of the change that began it.
 const WATCHED: Duration = Duration::from_secs(4);
@@ -20,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// A task that ran on when the call that began it returned.
 #[derive(Clone, Debug)]
-struct Running {
+struct TaskMonitor {
     /// The resource that was changed.
     changed: String,
     request: String,
@@ -29,19 +29,20 @@ struct Running {
 
 /// The tasks that still ran when they were looked at last.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(Mutex<Vec<Running>>);
+pub(super) struct Tasks(Mutex<Vec<TaskMonitor>>);
 
 impl Tasks {
-    /// Forgets the task of an earlier change of the same resource: what it became is seen, or does not matter any more.
+    /// Forgets the task of an earlier change of the same resource: what it became is seen, or does
+    /// not matter any more.
     pub(super) fn forget(&self, changed: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|task| task.changed != changed);
     }
 
-    fn keep(&self, task: Running) {
+    fn keep(&self, task: TaskMonitor) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
-    fn of(&self, is_asked_for: impl Fn(&str) -> bool) -> Vec<Running> {
+    fn of(&self, is_asked_for: impl Fn(&str) -> bool) -> Vec<TaskMonitor> {
         let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.iter().filter(|task| is_asked_for(&task.changed)).cloned().collect()
     }
@@ -69,9 +70,9 @@ fn standing(task: &Value) -> Task {
 }
 
 impl Bmc {
-    /// Watches the task that carries a change out. `Ok` when it completed, still runs, or is not to be found any more: BMCs
-    /// forget finished tasks.
-    pub(super) async fn watch(&self, request: &str, begun: &Answer) -> Result<(), BackendError> {
+    /// Watches the task that carries a change out. `Ok` when it completed, still runs, or is not to
+    /// be found any more: BMCs forget finished tasks.
+    pub(super) async fn watch(&self, request: &str, begun: &RedfishResponse) -> Result<(), BackendError> {
         let Some(path) = begun.monitor.as_deref().and_then(|monitor| self.own_path(monitor)) else { return Ok(()) };
         let limit = WATCHED.min(self.limits.change / 2);
         let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE.min(limit / 2));
@@ -104,12 +105,13 @@ impl Bmc {
             }
         }
         let changed = request.split_once(' ').map_or(request, |(_, path)| path).to_owned();
-        self.tasks.keep(Running { changed, request: request.to_owned(), monitor: path });
+        self.tasks.keep(TaskMonitor { changed, request: request.to_owned(), monitor: path });
         Ok(())
     }
 
-    /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has ended, told once: nothing is
-    /// under way any more, so it says what became of the change. A monitor that is gone says nothing.
+    /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has
+    /// ended, told once: nothing is under way any more, so it says what became of the change. A
+    /// monitor that is gone says nothing.
     pub(super) async fn late_answer(&self, is_asked_for: impl Fn(&str) -> bool + Send) -> Option<BackendError> {
         for task in self.tasks.of(is_asked_for) {
             let standing = match self.get_once(&task.monitor).await {

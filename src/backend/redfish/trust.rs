@@ -109,8 +109,9 @@ pub(super) fn judged_by_fingerprint(
 #[derive(Clone, Debug)]
 pub(super) struct Trusting {
     pub(super) client: Client,
-    /// The same without connections that wait to be used again: some BMCs (HPE) reset those, and whether they carried out
-    /// what was sent on one is unknown then. A change is worth a connection of its own.
+    /// The same without connections that wait to be used again: some BMCs (HPE) reset those, and
+    /// whether they carried out what was sent on one is unknown then. A change is worth a
+    /// connection of its own.
     pub(super) fresh: Client,
     /// The one certificate that is right, where a fingerprint decides.
     pub(super) expected: Option<[u8; 32]>,
@@ -128,7 +129,8 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
             .pool_max_idle_per_host(idle)
-            // BMCs are in a network of their own, and what the environment names would see their passwords.
+            // BMCs are in a network of their own, and what the environment names would see their
+            // passwords.
             .no_proxy()
             .tcp_keepalive(None)
             // BMCs speak HTTP/1.1, some of them loosely; one way for every kind of trust.

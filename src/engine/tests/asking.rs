@@ -1,11 +1,12 @@
-//! Owners, windows and operations on simulated time: everything that waits is woken by what ends its wait.
+//! Owners, windows and operations on simulated time: everything that waits is woken by what ends
+//! its wait.
 
 use jiff::Timestamp;
 
 use super::*;
 use crate::maintenance::{
     ids::Uid,
-    operate::{OperationSpec, Outcome, Proof, WhenOff},
+    operate::{CompletionProof, OperationOutcome, OperationSpec, WhenOff},
     spec::Policy,
     window::{OnClose, WindowSpec},
 };
@@ -48,7 +49,7 @@ pub(super) fn yes(maintenance: Option<&str>) -> ApprovalWish {
     ApprovalWish { maintenance, digest: None, not_before: None, expires: None }
 }
 
-fn began(driven: &Driven) -> Timestamp {
+fn began(driven: &ReconcileResult) -> Timestamp {
     driven.record.admitted_at.unwrap()
 }
 
@@ -181,8 +182,9 @@ async fn an_approval_counts_from_its_time_on_and_until_it_expires() {
 }
 
 fn restart() -> Spec {
-    let operation = OperationSpec { reset: ResetType::GracefulShutdown, when_off: WhenOff::Skip, proof: Proof::Power };
-    Spec { operation: Some(operation), ..Spec::new(Kind::Operation, "node") }
+    let operation =
+        OperationSpec { reset: ResetType::GracefulShutdown, when_off: WhenOff::Skip, proof: CompletionProof::Power };
+    Spec { operation: Some(operation), ..Spec::new(MaintenanceKind::Operation, "node") }
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +209,7 @@ async fn an_operation_that_dies_at_any_call_is_made_once() {
             let second = world.process("second");
             let made = second.hold(&wish("op", restart()), &control()).await.unwrap();
             assert_eq!(made.finish, Finish::Reached, "died at call {call}, after: {after}");
-            assert_eq!(made.record.outcome, Some(Outcome::Proven), "died at call {call}, after: {after}");
+            assert_eq!(made.record.outcome, Some(OperationOutcome::Proven), "died at call {call}, after: {after}");
             world.machine.with(|inside| {
                 assert_eq!(inside.resets, [ResetType::GracefulShutdown], "died at call {call}, after: {after}");
             });

@@ -58,7 +58,7 @@ async fn ends_during_shutdown(takes: Duration, after: Duration, end: End) {
                 async move { engine.hold(&wish("next", spec()), &control()).await.unwrap() }
             });
             let record = person.active(&id).await.unwrap();
-            person.abandon(&id, record.generation, "broken", None, &control()).await.unwrap();
+            person.release_without_restore(&id, record.generation, "broken", None, &control()).await.unwrap();
             let next = next.await.unwrap();
             let found = world.machine.power();
             tokio::time::sleep(takes * 2).await;
@@ -86,9 +86,10 @@ async fn a_shutdown_that_was_sent_meets_neither_the_restore_nor_the_next_mainten
 }
 
 /// A hold with a boot configuration under it that is ready.
-async fn hold_with_boot(engine: &Engine) -> (Driven, Driven) {
+async fn hold_with_boot(engine: &Engine) -> (ReconcileResult, ReconcileResult) {
     let hold = engine.hold(&wish("hold", spec()), &control()).await.unwrap();
-    let under = Spec { kind: Kind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
+    let under =
+        Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
     let boot = engine.hold(&wish("hold.boot", under), &control()).await.unwrap();
     (hold, boot)
 }

@@ -1,11 +1,12 @@
-//! A process that was replaced touches nothing any more, and who replaced it waits for its last call.
+//! A process that was replaced touches nothing any more, and who replaced it waits for its last
+//! call.
 
 use tokio::sync::watch;
 
 use super::*;
 use crate::{
     maintenance::{ids::Uid, lock::AuditEvent, state::Maintenance, step::Reply},
-    store::{AuditProof, ChainEnds, Contents, Found, LockView, StoreError, Transition},
+    store::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, StoreError, Transition},
 };
 
 /// A store that is slow to say that the first intent is recorded; heartbeats reach it meanwhile.
@@ -52,11 +53,11 @@ impl Store for SlowReply {
         self.inner.view_all().await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         self.inner.find(id).await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         self.inner.find_uid(uid).await
     }
 

@@ -153,7 +153,8 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
     let world = World::new();
     let (ours, operator) = (Arc::new(world.process("ours")), world.process("operator"));
     let hold = ours.hold(&wish("m", spec()), &control()).await.unwrap();
-    let under = Spec { kind: Kind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
+    let under =
+        Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
     let booted = ours.hold(&wish("m.boot", under.clone()), &control()).await.unwrap();
     assert_eq!(booted.finish, Finish::Reached);
     // Another change under the hold hangs in its first reset while the operator takes the server.
@@ -210,8 +211,12 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert!(matches!(release(&engine, &held).await.finish, Finish::Stuck(_)));
     let seen = operator.active(&held.record.id).await.unwrap().generation;
     let calls = world.machine.calls.load(Ordering::SeqCst);
-    assert!(operator.abandon(&held.record.id, seen + 1, "gone", None, &control()).await.is_err(), "another generation");
-    let (_, request) = operator.abandon(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
+    assert!(
+        operator.release_without_restore(&held.record.id, seen + 1, "gone", None, &control()).await.is_err(),
+        "another generation"
+    );
+    let (_, request) =
+        operator.release_without_restore(&held.record.id, seen, "scrapped", None, &control()).await.unwrap();
     assert_eq!(request, None);
     assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();
@@ -219,7 +224,8 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
 }
 
-/// A BMC that is asked for its drives and lists none for a moment is not believed to have emptied them.
+/// A BMC that is asked for its drives and lists none for a moment is not believed to have emptied
+/// them.
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_was_filled_and_is_not_listed_is_waited_for_and_not_left() {
     for (hidden, finish) in [(Duration::from_secs(40), true), (Duration::from_mins(30), false)] {
@@ -247,7 +253,8 @@ async fn a_drive_that_was_filled_and_is_not_listed_is_waited_for_and_not_left() 
     }
 }
 
-/// A drive that no step of ours touched is of no interest: firmware that is updated may list none afterwards.
+/// A drive that no step of ours touched is of no interest: firmware that is updated may list none
+/// afterwards.
 #[tokio::test(start_paused = true)]
 async fn drives_that_nobody_used_may_be_gone_at_the_release() {
     let world = World::new();
@@ -258,7 +265,8 @@ async fn drives_that_nobody_used_may_be_gone_at_the_release() {
     assert_as_before(&world.machine);
 }
 
-/// A run that is interrupted before the BMC shows the medium leaves none: its release waits until the medium can be seen.
+/// A run that is interrupted before the BMC shows the medium leaves none: its release waits until
+/// the medium can be seen.
 #[tokio::test(start_paused = true)]
 async fn a_medium_that_is_shown_late_does_not_stay_when_the_hold_is_left_meanwhile() {
     for leaves_after in [1, 5, 20] {

@@ -3,11 +3,12 @@
 use super::*;
 use crate::{engine::process, maintenance::ids::Uid};
 
-/// A record of a process that is attached and does nothing more; its lease lasts for `lease` from now on.
+/// A record of a process that is attached and does nothing more; its lease lasts for `lease` from
+/// now on.
 async fn left_behind(world: &World, name: &str, mark: &str, lease: Duration) -> (Uid, Runner) {
     let engine = world.process(name);
     let runner = Runner { process: mark.to_owned(), ..engine.runner().clone() };
-    let wish = Wish { wait_for: WaitFor::Enqueued, ..wish(name, spec()) };
+    let wish = MaintenanceRequest { wait_for: WaitFor::Enqueued, ..wish(name, spec()) };
     let held = Box::pin(engine.hold(&wish, &control())).await.unwrap();
     engine.store().renew(&runner, lease).await.unwrap();
     let token = crate::maintenance::ids::Token(uuid::Uuid::new_v4());

@@ -15,7 +15,7 @@ fn processes(world: &World) -> (Arc<Engine>, Arc<Engine>, Arc<Engine>) {
 }
 
 /// A run that waits for the server; returns once it is in the queue.
-async fn waits(engine: &Arc<Engine>, name: &'static str, spec: Spec) -> JoinHandle<Driven> {
+async fn waits(engine: &Arc<Engine>, name: &'static str, spec: Spec) -> JoinHandle<ReconcileResult> {
     let asker = Arc::clone(engine);
     let run = tokio::spawn(async move { asker.hold(&wish(name, spec), &control()).await.unwrap() });
     let id = wish(name, self::spec()).id;
@@ -103,7 +103,7 @@ async fn a_waiter_that_is_away_gets_nothing_and_a_forced_release_restores() {
     let world = World::new();
     let (first, second, _) = processes(&world);
     let held = first.hold(&wish("a", direct(off())), &control()).await.unwrap();
-    let place = Wish { wait_for: WaitFor::Enqueued, ..wish("b", direct(spec())) };
+    let place = MaintenanceRequest { wait_for: WaitFor::Enqueued, ..wish("b", direct(spec())) };
     second.hold(&place, &control()).await.unwrap();
     assert_eq!(release(&first, &held).await.record.handed_to, None);
     assert_as_before(&world.machine);

@@ -4,7 +4,7 @@ use super::*;
 use crate::maintenance::{identity::IdentityError, lock::Refusal};
 
 fn hide_uuid(world: &World) {
-    world.machine.with(|inside| inside.identity = Some(Identity { uuid: None, ..real_identity() }));
+    world.machine.with(|inside| inside.identity = Some(HardwareIdentity { uuid: None, ..real_identity() }));
 }
 
 fn owned_by(world: &World, owner: &str) -> Engine {
@@ -20,7 +20,7 @@ async fn a_hidden_uuid_leads_to_the_lock_that_is_held() {
     let driven = alice.hold(&wish("first", spec()), &control()).await.unwrap();
     hide_uuid(&world);
     let bob = owned_by(&world, "bob");
-    let place = Wish { wait_for: WaitFor::Enqueued, ..wish("second", spec()) };
+    let place = MaintenanceRequest { wait_for: WaitFor::Enqueued, ..wish("second", spec()) };
     let waits = bob.hold(&place, &control()).await.unwrap();
     assert_eq!(waits.record.lock_key, driven.record.lock_key, "one server has two locks");
     assert_eq!(waits.record.phase, Phase::Pending);
@@ -33,7 +33,7 @@ async fn a_server_that_never_showed_a_uuid_is_refused() {
     let refused = owned_by(&world, "alice").hold(&wish("first", spec()), &control()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Identity(IdentityError::NoUuid { .. })), "{refused}");
     assert_eq!(world.store.view_all().await.unwrap().len(), 0);
-    let with_key = Identity { lock_key: Some("rack1".into()), uuid: None, ..real_identity() };
+    let with_key = HardwareIdentity { lock_key: Some("rack1".into()), uuid: None, ..real_identity() };
     world.machine.with(|inside| inside.identity = Some(with_key));
     let driven = owned_by(&world, "alice").hold(&wish("first", spec()), &control()).await.unwrap();
     assert_eq!(driven.record.lock_key.0, "rack1");
@@ -58,7 +58,7 @@ async fn identifiers_move_when_nothing_is_active_and_never_before() {
     let alice = owned_by(&world, "alice");
     let driven = alice.hold(&wish("first", spec()), &control()).await.unwrap();
     let (old, new) = (driven.record.lock_key.clone(), "5d5d5544-0037-3010-8052-b4c04f4d3332");
-    let board = Identity { uuid: Some(new.into()), ..real_identity() };
+    let board = HardwareIdentity { uuid: Some(new.into()), ..real_identity() };
     world.machine.with(|inside| inside.identity = Some(board));
     let bob = owned_by(&world, "bob");
     let refused = bob.hold(&wish("second", spec()), &control()).await.unwrap_err();
@@ -85,7 +85,7 @@ async fn a_serial_number_that_several_servers_share_stops_identifying_them() {
     let world = World::new();
     let alice = owned_by(&world, "alice");
     let driven = alice.hold(&wish("first", spec()), &control()).await.unwrap();
-    let neighbour = Identity {
+    let neighbour = HardwareIdentity {
         uuid: Some("5d5d5544-0037-3010-8052-b4c04f4d3332".into()),
         authority: "bmc2:443".into(),
         ..real_identity()

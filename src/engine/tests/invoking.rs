@@ -1,16 +1,16 @@
 //! Operations that are invoked: once per invocation, whatever ends a run; and locks for one run.
 
 use super::*;
-use crate::maintenance::operate::{OperationSpec, Outcome, Proof, WhenOff};
+use crate::maintenance::operate::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
 
 fn operation(reset: ResetType, trigger: &str) -> Spec {
     let triggers = (!trigger.is_empty()).then(|| ("n".to_owned(), trigger.to_owned()));
-    let operation = OperationSpec { reset, when_off: WhenOff::Skip, proof: Proof::Power };
+    let operation = OperationSpec { reset, when_off: WhenOff::Skip, proof: CompletionProof::Power };
     let triggers = triggers.into_iter().collect();
-    Spec { operation: Some(operation), triggers, ..Spec::new(Kind::Operation, "node") }
+    Spec { operation: Some(operation), triggers, ..Spec::new(MaintenanceKind::Operation, "node") }
 }
 
-async fn made(engine: &Engine, spec: Spec) -> Driven {
+async fn made(engine: &Engine, spec: Spec) -> ReconcileResult {
     match engine.invoke(&wish("op", spec), &control()).await.unwrap() {
         Invoked::Driven(driven) => driven,
         other => panic!("{other:?}"),
@@ -45,7 +45,7 @@ async fn an_invocation_that_dies_at_any_call_is_made_once() {
                 Invoked::Driven(driven) => driven.record,
                 other @ Invoked::NotEnded(_) => panic!("{other:?}"),
             };
-            assert_eq!(record.outcome, Some(Outcome::Proven), "died at call {call}, after: {after}");
+            assert_eq!(record.outcome, Some(OperationOutcome::Proven), "died at call {call}, after: {after}");
             world.machine.with(|inside| {
                 assert_eq!(inside.resets, [ResetType::ForceOff], "died at call {call}, after: {after}");
             });
@@ -72,7 +72,7 @@ async fn a_record_stands_for_its_triggers_and_its_content() {
     engine.forget_made(&last.record, &control()).await.unwrap();
     // It is off: made again, and nothing has to be sent.
     let skipped = made(&engine, operation(ResetType::ForceOff, "2")).await;
-    assert_eq!(skipped.record.outcome, Some(Outcome::Skipped));
+    assert_eq!(skipped.record.outcome, Some(OperationOutcome::Skipped));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
-//! A server with a maintenance system of its own that has a queue: what becomes of the request when something fails.
+//! A server with a maintenance system of its own that has a queue: what becomes of the request when
+//! something fails.
 
 use super::*;
 use crate::{
-    backend::{ExternalRequest, Gate, MaintenanceSystem, Outlook},
-    maintenance::gate::{GateView, GateWish, Order, Standing, System},
+    backend::{ExternalRequestRef, Gate, MaintenanceSystem, Outlook},
+    maintenance::gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
 };
 
 /// What the system says and has.
@@ -33,57 +34,57 @@ fn failing(error: Option<&BackendError>) -> Result<(), BackendError> {
 
 #[async_trait]
 impl Gate for Operated {
-    async fn system(&self, _operation: bool) -> Result<Option<System>, BackendError> {
+    async fn system(&self, _operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
         let flag = self.said.lock().unwrap().flag;
-        let order = if flag { Order::Ours } else { Order::Theirs };
-        Ok(Some(System { owners: !flag, ..System::own("theirs", order, true) }))
+        let order = if flag { QueueAuthority::Ours } else { QueueAuthority::Theirs };
+        Ok(Some(ExternalSystem { owners: !flag, ..ExternalSystem::own("theirs", order, true) }))
     }
-    async fn look(&self, wish: &GateWish, _fresh: bool) -> Result<GateView, BackendError> {
+    async fn look(&self, wish: &ExternalRequest, _fresh: bool) -> Result<GateView, BackendError> {
         let said = self.said.lock().unwrap();
         failing(said.look.as_ref())?;
         let standing = match &said.request {
-            Some(uid) if *uid == wish.uid && said.grants => Standing::Granted,
-            Some(uid) if *uid == wish.uid && said.flag => Standing::Entering("the operator".into()),
-            Some(uid) if *uid == wish.uid => Standing::Waiting("the owner".into()),
-            _ => Standing::Absent,
+            Some(uid) if *uid == wish.uid && said.grants => ExternalState::Granted,
+            Some(uid) if *uid == wish.uid && said.flag => ExternalState::Entering("the operator".into()),
+            Some(uid) if *uid == wish.uid => ExternalState::Waiting("the owner".into()),
+            _ => ExternalState::Absent,
         };
         Ok(GateView { standing, boot: None, memory: std::collections::BTreeMap::new(), behind: None })
     }
-    async fn enter(&self, wish: &GateWish) -> Result<(), BackendError> {
+    async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();
         said.request = Some(wish.uid.clone());
         failing(said.enter.as_ref())
     }
-    async fn leave(&self, _wish: &GateWish) -> Result<(), BackendError> {
+    async fn leave(&self, _wish: &ExternalRequest) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();
         failing(said.leave.as_ref())?;
         said.request = None;
         Ok(())
     }
-    async fn requests(&self) -> Result<Vec<ExternalRequest>, BackendError> {
+    async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         Ok(Vec::new())
     }
-    async fn discard(&self, _request: &ExternalRequest) -> Result<(), BackendError> {
+    async fn discard(&self, _request: &ExternalRequestRef) -> Result<(), BackendError> {
         Ok(())
     }
-    fn by_hand(&self, _wish: &GateWish, _order: Order) -> String {
+    fn by_hand(&self, _wish: &ExternalRequest, _order: QueueAuthority) -> String {
         "ask them".into()
     }
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
-    async fn outlook(&self, _wish: &GateWish) -> Result<Outlook, BackendError> {
+    async fn outlook(&self, _wish: &ExternalRequest) -> Result<Outlook, BackendError> {
         Ok(Outlook::default())
     }
 }
 
 #[async_trait]
 impl MaintenanceSystem for Operated {
-    fn under(&self, _wish: &GateWish) -> Arc<dyn Machine> {
+    fn under(&self, _wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.clone())
     }
 
-    fn shown(&self, _wish: &GateWish) -> Arc<dyn Machine> {
+    fn shown(&self, _wish: &ExternalRequest) -> Arc<dyn Machine> {
         Arc::new(self.clone())
     }
 }
@@ -120,7 +121,7 @@ impl Machine for Operated {
     fn address(&self) -> String {
         self.machine.address()
     }
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         self.machine.identify().await
     }
     async fn observe(&self) -> Result<MachineView, BackendError> {
@@ -167,10 +168,10 @@ fn away() -> BackendError {
     BackendError::Unreachable { address: "theirs".into(), cause: "connection refused".into() }
 }
 
-type Running = tokio::task::JoinHandle<Result<Driven, EngineError>>;
+type Running = tokio::task::JoinHandle<Result<ReconcileResult, EngineError>>;
 
 /// A create that waits for its request to be granted.
-async fn waiting(engine: &Arc<Engine>, said: &Mutex<Said>, wish: Wish) -> Running {
+async fn waiting(engine: &Arc<Engine>, said: &Mutex<Said>, wish: MaintenanceRequest) -> Running {
     let engine = engine.clone();
     let running = tokio::spawn(async move { engine.hold(&wish, &control()).await });
     tokio::time::sleep(Duration::from_mins(1)).await;
@@ -248,7 +249,7 @@ async fn what_is_held_stays_held_when_it_cannot_be_looked_at() {
     let (engine, said) = operated(&world);
     said.lock().unwrap().grants = true;
     let ends = Spec { complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)), ..spec() };
-    let whole = Wish { wait_for: WaitFor::Completed, ..wish("m", ends) };
+    let whole = MaintenanceRequest { wait_for: WaitFor::Completed, ..wish("m", ends) };
     let running = waiting(&engine, &said, whole).await;
     said.lock().unwrap().look = Some(forbidden("no right to look"));
     fails_with(running, "no right to look").await;

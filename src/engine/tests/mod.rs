@@ -29,7 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    backend::{Backend, BackendError, BootControl, Identity, Machine, MediaControl, PowerControl, before_change},
+    backend::{
+        Backend, BackendError, BootControl, HardwareIdentity, Machine, MediaControl, PowerControl, before_change,
+    },
     clock::SimulatedClock,
     maintenance::{
         decide::Finish,
@@ -37,7 +39,7 @@ use crate::{
         location::Location,
         lock::AskingState,
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
-        spec::{BootMethod, BootSpec, CompleteWhen, Kind, Spec, WaitFor},
+        spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec, WaitFor},
         state::{Ending, Phase},
     },
     probe::{Probe, ProbeError},
@@ -78,25 +80,26 @@ struct Inside {
     shows_media_after: Option<Duration>,
     /// When that is for the one that is inserted.
     media_shown_at: Option<Instant>,
-    /// Refuses the first form of a boot override after this time, so that the caller sends a second one.
+    /// Refuses the first form of a boot override after this time, so that the caller sends a second
+    /// one.
     refuses_first_form: Option<Duration>,
     /// Ends the drive with a panic.
     panics: bool,
     /// How many forms arrived.
     forms: usize,
     /// What it says it is; `None`: what a well-behaved one says.
-    identity: Option<Identity>,
+    identity: Option<HardwareIdentity>,
 }
 
 /// What a server that behaves says it is.
-fn real_identity() -> Identity {
-    Identity {
+fn real_identity() -> HardwareIdentity {
+    HardwareIdentity {
         uuid: Some("4C4C4544-0037-3010-8052-B4C04F4D3332".into()),
         manufacturer: Some("Maker".into()),
         serial_number: Some("S-42".into()),
         authority: "bmc1:443".into(),
         path: "/redfish/v1/Systems/1".into(),
-        ..Identity::default()
+        ..HardwareIdentity::default()
     }
 }
 
@@ -294,7 +297,7 @@ impl Machine for FakeMachine {
     fn address(&self) -> String {
         "fake://node".into()
     }
-    async fn identify(&self) -> Result<Identity, BackendError> {
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
         self.call(false, |inside| Ok(inside.identity.clone().unwrap_or_else(real_identity))).await
     }
     async fn late_answer(&self) -> Option<BackendError> {
@@ -416,7 +419,7 @@ fn control() -> Control {
 }
 
 fn spec() -> Spec {
-    Spec::new(Kind::Maintenance, "node")
+    Spec::new(MaintenanceKind::Maintenance, "node")
 }
 
 const IMAGE: &str = "http://images/rescue.iso";
@@ -437,8 +440,8 @@ fn boots_rescue() -> Spec {
     }
 }
 
-fn wish(name: &str, spec: Spec) -> Wish {
-    Wish {
+fn wish(name: &str, spec: Spec) -> MaintenanceRequest {
+    MaintenanceRequest {
         id: MaintenanceId::new("ops", name).unwrap(),
         spec,
         wait_for: WaitFor::InMaintenance,
@@ -446,7 +449,7 @@ fn wish(name: &str, spec: Spec) -> Wish {
     }
 }
 
-async fn release(engine: &Engine, driven: &Driven) -> Driven {
+async fn release(engine: &Engine, driven: &ReconcileResult) -> ReconcileResult {
     engine.release(&driven.record.uid, "node", Ending::Completed, &control()).await.unwrap().unwrap()
 }
 
@@ -624,7 +627,8 @@ thread_local! {
     static STOPPED_BY: RefCell<Option<(CancellationToken, &'static str)>> = const { RefCell::new(None) };
 }
 
-/// Stops a run at the moment at which it says that it waits: after it decided to, and before it does.
+/// Stops a run at the moment at which it says that it waits: after it decided to, and before it
+/// does.
 struct StopsWhenSaid;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
@@ -639,8 +643,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
     }
 }
 
-/// Stops at those words of this thread's log. The subscriber is that of the process: with one of the thread, another thread that
-/// meets a log line first would switch it off for all.
+/// Stops at those words of this thread's log. The subscriber is that of the process: with one of
+/// the thread, another thread that meets a log line first would switch it off for all.
 fn stop_when_said(token: CancellationToken, text: &'static str) {
     use tracing_subscriber::layer::SubscriberExt as _;
     static ONCE: std::sync::Once = std::sync::Once::new();
@@ -854,7 +858,7 @@ async fn one_apply_runs_a_whole_maintenance() {
     let world = World::new();
     let engine = Arc::new(world.process("alice"));
     let ends = Spec { complete_when: Some(CompleteWhen::PowerState(PowerTarget::Off)), ..boots_rescue() };
-    let whole = Wish { wait_for: WaitFor::Completed, ..wish("rescue", ends) };
+    let whole = MaintenanceRequest { wait_for: WaitFor::Completed, ..wish("rescue", ends) };
     let running = {
         let engine = engine.clone();
         tokio::spawn(async move { engine.hold(&whole, &control()).await.unwrap() })
@@ -872,11 +876,13 @@ async fn a_boot_configuration_acts_under_a_hold_and_goes_before_it() {
     let world = World::new();
     let engine = world.process("alice");
     let hold = engine.hold(&wish("hold", spec()), &control()).await.unwrap();
-    let under = Spec { kind: Kind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
+    let under =
+        Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
     let boot = engine.hold(&wish("hold.boot", under), &control()).await.unwrap();
     assert_eq!(boot.finish, Finish::Reached);
     world.machine.with(|inside| assert_eq!(inside.booted_from, [IMAGE]));
-    // The hold is released without the boot configuration having been destroyed: it is undone all the same.
+    // The hold is released without the boot configuration having been destroyed: it is undone all
+    // the same.
     assert_eq!(release(&engine, &hold).await.finish, Finish::Over);
     assert_as_before(&world.machine);
     assert!(engine.release(&boot.record.uid, "node", Ending::Completed, &control()).await.unwrap().is_none());
@@ -886,7 +892,7 @@ async fn a_boot_configuration_acts_under_a_hold_and_goes_before_it() {
 async fn a_boot_configuration_without_a_hold_frees_the_server_once_it_is_ready() {
     let world = World::new();
     let engine = world.process("alice");
-    let alone = Spec { kind: Kind::BootConfiguration, ..boots_rescue() };
+    let alone = Spec { kind: MaintenanceKind::BootConfiguration, ..boots_rescue() };
     let boot = engine.hold(&wish("boot", alone), &control()).await.unwrap();
     assert_eq!(boot.finish, Finish::Reached);
     let other = world.process("bob").hold(&wish("other", spec()), &control()).await.unwrap();

@@ -9,7 +9,7 @@ use crate::{
         lock::{AuditEvent, Refusal, ServerLock},
         state::Maintenance,
     },
-    store::{AuditProof, ChainEnds, Contents, Found, LockView, StoreError, Transition},
+    store::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, StoreError, Transition},
 };
 
 /// How many of the next requests of a kind go wrong.
@@ -91,11 +91,11 @@ impl Store for Faulty {
         self.inner.view_all().await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         self.inner.find(id).await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         self.fails(|plan| &mut plan.finds)?;
         self.inner.find_uid(uid).await
     }
@@ -234,7 +234,8 @@ async fn a_drive_that_panicked_or_was_dropped_lets_go() {
     }
 }
 
-/// What is driven stays attached, however often the process lets go of other records of the same server.
+/// What is driven stays attached, however often the process lets go of other records of the same
+/// server.
 #[tokio::test(start_paused = true)]
 async fn what_is_driven_stays_attached() {
     let world = World::new();

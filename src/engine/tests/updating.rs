@@ -62,7 +62,8 @@ enum Then {
     Destroy,
 }
 
-/// Changes a held server up to the given call of the machine, dies there, and lets another process go on.
+/// Changes a held server up to the given call of the machine, dies there, and lets another process
+/// go on.
 async fn dies_at_update(call: usize, after: bool, then: Then) -> bool {
     let what = format!("died at call {call}, after: {after}, then {then:?}");
     let world = World::new();
@@ -111,8 +112,8 @@ async fn a_process_that_dies_in_a_change_is_continued_undone_or_released() {
     }
 }
 
-fn of_state(state: &str, adopt: bool) -> Wish {
-    Wish { asking: AskingState { state: state.into(), adopt }, ..wish("m", spec()) }
+fn of_state(state: &str, adopt: bool) -> MaintenanceRequest {
+    MaintenanceRequest { asking: AskingState { state: state.into(), adopt }, ..wish("m", spec()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,7 +174,7 @@ async fn what_acts_under_a_hold_is_its_owners_or_named_by_it() {
     let mut rival = world.process("bob");
     rival.parts.owner = "rivals".into();
     let under = Spec {
-        kind: Kind::BootConfiguration,
+        kind: MaintenanceKind::BootConfiguration,
         parent: Some(held.record.uid.clone()),
         boot: Some(BootSpec { method: BootMethod::Pxe, image: None, ..boots_rescue().boot.unwrap() }),
         ..spec()

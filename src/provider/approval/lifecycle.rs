@@ -1,11 +1,12 @@
-//! What the lifecycle of an approval asks of the system that keeps approvals: the coordination store, or the servers' own.
+//! What the lifecycle of an approval asks of the system that keeps approvals: the coordination
+//! store, or the servers' own.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, value::Value};
 
 use crate::{
     engine::{ApprovalWish, Engine},
-    maintenance::{approval::Asked, queue::shown_time},
+    maintenance::{approval::PendingMaintenance, queue::shown_time},
 };
 
 use crate::provider::{
@@ -61,7 +62,7 @@ pub(super) fn approvals(engine: &Engine) -> Box<dyn ApprovalLifecycle + '_> {
 }
 
 /// A request, for people.
-pub(super) fn shown(asked: &Asked) -> String {
+pub(super) fn shown(asked: &PendingMaintenance) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(", {reason:?}"));

@@ -11,7 +11,7 @@ use tf_provider::{
 use crate::{
     engine::ApprovalWish,
     maintenance::{
-        approval::{Approval, Scope, Standing},
+        approval::{Approval, ApprovalState, Scope},
         ids::MaintenanceId,
         state::Maintenance,
     },
@@ -98,8 +98,8 @@ pub(in crate::provider) fn approval_schema() -> Schema {
 }
 
 impl ApprovalModel {
-    /// Checks everything that is known; tells what is allowed when nothing is wrong or missing. `now` is this machine's
-    /// time: an approval that is over already is a mistake.
+    /// Checks everything that is known; tells what is allowed when nothing is wrong or missing.
+    /// `now` is this machine's time: an approval that is over already is a mistake.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, now: Option<Timestamp>) -> Option<ApprovalWish> {
         let path = AttributePath::new;
         not_empty(diags, &self.server, path("server"));
@@ -188,16 +188,16 @@ fn standing(approval: &Approval, view: &LockView) -> &'static str {
     let about = |record: &Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
     let standing = match view.lock.active.iter().find(|record| about(record)) {
         Some(record) => approval.standing(record, view.now),
-        None if approval.used_by.is_some() => Standing::Used,
+        None if approval.used_by.is_some() => ApprovalState::Used,
         None => approval.in_time(view.now),
     };
     match standing {
         // What it was for has begun.
-        Standing::InForce if approval.used_by.is_some() => "Used",
-        Standing::InForce => "InForce",
-        Standing::NotBefore(_) => "NotBefore",
-        Standing::Expired(_) => "Expired",
-        Standing::Void => "Void",
-        Standing::Used => "Used",
+        ApprovalState::InForce if approval.used_by.is_some() => "Used",
+        ApprovalState::InForce => "InForce",
+        ApprovalState::NotBefore(_) => "NotBefore",
+        ApprovalState::Expired(_) => "Expired",
+        ApprovalState::Void => "Void",
+        ApprovalState::Used => "Used",
     }
 }

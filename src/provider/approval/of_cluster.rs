@@ -5,9 +5,9 @@ use tf_provider::{AttributePath, Diagnostics, value::Value};
 use uuid::Uuid;
 
 use crate::{
-    backend::{ApprovalMark, BackendError, ExternalClaimView, ExternalOwnership},
+    backend::{ApprovalMarkRef, BackendError, ExternalClaimView, ExternalOwnership},
     engine::{ApprovalWish, Engine, EngineError},
-    maintenance::{approval::Asked, lock::Refusal},
+    maintenance::{approval::PendingMaintenance, lock::Refusal},
     plugin::diagnostic,
 };
 
@@ -49,7 +49,7 @@ fn can_wait(error: &EngineError) -> bool {
 }
 
 /// Why the one maintenance that is named is not there to be approved.
-fn not_asked(wish: &ApprovalWish, asked: &[Asked], server: &str) -> Option<String> {
+fn not_asked(wish: &ApprovalWish, asked: &[PendingMaintenance], server: &str) -> Option<String> {
     let id = wish.maintenance.as_ref()?;
     if asked.iter().any(|asked| asked.id == *id) {
         return None;
@@ -57,19 +57,19 @@ fn not_asked(wish: &ApprovalWish, asked: &[Asked], server: &str) -> Option<Strin
     Some(format!("{id} is not asked for {server}, or has started already. Nothing was approved."))
 }
 
-fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> ApprovalMark {
+fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> ApprovalMarkRef {
     let node = given(&model.node).map(str::to_owned);
-    ApprovalMark { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
+    ApprovalMarkRef { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
 }
 
 /// The word of a state.
-fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalMark> {
+fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalMarkRef> {
     let claim_uid = match private {
         Value::Value(owned) => Some(owned.claim.clone()).filter(|uid| !uid.is_empty()),
         _ => None,
     };
     let own = |text: &crate::provider::shared::values::Text| given(text).map(str::to_owned);
-    Some(ApprovalMark { uid: own(&model.id)?, claim: own(&model.claim)?, claim_uid, node: own(&model.node) })
+    Some(ApprovalMarkRef { uid: own(&model.id)?, claim: own(&model.claim)?, claim_uid, node: own(&model.node) })
 }
 
 #[async_trait]
@@ -149,7 +149,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
                 return Ok(Err(problem));
             }
             let word = word(Uuid::now_v7().to_string(), &model, &claim);
-            self.engine.give_word(self.there, &word).await?;
+            self.engine.write_approval(self.there, &word).await?;
             let seen = self.there.word(&word).await?;
             Ok(Ok((key, word, seen)))
         };
@@ -231,8 +231,12 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
 
     async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()> {
         let Some(word) = remembered(model, private) else { return Some(()) };
-        value_or_error(diags, given(&model.server).unwrap_or_default(), self.engine.take_word(self.there, &word).await)
-            .map(drop)
+        value_or_error(
+            diags,
+            given(&model.server).unwrap_or_default(),
+            self.engine.remove_approval(self.there, &word).await,
+        )
+        .map(drop)
     }
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {

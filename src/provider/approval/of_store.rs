@@ -7,12 +7,12 @@ use uuid::Uuid;
 use crate::{
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{
-        approval::{self, Approval, Asked},
+        approval::{self, Approval, PendingMaintenance},
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
     },
     plugin::diagnostic,
-    store::{Found, LockView},
+    store::{LockView, RecordLookup},
 };
 
 use crate::provider::{
@@ -39,7 +39,7 @@ fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
     None
 }
 
-fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[Asked]) {
+fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[PendingMaintenance]) {
     let now = if asked.is_empty() {
         "Nothing is asked at the moment.".to_owned()
     } else {
@@ -62,7 +62,7 @@ async fn approves_one(
     id: &MaintenanceId,
     wish: &ApprovalWish,
     view: &LockView,
-    asked: &[Asked],
+    asked: &[PendingMaintenance],
 ) {
     let at = || AttributePath::new("maintenance");
     if let Some(asked) = asked.iter().find(|asked| asked.id == *id) {
@@ -89,7 +89,7 @@ async fn approves_one(
         return;
     }
     let detail = match engine.known(id).await {
-        Ok(Some(Found::Active(record))) if record.lock_key != *key => {
+        Ok(Some(RecordLookup::Active(record))) if record.lock_key != *key => {
             format!("{id} is asked for {}, not for {server}.", record.server())
         }
         _ if wish.digest.is_some() => return,

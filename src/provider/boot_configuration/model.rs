@@ -14,7 +14,7 @@ use crate::{
         ids::MaintenanceId,
         limits,
         machine::{BootOverride, shown_url},
-        spec::{Kind, Policy, Spec},
+        spec::{MaintenanceKind, Policy, Spec},
         state::{Maintenance, Phase},
     },
 };
@@ -171,7 +171,7 @@ impl BootConfigurationModel {
 
     /// The parts that act on the server; `None` while one of them is not known.
     pub(in crate::provider) fn acting(&self) -> Option<Spec> {
-        effect::acting(Kind::BootConfiguration, &self.server, &self.server_power, Some(&self.boot()))
+        effect::acting(MaintenanceKind::BootConfiguration, &self.server, &self.server_power, Some(&self.boot()))
     }
 
     pub(in crate::provider) fn set_defaults(&mut self) {
@@ -201,13 +201,14 @@ impl BootConfigurationModel {
 
     /// What is asked, except the hold's incarnation, which only the store knows.
     ///
-    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    /// The engine knows the provider's named windows and the time; without it they are not looked
+    /// at.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         short(diags, &self.server, AttributePath::new("server"), limits::SERVER);
         let boot = self.boot().check(diags, &AttributePath::root());
         let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
         check_timeouts(diags, &self.timeouts);
-        let base = Spec::new(Kind::BootConfiguration, given(&self.server).unwrap_or_default());
+        let base = Spec::new(MaintenanceKind::BootConfiguration, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
         let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
         Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
@@ -223,8 +224,8 @@ impl BootConfigurationModel {
         }
     }
 
-    /// The name of its record: found again from the configuration alone. Without a hold it is made of the owner and the
-    /// server, because names of servers belong to an owner.
+    /// The name of its record: found again from the configuration alone. Without a hold it is made
+    /// of the owner and the server, because names of servers belong to an owner.
     pub(in crate::provider) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {
         let (namespace, name) = match given(&self.maintenance_id) {
             Some(hold) => {
@@ -266,7 +267,8 @@ impl BootConfigurationModel {
         self.message = Value::Value(format!("the server was taken away: {why}"));
     }
 
-    /// A model of what a record says was asked for; `hold` is the name of the maintenance under which it acts.
+    /// A model of what a record says was asked for; `hold` is the name of the maintenance under
+    /// which it acts.
     pub(in crate::provider) fn imported(record: &Maintenance, hold: Option<&MaintenanceId>) -> Self {
         let spec = &record.spec;
         let boot = spec.boot.as_ref().map(BootModel::from).unwrap_or_default();
@@ -323,7 +325,8 @@ fn shown_content(content: &str) -> String {
     if content.contains("://") { shown_url(content) } else { content.to_owned() }
 }
 
-/// A text as part of a name. What a name cannot hold is replaced, and a digest keeps two such texts apart.
+/// A text as part of a name. What a name cannot hold is replaced, and a digest keeps two such texts
+/// apart.
 fn plain(text: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let replaced: String = text.chars().map(|c| if fits(c) { c } else { '-' }).collect();

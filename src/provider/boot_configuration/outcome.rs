@@ -5,7 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Driven, Engine, EngineError},
+    engine::{Engine, EngineError, ReconcileResult},
     maintenance::{decide::Finish, lock::Refusal, queue::shown_time, state::Phase},
     plugin::diagnostic,
 };
@@ -18,8 +18,8 @@ use crate::provider::{
     shared::values::shown_duration,
 };
 
-/// Explains why a boot configuration is not made. Its name follows from its server, so that advice to choose another name does
-/// not help.
+/// Explains why a boot configuration is not made. Its name follows from its server, so that advice
+/// to choose another name does not help.
 pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnostic {
     let EngineError::Refused(refusal) = error else { return of_engine(server, error) };
     let (summary, detail) = match refusal {
@@ -84,7 +84,7 @@ pub(in crate::provider) fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,
     mut model: BootConfigurationModel,
-    driven: &Driven,
+    driven: &ReconcileResult,
     timeout: Duration,
     state: &str,
 ) -> Option<(Value<BootConfigurationModel>, Value<Private>)> {

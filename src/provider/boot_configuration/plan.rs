@@ -13,7 +13,8 @@ use crate::provider::{
 };
 
 impl ServerBootConfiguration {
-    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long it may wait.
+    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long
+    /// it may wait.
     pub(in crate::provider) async fn review(
         &self,
         diags: &mut Diagnostics,

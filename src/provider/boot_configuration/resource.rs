@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Engine, EngineError, Wish},
+    engine::{Control, Engine, EngineError, MaintenanceRequest},
     maintenance::{
         lock::{AskingState, Refusal},
-        spec::{Kind, Spec, WaitFor},
+        spec::{MaintenanceKind, Spec, WaitFor},
         state::{Ending, Maintenance},
     },
     plugin::diagnostic,
@@ -169,7 +169,7 @@ impl Resource for ServerBootConfiguration {
         let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
         let state = Private::new_state();
-        let wish = Wish {
+        let wish = MaintenanceRequest {
             id: model.record_id(engine.owner())?,
             spec: Spec { parent, ..spec },
             wait_for: WaitFor::InMaintenance,
@@ -180,7 +180,8 @@ impl Resource for ServerBootConfiguration {
             Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout, &state),
             Err(error) => {
                 diags.add_error(refused(&server, &error));
-                // When the server was touched despite the error, it must be in the state, so that destroy can restore it.
+                // When the server was touched despite the error, it must be in the state, so that
+                // destroy can restore it.
                 let left = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
                 let touched = left.active && left.record.prior.is_some();
                 let ours = touched && left.record.requester.id == engine.runner().id;
@@ -219,7 +220,7 @@ impl Resource for ServerBootConfiguration {
             let versions = (&prior.ignition_wo_version, &model.ignition_wo_version);
             keep_unless_raised(&engine, &uid, versions, &mut spec).await;
         }
-        let wish = Wish {
+        let wish = MaintenanceRequest {
             id: model.record_id(engine.owner())?,
             spec,
             wait_for: WaitFor::InMaintenance,
@@ -357,7 +358,7 @@ impl Resource for ServerBootConfiguration {
         let id = read_id(diags, &id, AttributePath::root(), "a boot configuration", hint)?;
         let state = Private::new_state();
         let record = match engine.active(&id).await {
-            Ok(record) if record.spec.kind == Kind::BootConfiguration => record,
+            Ok(record) if record.spec.kind == MaintenanceKind::BootConfiguration => record,
             Ok(_) => {
                 diags.add_error(diagnostic(
                     format!("{id} is not a boot configuration"),

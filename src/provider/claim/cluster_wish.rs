@@ -6,7 +6,7 @@ use crate::{
     backend::{ExternalClaim, ExternalClaimView},
     engine::Engine,
     maintenance::{
-        approval::Asked,
+        approval::PendingMaintenance,
         ids::LockKey,
         machine::{Ignition, PowerTarget},
     },
@@ -65,7 +65,8 @@ pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ign
     }
 }
 
-/// The ignition that is written only; the Secret in force where the plan kept it, whatever the content is now.
+/// The ignition that is written only; the Secret in force where the plan kept it, whatever the
+/// content is now.
 fn written_only(engine: &Engine, model: &ClaimModel) -> Option<Ignition> {
     if let Some(kept) = given(&model.ignition_secret) {
         return Some(Ignition::Secret(kept.to_owned()));
@@ -92,7 +93,12 @@ impl ClaimModel {
     }
 
     /// What the claim tells.
-    pub(super) fn show_gates(&mut self, claim: &ExternalClaimView, asked: &[Asked], key: Option<&LockKey>) {
+    pub(super) fn show_gates(
+        &mut self,
+        claim: &ExternalClaimView,
+        asked: &[PendingMaintenance],
+        key: Option<&LockKey>,
+    ) {
         self.id = Value::Value(claim.id.clone());
         self.owner = known(claim.owner.clone());
         self.claimed_at = known(claim.since.clone());
@@ -105,8 +111,8 @@ impl ClaimModel {
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
     }
 
-    /// Copies the claim of the cluster into the configured attributes, so that a plan shows drift. `made`: prefix of the names of
-    /// Secrets that the provider makes from Ignition files.
+    /// Copies the claim of the cluster into the configured attributes, so that a plan shows drift.
+    /// `made`: prefix of the names of Secrets that the provider makes from Ignition files.
     pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());

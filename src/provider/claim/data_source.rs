@@ -38,12 +38,12 @@ pub(in crate::provider) struct ClaimLook {
 
 /// The data source type.
 #[derive(Debug)]
-pub(in crate::provider) struct ServerClaim {
+pub(in crate::provider) struct ServerClaimDataSource {
     pub(in crate::provider) cell: Cell,
 }
 
 #[async_trait]
-impl DataSource for ServerClaim {
+impl DataSource for ServerClaimDataSource {
     type State<'a> = Value<ClaimLook>;
     type ProviderMetaState<'a> = Value<()>;
 

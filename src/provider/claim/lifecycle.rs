@@ -1,4 +1,5 @@
-//! What the lifecycle of a claim asks of the system that keeps claims: the coordination store, or the servers' own.
+//! What the lifecycle of a claim asks of the system that keeps claims: the coordination store, or
+//! the servers' own.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, value::Value};

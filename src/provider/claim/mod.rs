@@ -1,4 +1,5 @@
-//! `metal_server_claim`: resource, data source and list, over one port with two implementations: the store, and a cluster.
+//! `metal_server_claim`: resource, data source and list, over one port with two implementations:
+//! the store, and a cluster.
 
 mod cluster_wish;
 pub(super) mod data_source;

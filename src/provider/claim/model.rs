@@ -10,7 +10,7 @@ use tf_provider::{
 use crate::{
     engine::ClaimWish,
     maintenance::{
-        approval::{self, Asked, Claim},
+        approval::{self, Claim, PendingMaintenance},
         ids::MaintenanceId,
         limits,
         queue::shown_time,
@@ -266,13 +266,13 @@ impl ClaimModel {
         self.ignition_secret = Value::Null;
     }
 
-    pub(in crate::provider) fn set_pending(&mut self, asked: Vec<Asked>) {
+    pub(in crate::provider) fn set_pending(&mut self, asked: Vec<PendingMaintenance>) {
         self.pending = Value::Value(asked.into_iter().map(AskedModel::from).collect());
     }
 }
 
-impl From<Asked> for AskedModel {
-    fn from(asked: Asked) -> Self {
+impl From<PendingMaintenance> for AskedModel {
+    fn from(asked: PendingMaintenance) -> Self {
         Self {
             maintenance: Value::Value(asked.id.to_string()),
             policy: Value::Value(asked.policy.to_string()),
@@ -290,8 +290,9 @@ impl From<Asked> for AskedModel {
     }
 }
 
-/// Tells the owner what is asked; an answer may be needed. `command`: how the command line is called for that.
-pub(in crate::provider) fn tell(diags: &mut Diagnostics, server: &str, asked: &[Asked], command: &str) {
+/// Tells the owner what is asked; an answer may be needed. `command`: how the command line is
+/// called for that.
+pub(in crate::provider) fn tell(diags: &mut Diagnostics, server: &str, asked: &[PendingMaintenance], command: &str) {
     if asked.is_empty() {
         return;
     }
@@ -303,7 +304,7 @@ pub(in crate::provider) fn tell(diags: &mut Diagnostics, server: &str, asked: &[
     ));
 }
 
-fn line(asked: &Asked, command: &str) -> String {
+fn line(asked: &PendingMaintenance, command: &str) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(" ({reason})"));

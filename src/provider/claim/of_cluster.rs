@@ -9,7 +9,7 @@ use crate::{
     backend::{Binding, ExternalClaimView, ExternalOwnership},
     engine::{Claimed, Control, Engine, EngineError},
     maintenance::{
-        approval::Asked,
+        approval::PendingMaintenance,
         ids::{LockKey, Uid},
         machine::Ignition,
     },
@@ -81,7 +81,12 @@ impl ClusterClaims<'_> {
     }
 
     /// Fills what the provider tells. Returns what is asked of the claim.
-    async fn show(&self, model: &mut ClaimModel, claim: &ExternalClaimView, key: Option<&LockKey>) -> Vec<Asked> {
+    async fn show(
+        &self,
+        model: &mut ClaimModel,
+        claim: &ExternalClaimView,
+        key: Option<&LockKey>,
+    ) -> Vec<PendingMaintenance> {
         let server = given(&model.server).unwrap_or_default();
         let asked = self.engine.asked_there(self.there, server, key, claim.approved).await.unwrap_or_default();
         model.show_gates(claim, &asked, key);
@@ -193,7 +198,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 if let Some(view) = view {
                     self.show(&mut model, &view, Some(&owned.key())).await;
                 }
-                // Planned values must come true; what changed meanwhile is found by the next refresh.
+                // Planned values must come true; what changed meanwhile is found by the next
+                // refresh.
                 Some((model.with_planned(&planned), private.clone()))
             }
             Err(error) => {

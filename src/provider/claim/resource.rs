@@ -12,12 +12,12 @@ use crate::provider::{
 
 /// The resource type.
 #[derive(Debug)]
-pub(in crate::provider) struct ServerClaim {
+pub(in crate::provider) struct ServerClaimResource {
     pub(in crate::provider) cell: Cell,
 }
 
 #[async_trait]
-impl Resource for ServerClaim {
+impl Resource for ServerClaimResource {
     type State<'a> = Value<ClaimModel>;
     type PrivateState<'a> = Value<Owned>;
     type ProviderMetaState<'a> = Value<()>;
@@ -166,7 +166,7 @@ impl Resource for ServerClaim {
     }
 }
 
-impl ServerClaim {
+impl ServerClaimResource {
     /// Refuses what is not possible here, and tells the reviewer what is to be expected.
     async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         let Some(engine) = self.cell.engine_if_ready() else { return };

@@ -9,7 +9,7 @@ use tf_provider::{
     value::{Value, ValueAny},
 };
 
-use crate::backend::plug::{BackendPlugin, Block, Given, Kind, Setting};
+use crate::backend::plug::{AttributeKind, BackendPlugin, Block, Given, Setting};
 
 use crate::provider::{
     shared::schema::{Attributes, optional, secret},
@@ -28,11 +28,11 @@ fn attributes(settings: &[Setting]) -> Attributes {
 fn attribute(setting: &Setting) -> Attribute {
     use AttributeType::{AttributeMap, Bool, Map, String};
     let kind = match setting.kind {
-        Kind::Secret => return secret(&setting.description()),
-        Kind::Text | Kind::Name | Kind::Duration => String,
-        Kind::Flag => Bool,
-        Kind::Texts => Map(Box::new(String)),
-        Kind::Objects(settings) => AttributeMap(attributes(settings)),
+        AttributeKind::Secret => return secret(&setting.description()),
+        AttributeKind::Text | AttributeKind::Name | AttributeKind::Duration => String,
+        AttributeKind::Flag => Bool,
+        AttributeKind::Texts => Map(Box::new(String)),
+        AttributeKind::Objects(settings) => AttributeMap(attributes(settings)),
     };
     optional(kind, &setting.description())
 }
@@ -66,28 +66,28 @@ pub(in crate::provider) fn read(
     block
 }
 
-fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &Kind, at: AttributePath) -> Option<Given> {
+fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: AttributePath) -> Option<Given> {
     match (kind, value) {
         (_, ValueAny::Unknown) => Some(Given::Unknown),
-        (Kind::Text, ValueAny::String(text)) => Some(Given::Text(text.clone())),
-        (Kind::Name, ValueAny::String(text)) => {
+        (AttributeKind::Text, ValueAny::String(text)) => Some(Given::Text(text.clone())),
+        (AttributeKind::Name, ValueAny::String(text)) => {
             not_empty(diags, &Value::Value(text.clone()), at);
             Some(Given::Text(text.clone()))
         }
-        (Kind::Secret, ValueAny::String(text)) => Some(Given::Secret(SecretString::from(text.as_str()))),
-        (Kind::Flag, ValueAny::Bool(flag)) => Some(Given::Flag(*flag)),
-        (Kind::Duration, ValueAny::String(text)) => {
+        (AttributeKind::Secret, ValueAny::String(text)) => Some(Given::Secret(SecretString::from(text.as_str()))),
+        (AttributeKind::Flag, ValueAny::Bool(flag)) => Some(Given::Flag(*flag)),
+        (AttributeKind::Duration, ValueAny::String(text)) => {
             duration(diags, &Value::Value(text.clone()), at).map(Given::Duration)
         }
-        (Kind::Texts, ValueAny::Map(_)) if has_unknown(value) => Some(Given::Unknown),
-        (Kind::Texts, ValueAny::Map(texts)) => {
+        (AttributeKind::Texts, ValueAny::Map(_)) if has_unknown(value) => Some(Given::Unknown),
+        (AttributeKind::Texts, ValueAny::Map(texts)) => {
             let texts = texts.iter().filter_map(|(name, text)| match text {
                 ValueAny::String(text) => Some((name.clone(), text.clone())),
                 _ => None,
             });
             Some(Given::Texts(texts.collect()))
         }
-        (Kind::Objects(settings), ValueAny::Map(objects)) => {
+        (AttributeKind::Objects(settings), ValueAny::Map(objects)) => {
             let mut blocks = BTreeMap::new();
             for (name, object) in objects {
                 blocks.insert(name.clone(), read(diags, object, settings, &at.clone().key(name.clone())));

@@ -8,7 +8,7 @@ use tf_provider::{AttributePath, Diagnostic, Diagnostics, schema::Schema, value:
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Control, Driven, Engine, Wish},
+    engine::{Control, Engine, MaintenanceRequest, ReconcileResult},
     maintenance::{
         decide::Finish,
         ids::Uid,
@@ -82,7 +82,7 @@ impl ServerLock {
         let (timeout, release_timeout) = model.time_limits();
         // Not a record that a state manages: closing would release it under that state.
         let asking = AskingState { state: Private::new_state(), adopt: false };
-        let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking };
+        let wish = MaintenanceRequest { id, spec, wait_for: WaitFor::InMaintenance, asking };
         let control = Control { stop: self.cell.stop.clone(), timeout, release_timeout };
         let driven = value_or_error(diags, &server, engine.open(&wish, &control).await)?;
         if driven.finish != Finish::Reached {
@@ -98,7 +98,8 @@ impl ServerLock {
     }
 }
 
-/// The heartbeat goes on by itself. A renewal finds out whether the lock is still this run's, once per lease.
+/// The heartbeat goes on by itself. A renewal finds out whether the lock is still this run's, once
+/// per lease.
 fn next_renewal(engine: &Engine) -> SystemTime {
     SystemTime::from(engine.now()) + engine.tuning().lease
 }
@@ -109,7 +110,7 @@ async fn power_of(engine: &Engine, server: &str) -> Option<String> {
 }
 
 /// Why a server was not locked.
-fn not_opened(driven: &Driven, timeout: Duration) -> Diagnostic {
+fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
     let record = &driven.record;
     let (server, waited) = (record.server(), shown_duration(timeout));
     let (summary, detail) = match &driven.finish {
@@ -191,8 +192,8 @@ impl EphemeralResource for ServerLock {
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {
         let Value::Value(model) = config else { return Some(()) };
         model.check(diags, None);
-        // Hosts validate before they configure, and then terraform.applying is false. In a plan and in an apply they configure
-        // first.
+        // Hosts validate before they configure, and then terraform.applying is false. In a plan and
+        // in an apply they configure first.
         if model.is_applying() && self.cell.is_new() {
             bad(
                 diags,
@@ -253,7 +254,7 @@ impl EphemeralResource for ServerLock {
 }
 
 /// What a release means for the run.
-fn closed(diags: &mut Diagnostics, server: &str, driven: &Driven, limit: Duration) -> Option<()> {
+fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit: Duration) -> Option<()> {
     let record = &driven.record;
     let cause = match &driven.finish {
         Finish::Over if matches!(record.phase, Phase::Completed { ending: Ending::Completed, .. }) => return Some(()),

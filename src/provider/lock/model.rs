@@ -14,7 +14,7 @@ use crate::{
     maintenance::{
         ids::MaintenanceId,
         limits,
-        spec::{Kind, Spec},
+        spec::{MaintenanceKind, Spec},
         state::Maintenance,
     },
 };
@@ -26,7 +26,8 @@ use crate::provider::{
     shared::window::WindowModel,
 };
 
-/// Makes its records others than those of a resource of the same name: closing must never release what a state manages.
+/// Makes its records others than those of a resource of the same name: closing must never release
+/// what a state manages.
 const MARK: (&str, &str) = ("ephemeral", "metal_server_lock");
 
 /// When the lock of a run that died becomes overdue, where nothing else is configured.
@@ -180,7 +181,7 @@ impl LockModel {
             window: &self.window,
             hold_place_for: &self.hold_place_for,
         };
-        let base = Spec::new(Kind::Maintenance, given(&self.server).unwrap_or_default());
+        let base = Spec::new(MaintenanceKind::Maintenance, given(&self.server).unwrap_or_default());
         let spec = turn.check(diags, engine, base)?;
         let unknown = self.server_power.is_unknown() || self.expires_after.is_unknown();
         (!unknown && given(&self.server).is_some()).then(|| Spec {
@@ -191,8 +192,8 @@ impl LockModel {
         })
     }
 
-    /// Shows the attributes that need no lock. The rest is null and not unknown: OpenTofu refuses an ephemeral result that is not wholly
-    /// known (seen with 1.12.6).
+    /// Shows the attributes that need no lock. The rest is null and not unknown: OpenTofu refuses
+    /// an ephemeral result that is not wholly known (seen with 1.12.6).
     pub(in crate::provider) fn show_planned(&mut self, engine: Option<&Engine>) {
         self.id = known(self.name_id().map(|id| id.to_string()));
         let listed = given(&self.server).zip(engine).map(|(server, engine)| engine.backend().listed(server));

@@ -3,7 +3,7 @@
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Driven, Engine},
+    engine::{Engine, ReconcileResult},
     maintenance::{
         decide::Finish,
         gate,
@@ -40,7 +40,7 @@ pub(in crate::provider) async fn released(
     diags: &mut Diagnostics,
     engine: &Engine,
     server: &str,
-    driven: &Driven,
+    driven: &ReconcileResult,
 ) -> Option<()> {
     let record = &driven.record;
     let (summary, detail) = match &driven.finish {

@@ -18,7 +18,7 @@ use crate::{
         hand_over::HandOver,
         ids::MaintenanceId,
         limits,
-        spec::{CompleteWhen, Kind, Policy, Spec, WaitFor},
+        spec::{CompleteWhen, MaintenanceKind, Policy, Spec, WaitFor},
     },
 };
 
@@ -319,7 +319,8 @@ impl MaintenanceModel {
 
     /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
     ///
-    /// The engine knows the provider's named windows and the time; without it they are not looked at.
+    /// The engine knows the provider's named windows and the time; without it they are not looked
+    /// at.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = |name: &'static str| AttributePath::new(name);
         check_names(diags, &self.namespace, &self.name);
@@ -385,7 +386,7 @@ impl MaintenanceModel {
             hold_place_for: hold_place_for.unwrap_or(Duration::from_mins(15)),
             hand_over: hand_over.unwrap_or_default(),
             triggers: texts(&self.triggers),
-            ..Spec::new(Kind::Maintenance, given(&self.server)?)
+            ..Spec::new(MaintenanceKind::Maintenance, given(&self.server)?)
         })
     }
 

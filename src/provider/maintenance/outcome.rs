@@ -1,11 +1,12 @@
-//! What drives and looks at a `metal_server_maintenance` mean for its state and for the person who asked.
+//! What drives and looks at a `metal_server_maintenance` mean for its state and for the person who
+//! asked.
 
 use std::time::Duration;
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Driven, Engine, Held, Seen},
+    engine::{Engine, MaintenanceStatus, Observation, ReconcileResult},
     maintenance::{
         decide::Finish,
         gate,
@@ -34,7 +35,7 @@ pub(in crate::provider) fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,
     mut model: MaintenanceModel,
-    driven: &Driven,
+    driven: &ReconcileResult,
     timeout: Duration,
     state_id: &str,
 ) -> Option<(MaintenanceModel, Private)> {
@@ -125,8 +126,9 @@ pub(in crate::provider) fn conclude(
     }
 }
 
-/// What to say of a drive that ended before the server was taken: nothing of it goes into the state.
-fn only_waited(server: &str, driven: &Driven, timeout: Duration) -> Option<(String, String)> {
+/// What to say of a drive that ended before the server was taken: nothing of it goes into the
+/// state.
+fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Option<(String, String)> {
     let record = &driven.record;
     let pending = matches!(record.phase, Phase::Pending);
     let kept = shown_duration(record.spec.hold_place_for);
@@ -219,7 +221,7 @@ pub(in crate::provider) fn show(
 }
 
 /// What became of the Node that runs on a held server.
-fn warn_of_node(seen: &Seen, server: &str, warn: &mut impl FnMut(&'static str, String)) {
+fn warn_of_node(seen: &Observation, server: &str, warn: &mut impl FnMut(&'static str, String)) {
     if let Some(why) = &seen.node_lost {
         warn(
             "A hold has lost the Lease of its Node",
@@ -240,12 +242,13 @@ fn warn_of_node(seen: &Seen, server: &str, warn: &mut impl FnMut(&'static str, S
     }
 }
 
-/// The state after a look at the record and, while it is held, at the server. `None`: it exists no more.
+/// The state after a look at the record and, while it is held, at the server. `None`: it exists no
+/// more.
 pub(in crate::provider) async fn refresh(
     diags: &mut Diagnostics,
     engine: &Engine,
     mut model: MaintenanceModel,
-    held: Held,
+    held: MaintenanceStatus,
 ) -> Option<MaintenanceModel> {
     let record = &held.record;
     let server = record.server().to_owned();

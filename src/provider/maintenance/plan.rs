@@ -17,8 +17,8 @@ use crate::provider::{
 };
 
 impl ServerMaintenance {
-    /// Plans a change of a maintenance that is in the state: fills what it promises, and tells what replaces it. `None`: an
-    /// error was reported.
+    /// Plans a change of a maintenance that is in the state: fills what it promises, and tells what
+    /// replaces it. `None`: an error was reported.
     pub(in crate::provider) async fn plan_change(
         &self,
         diags: &mut Diagnostics,
@@ -146,7 +146,8 @@ impl ServerMaintenance {
         Box::pin(review::release(diags, engine.as_deref(), server, uid.as_ref())).await;
     }
 
-    /// Warns of the release where the host plans a replacement as a creation only, as after a taint.
+    /// Warns of the release where the host plans a replacement as a creation only, as after a
+    /// taint.
     pub(in crate::provider) async fn release_of_replaced(
         &self,
         diags: &mut Diagnostics,

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Engine, EngineError, Wish},
+    engine::{Control, Engine, EngineError, MaintenanceRequest},
     maintenance::{
         lock::{AskingState, Refusal},
-        spec::{Kind, WaitFor},
+        spec::{MaintenanceKind, WaitFor},
         state::Ending,
     },
     plugin::diagnostic,
@@ -151,7 +151,7 @@ impl Resource for ServerMaintenance {
         let server = spec.server.clone();
         model.hand_over(&engine);
         let asking = AskingState { state: Private::new_state(), adopt: model.adopts() };
-        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
+        let wish = MaintenanceRequest { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
             Ok(driven) => {
@@ -162,7 +162,7 @@ impl Resource for ServerMaintenance {
             }
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
-                self.held_all_the_same(&engine, model, &wish).await
+                self.keep_if_locked(&engine, model, &wish).await
             }
         }
     }
@@ -191,7 +191,7 @@ impl Resource for ServerMaintenance {
             keep_unless_raised(&engine, &uid, versions, &mut spec).await;
         }
         let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
-        let wish = Wish { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
+        let wish = MaintenanceRequest { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));
@@ -222,7 +222,8 @@ impl Resource for ServerMaintenance {
         match resumed {
             Ok(Some(driven)) => {
                 if not_updated(diags, &engine, &driven).await {
-                    // The previous configuration is in force again, or the server is on its way back to it.
+                    // The previous configuration is in force again, or the server is on its way
+                    // back to it.
                     let mut kept = prior;
                     show(&mut kept, &driven.record, None, None);
                     return Some((Value::Value(kept), private));
@@ -351,7 +352,7 @@ impl Resource for ServerMaintenance {
         let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
         let state = Private::new_state();
         let taken = match engine.active(&id).await {
-            Ok(record) if record.spec.kind != Kind::Maintenance => {
+            Ok(record) if record.spec.kind != MaintenanceKind::Maintenance => {
                 diags.add_error(diagnostic(
                     format!("{id} is not a maintenance"),
                     "It is a boot configuration or an operation. Import a boot configuration as its own resource type.",
@@ -377,13 +378,13 @@ impl Resource for ServerMaintenance {
 }
 
 impl ServerMaintenance {
-    /// After an error in the middle: when the server is held all the same, it must be in the state, so that destroy can
-    /// give it back.
-    async fn held_all_the_same(
+    /// After an error in the middle: when the server is held all the same, it must be in the state,
+    /// so that destroy can give it back.
+    async fn keep_if_locked(
         &self,
         engine: &Arc<Engine>,
         mut model: MaintenanceModel,
-        wish: &Wish,
+        wish: &MaintenanceRequest,
     ) -> Option<(Value<MaintenanceModel>, Value<Private>)> {
         let held = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
         let ours = held.active && held.record.prior.is_some() && held.record.requester.id == engine.runner().id;

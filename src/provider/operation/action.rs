@@ -1,4 +1,5 @@
-//! The action `metal_server_operation`: one power operation, invoked by hand or by a change of a resource, under the lock.
+//! The action `metal_server_operation`: one power operation, invoked by hand or by a change of a
+//! resource, under the lock.
 
 use std::{
     collections::HashMap,
@@ -10,12 +11,12 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Driven, Engine, EngineError, Invoked, Wish},
+    engine::{Control, Engine, EngineError, Invoked, MaintenanceRequest, ReconcileResult},
     maintenance::{
         decide::Finish,
         ids::MaintenanceId,
         lock::AskingState,
-        operate::Outcome,
+        operate::OperationOutcome,
         queue::shown_time,
         spec::{Spec, WaitFor},
         state::{Maintenance, Phase},
@@ -44,7 +45,8 @@ const END: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(in crate::provider) struct ServerOperationAction {
     cell: Cell,
-    /// Invocations of one name in one run follow one another: one action may be triggered by many resources at once.
+    /// Invocations of one name in one run follow one another: one action may be triggered by many
+    /// resources at once.
     turns: Mutex<HashMap<MaintenanceId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -83,7 +85,7 @@ impl ServerOperationAction {
         progress.tell(&format!("{id}: {}", effect::of(&spec)));
         let shown = progress.clone();
         let listening = engine.listen(&id, move |line| shown.tell(line));
-        let wish = Wish { id, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
+        let wish = MaintenanceRequest { id, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
         let control = self.control(model);
         let invoked = value_or_error(diags, &server, engine.invoke(&wish, &control).await)?;
         drop(listening);
@@ -125,7 +127,12 @@ fn what(record: &Maintenance) -> String {
 }
 
 /// What an invocation means for its person; the record when the operation was made.
-fn conclude(diags: &mut Diagnostics, invoked: &Invoked, wish: &Wish, timeout: Duration) -> Option<Maintenance> {
+fn conclude(
+    diags: &mut Diagnostics,
+    invoked: &Invoked,
+    wish: &MaintenanceRequest,
+    timeout: Duration,
+) -> Option<Maintenance> {
     let driven = match invoked {
         Invoked::MadeBefore(record) => {
             diags.add_warning(made_before(record));
@@ -146,7 +153,7 @@ fn conclude(diags: &mut Diagnostics, invoked: &Invoked, wish: &Wish, timeout: Du
         Invoked::Driven(driven) => driven,
     };
     if driven.finish == Finish::Reached {
-        if driven.record.outcome == Some(Outcome::Unproven) {
+        if driven.record.outcome == Some(OperationOutcome::Unproven) {
             diags.add_warning(unproven(&driven.record));
         }
         return Some(driven.record.clone());
@@ -170,7 +177,7 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
 }
 
 /// Why an operation was not made, or is not known to be.
-fn not_made(driven: &Driven, timeout: Duration) -> tf_provider::Diagnostic {
+fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnostic {
     let record = &driven.record;
     let (server, what) = (record.server(), what(record));
     let waited = shown_duration(timeout);

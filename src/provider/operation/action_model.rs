@@ -1,4 +1,5 @@
-//! Schema and model of the action `metal_server_operation`: those of the resource without what only a state has.
+//! Schema and model of the action `metal_server_operation`: those of the resource without what only
+//! a state has.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -79,7 +80,8 @@ impl ActionModel {
     }
 }
 
-/// Names in what was found with [`ActionModel::operation`] the time limit that the configuration has.
+/// Names in what was found with [`ActionModel::operation`] the time limit that the configuration
+/// has.
 pub(in crate::provider) fn in_its_words(diags: &mut Diagnostics) {
     rename_timeouts(diags, &[("create", "invoke")]);
 }

@@ -13,9 +13,9 @@ use crate::{
         ids::MaintenanceId,
         limits,
         machine::ResetType,
-        operate::{OperationSpec, Proof, WhenOff},
+        operate::{CompletionProof, OperationSpec, WhenOff},
         service::ServiceSpec,
-        spec::{Kind, Spec},
+        spec::{MaintenanceKind, Spec},
         state::{Maintenance, Phase},
     },
 };
@@ -188,15 +188,15 @@ impl OperationModel {
     pub(in crate::provider) fn acting(&self) -> Option<Spec> {
         if let Value::Value(service) = &self.service {
             let service = Some(Box::new(service.check(&mut Diagnostics::default())?));
-            return Some(Spec { service, ..Spec::new(Kind::Operation, given(&self.server)?) });
+            return Some(Spec { service, ..Spec::new(MaintenanceKind::Operation, given(&self.server)?) });
         }
         let (reset, when_off) = (ResetType::from_name(given(&self.operation)?)?, WhenOff::Skip);
-        let operation = Some(OperationSpec { reset, when_off, proof: Proof::Power });
-        Some(Spec { operation, ..Spec::new(Kind::Operation, given(&self.server)?) })
+        let operation = Some(OperationSpec { reset, when_off, proof: CompletionProof::Power });
+        Some(Spec { operation, ..Spec::new(MaintenanceKind::Operation, given(&self.server)?) })
     }
 
-    /// Checks everything that is known; tells what is asked, except the hold's incarnation, when nothing is wrong or
-    /// missing.
+    /// Checks everything that is known; tells what is asked, except the hold's incarnation, when
+    /// nothing is wrong or missing.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);
@@ -205,13 +205,13 @@ impl OperationModel {
         let service = self.check_service(diags);
         let reset = one_of(diags, &self.operation, path("operation"), &ResetType::NAMES, ResetType::from_name);
         let when_off = one_of(diags, &self.when_off, path("when_off"), &WhenOff::NAMES, WhenOff::from_name);
-        let proof = one_of(diags, &self.proof, path("proof"), &Proof::NAMES, Proof::from_name);
-        if reset == Some(ResetType::Nmi) && proof == Some(Proof::Boot) {
+        let proof = one_of(diags, &self.proof, path("proof"), &CompletionProof::NAMES, CompletionProof::from_name);
+        if reset == Some(ResetType::Nmi) && proof == Some(CompletionProof::Boot) {
             let detail = "An interrupt need not restart anything. Say proof = \"accepted\".";
             bad(diags, path("proof"), "Not for this operation", detail);
         }
         check_timeouts(diags, &self.timeouts);
-        let base = Spec::new(Kind::Operation, given(&self.server).unwrap_or_default());
+        let base = Spec::new(MaintenanceKind::Operation, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
         Some(Spec {
             server: given(&self.server)?.to_owned(),

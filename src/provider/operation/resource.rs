@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
 
 use crate::{
-    engine::{Control, Driven, Engine, Wish},
+    engine::{Control, Engine, MaintenanceRequest, ReconcileResult},
     maintenance::{
         decide::Finish,
         lock::AskingState,
-        operate::Outcome,
+        operate::OperationOutcome,
         spec::{Spec, WaitFor},
         state::{Ending, Phase},
     },
@@ -52,8 +52,9 @@ impl ServerOperation {
     }
 }
 
-/// Whether a destroy leaves nothing behind: a service is waited for to its end, because its server is worked on until then.
-fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&Driven>) -> Option<()> {
+/// Whether a destroy leaves nothing behind: a service is waited for to its end, because its server
+/// is worked on until then.
+fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&ReconcileResult>) -> Option<()> {
     let Some(driven) = driven.filter(|driven| matches!(driven.record.phase, Phase::Preparing(_))) else {
         return Some(());
     };
@@ -71,7 +72,7 @@ fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,
     mut model: OperationModel,
-    driven: &Driven,
+    driven: &ReconcileResult,
     timeout: Duration,
 ) -> Option<(Value<OperationModel>, Value<Private>)> {
     let record = &driven.record;
@@ -84,7 +85,7 @@ fn conclude(
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));
     match &driven.finish {
         Finish::Reached => {
-            if record.outcome == Some(Outcome::Unproven) {
+            if record.outcome == Some(OperationOutcome::Unproven) {
                 diags.add_warning(diagnostic(
                     "An operation could not be proven",
                     format!(
@@ -251,7 +252,7 @@ impl Resource for ServerOperation {
         let server = spec.server.clone();
         let hold = hold_named(diags, &model.maintenance_id);
         let parent = review::hold(diags, &engine, hold.as_ref(), &server).await.ok()?;
-        let wish = Wish {
+        let wish = MaintenanceRequest {
             id: model.name_id()?,
             spec: Spec { parent, ..spec },
             wait_for: WaitFor::InMaintenance,
@@ -285,8 +286,12 @@ impl Resource for ServerOperation {
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
-        let wish =
-            Wish { id: model.name_id()?, spec, wait_for: WaitFor::InMaintenance, asking: AskingState::default() };
+        let wish = MaintenanceRequest {
+            id: model.name_id()?,
+            spec,
+            wait_for: WaitFor::InMaintenance,
+            asking: AskingState::default(),
+        };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
             diags.add_error(Private::missing(&server));

@@ -1,4 +1,5 @@
-//! `metal_maintenance_preview`: what a maintenance of some servers would mean, as data for a comment on a pull request.
+//! `metal_maintenance_preview`: what a maintenance of some servers would mean, as data for a
+//! comment on a pull request.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::{
     engine::Engine,
     maintenance::{
         ids::MaintenanceId,
-        queue::Ahead,
-        spec::{Kind, Policy, Spec},
+        queue::QueueEntry,
+        spec::{MaintenanceKind, Policy, Spec},
         window::OnClose,
     },
 };
@@ -64,7 +65,8 @@ pub(in crate::provider) struct PreviewModel {
     text: Text,
 }
 
-/// `boot_configuration`: without what is write-only, because a state keeps everything of a data source.
+/// `boot_configuration`: without what is write-only, because a state keeps everything of a data
+/// source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct PreviewBootModel {
     method: Text,
@@ -139,7 +141,7 @@ impl PreviewsModel {
             server_power,
             boot,
             window,
-            ..Spec::new(Kind::Maintenance, "")
+            ..Spec::new(MaintenanceKind::Maintenance, "")
         };
         diags.errors.is_empty().then_some((spec, timeout))
     }
@@ -186,8 +188,8 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
     }
 }
 
-impl From<Ahead> for AheadModel {
-    fn from(ahead: Ahead) -> Self {
+impl From<QueueEntry> for AheadModel {
+    fn from(ahead: QueueEntry) -> Self {
         Self {
             id: Value::Value(ahead.id.to_string()),
             state: Value::Value(ahead.state.to_owned()),
@@ -196,7 +198,7 @@ impl From<Ahead> for AheadModel {
             by: Value::Value(ahead.by.to_string()),
             reason: known(ahead.reason),
             expires_at: known(ahead.expires_at.map(|at| at.to_string())),
-            waits_for: known(ahead.hindrance),
+            waits_for: known(ahead.blocker),
         }
     }
 }

@@ -8,7 +8,7 @@ use tf_provider::{
     value::{Value, ValueList, ValueNumber},
 };
 
-use crate::{maintenance::report::Line, plugin::diagnostic};
+use crate::{maintenance::report::QueueRow, plugin::diagnostic};
 
 use crate::provider::{
     shared::cell::Cell,
@@ -122,8 +122,8 @@ impl DataSource for MaintenanceQueue {
     }
 }
 
-impl From<Line> for EntryModel {
-    fn from(line: Line) -> Self {
+impl From<QueueRow> for EntryModel {
+    fn from(line: QueueRow) -> Self {
         let number = |n: u64| Value::Value(i64::try_from(n).unwrap_or(i64::MAX));
         Self {
             server: Value::Value(line.server),

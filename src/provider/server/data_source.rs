@@ -58,7 +58,7 @@ impl From<&Block> for BlockModel {
 
 /// A `metal_server` in configuration and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct ServerModel {
+pub(in crate::provider) struct ServerDataModel {
     name: Text,
     address: Text,
     reachable: ValueBool,
@@ -87,13 +87,13 @@ pub(in crate::provider) struct ServerModel {
 
 /// The data source type.
 #[derive(Debug)]
-pub(in crate::provider) struct Server {
+pub(in crate::provider) struct ServerDataSource {
     pub(in crate::provider) cell: Cell,
 }
 
 #[async_trait]
-impl DataSource for Server {
-    type State<'a> = Value<ServerModel>;
+impl DataSource for ServerDataSource {
+    type State<'a> = Value<ServerDataModel>;
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
@@ -239,7 +239,8 @@ impl DataSource for Server {
                 model.serial_number = known(view.description.serial_number);
                 model.host_name = known(view.description.host_name);
             }
-            // Also in a cluster a server that is not there is a mistake, and no machine that is away.
+            // Also in a cluster a server that is not there is a mistake, and no machine that is
+            // away.
             Err(error @ BackendError::Missing { .. }) => {
                 bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
                 return None;

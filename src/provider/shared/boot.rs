@@ -191,7 +191,8 @@ impl BootModel {
         }
     }
 
-    /// Checks what is known and turns it into rules' terms; `None` when something is wrong or not known yet.
+    /// Checks what is known and turns it into rules' terms; `None` when something is wrong or not
+    /// known yet.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
@@ -275,7 +276,8 @@ impl BootModel {
         }
     }
 
-    /// Checks that content and version of `ignition_wo` come together. Of a configuration only: a state has no content.
+    /// Checks that content and version of `ignition_wo` come together. Of a configuration only: a
+    /// state has no content.
     pub(in crate::provider) fn check_write_only(&self, diags: &mut Diagnostics, at: &AttributePath) {
         self.ignition_wo.check_version(diags, &self.ignition_wo_version, at, "ignition_wo");
     }

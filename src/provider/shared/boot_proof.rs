@@ -4,8 +4,8 @@ use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
     maintenance::{
-        operate::Outcome,
-        spec::{BootMethod, Kind},
+        operate::OperationOutcome,
+        spec::{BootMethod, MaintenanceKind},
         state::Maintenance,
     },
     plugin::diagnostic,
@@ -14,10 +14,12 @@ use crate::{
 /// Summary of a warning: the server runs, and what it booted is unknown.
 const NOT_PROVEN: &str = "A boot from virtual media is not proven";
 
-/// Warns where a server was started from a virtual drive and nothing shows that it booted that drive.
+/// Warns where a server was started from a virtual drive and nothing shows that it booted that
+/// drive.
 pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
     let by_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
-    if record.spec.kind == Kind::Operation || !by_drive || record.outcome != Some(Outcome::Unproven) {
+    if record.spec.kind == MaintenanceKind::Operation || !by_drive || record.outcome != Some(OperationOutcome::Unproven)
+    {
         return;
     }
     diags.add_warning(diagnostic(

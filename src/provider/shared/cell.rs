@@ -1,4 +1,5 @@
-//! What all resources share. The wire makes resources before the provider is configured, so they hold this cell.
+//! What all resources share. The wire makes resources before the provider is configured, so they
+//! hold this cell.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -18,7 +19,8 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 pub(in crate::provider) enum Configured {
     /// Not yet.
     No,
-    /// Some of it is not known before apply: planning goes on without looking, everything else refuses.
+    /// Some of it is not known before apply: planning goes on without looking, everything else
+    /// refuses.
     Deferred,
     /// Ready.
     Ready(Arc<Engine>),
@@ -43,8 +45,8 @@ impl Cell {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// What comes of some reading, unless the process is asked to stop first: no BMC that does not answer may hold up a
-    /// Ctrl-C.
+    /// What comes of some reading, unless the process is asked to stop first: no BMC that does not
+    /// answer may hold up a Ctrl-C.
     pub(in crate::provider) async fn unless_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         tokio::select! {
             read = reading => Some(read),
@@ -52,8 +54,8 @@ impl Cell {
         }
     }
 
-    /// What comes of a reading that decides what is kept. A process that was asked to stop waits for it only briefly: a person
-    /// does not wait a second time for a store that is away.
+    /// What comes of a reading that decides what is kept. A process that was asked to stop waits
+    /// for it only briefly: a person does not wait a second time for a store that is away.
     pub(in crate::provider) async fn soon_if_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         if self.stop.is_cancelled() {
             return within(STOP_GRACE, reading).await;

@@ -1,4 +1,5 @@
-//! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and what to do.
+//! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and
+//! what to do.
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 

@@ -1,11 +1,11 @@
 //! `effect`: what apply does to a server, as an attribute that a plan knows.
 //!
-//! It follows from the configuration and the state alone, never from what a BMC or the store answers: hosts plan again
-//! during apply and refuse a plan that came out differently.
+//! It follows from the configuration and the state alone, never from what a BMC or the store
+//! answers: hosts plan again during apply and refuse a plan that came out differently.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
-use crate::maintenance::spec::{BootMethod, Kind, Spec, WaitFor};
+use crate::maintenance::spec::{BootMethod, MaintenanceKind, Spec, WaitFor};
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
@@ -13,7 +13,8 @@ use crate::provider::{
     shared::values::{Text, given, power},
 };
 
-/// What [`Spec::effect`] says of the server, with its name. A server that is only locked is said to stay as it is.
+/// What [`Spec::effect`] says of the server, with its name. A server that is only locked is said to
+/// stay as it is.
 pub(in crate::provider) fn of(spec: &Spec) -> String {
     format!("{} {}", spec.server, spec.stated_effect().trim_end_matches('.'))
 }
@@ -30,7 +31,7 @@ pub(in crate::provider) fn resumed(spec: Option<&Spec>) -> Text {
 
 /// The parts of a specification that act on a server; `None` while one of them is not known.
 pub(in crate::provider) fn acting(
-    kind: Kind,
+    kind: MaintenanceKind,
     server: &Text,
     server_power: &Text,
     boot: Option<&BootModel>,
@@ -57,7 +58,7 @@ fn acting_of(model: &MaintenanceModel) -> Option<Spec> {
         Value::Null => None,
         Value::Unknown => return None,
     };
-    acting(Kind::Maintenance, &model.server, &model.server_power, boot)
+    acting(MaintenanceKind::Maintenance, &model.server, &model.server_power, boot)
 }
 
 /// The effect of creating a maintenance.
@@ -94,7 +95,8 @@ pub(in crate::provider) fn acts(prior: &MaintenanceModel, model: &MaintenanceMod
     model.server_power != prior.server_power || model.boot_configuration != prior.boot_configuration
 }
 
-/// The power that a held server has instead of the power that was asked for, where that is to be restored.
+/// The power that a held server has instead of the power that was asked for, where that is to be
+/// restored.
 pub(in crate::provider) fn drifted<'a>(prior: &'a MaintenanceModel, model: &MaintenanceModel) -> Option<&'a str> {
     let held = given(&prior.state) == Some("InMaintenance");
     let power =
@@ -102,7 +104,8 @@ pub(in crate::provider) fn drifted<'a>(prior: &'a MaintenanceModel, model: &Main
     power.filter(|_| held && model.restores_drift() && !model.ends_by_power() && !acts(prior, model))
 }
 
-/// Whether an update changes neither the server nor what the provider tells of it, so that a plan knows the outputs.
+/// Whether an update changes neither the server nor what the provider tells of it, so that a plan
+/// knows the outputs.
 pub(in crate::provider) fn is_quiet(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
     let rests = given(&prior.state) == Some("InMaintenance") && !model.wait_for.is_unknown();
     rests && model.wait_for() != WaitFor::Completed && !acts(prior, model) && drifted(prior, model).is_none()

@@ -28,7 +28,8 @@ fn stays_wanted(model: &MaintenanceModel) -> bool {
     model.wait_for() != WaitFor::Completed && !model.keeps_ended()
 }
 
-/// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not replaced.
+/// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not
+/// replaced.
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
     (is_over(&prior.state) && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
@@ -67,8 +68,8 @@ pub(in crate::provider) fn may_change(
     false
 }
 
-/// The error of an update that found the maintenance ended, where something may rely on it: what depends on the
-/// resource must not run.
+/// The error of an update that found the maintenance ended, where something may rely on it: what
+/// depends on the resource must not run.
 pub(in crate::provider) fn ended_meanwhile(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
     stays_wanted(model).then(|| {
         let server = record.server();

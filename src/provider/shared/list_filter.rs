@@ -40,8 +40,8 @@ pub(in crate::provider) struct FilterModel {
     states: ValueList<Text>,
 }
 
-/// Builds the schema of a list: `server` and `owner`, `namespace` where the resource has one, and `states` where it has
-/// these states.
+/// Builds the schema of a list: `server` and `owner`, `namespace` where the resource has one, and
+/// `states` where it has these states.
 pub(in crate::provider) fn list_schema(text: &str, namespace: bool, states: &[&str]) -> Schema {
     let string = |text: &str| optional(AttributeType::String, text);
     let mut all = Attributes::new();

@@ -1,4 +1,5 @@
-//! `list "metal_server_maintenance"` and `list "metal_server_boot_configuration"`: what holds servers or waits for them.
+//! `list "metal_server_maintenance"` and `list "metal_server_boot_configuration"`: what holds
+//! servers or waits for them.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, schema::Schema, value::Value};
@@ -7,7 +8,7 @@ use crate::{
     engine::Engine,
     maintenance::{
         ids::MaintenanceId,
-        spec::Kind,
+        spec::MaintenanceKind,
         state::{Maintenance, Phase},
     },
     plugin::{FoundResource, FoundResources, ListResource},
@@ -53,7 +54,7 @@ impl ListResource for ListServerMaintenance {
 
     async fn list(&self, diags: &mut Diagnostics, config: Self::Config, found: &mut FoundResources<Self::State>) {
         let filter = filter_of(config);
-        for (_, record) in records(&self.cell, diags, Kind::Maintenance, &filter).await {
+        for (_, record) in records(&self.cell, diags, MaintenanceKind::Maintenance, &filter).await {
             let mut model = imported(&record);
             show(&mut model, &record, None, None);
             if !filter.selects_state(&model.state) {
@@ -97,7 +98,7 @@ impl ListResource for ListBootConfiguration {
 
     async fn list(&self, diags: &mut Diagnostics, config: Self::Config, found: &mut FoundResources<Self::State>) {
         let filter = filter_of(config);
-        for (hold, record) in records(&self.cell, diags, Kind::BootConfiguration, &filter).await {
+        for (hold, record) in records(&self.cell, diags, MaintenanceKind::BootConfiguration, &filter).await {
             let model = BootConfigurationModel::imported(&record, hold.as_ref());
             if !filter.selects_state(&model.state) {
                 continue;
@@ -111,11 +112,12 @@ impl ListResource for ListBootConfiguration {
     }
 }
 
-/// The active records of a kind that a filter selects, by name, each with the name of the maintenance under which it acts.
+/// The active records of a kind that a filter selects, by name, each with the name of the
+/// maintenance under which it acts.
 async fn records(
     cell: &Cell,
     diags: &mut Diagnostics,
-    kind: Kind,
+    kind: MaintenanceKind,
     filter: &FilterModel,
 ) -> Vec<(Option<MaintenanceId>, Maintenance)> {
     let Some(engine) = cell.engine(diags) else { return Vec::new() };

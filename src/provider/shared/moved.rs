@@ -1,7 +1,9 @@
-//! `moved` blocks across types: which states become a `metal_server_maintenance`, with which warnings.
+//! `moved` blocks across types: which states become a `metal_server_maintenance`, with which
+//! warnings.
 //!
-//! A host asks for the move before it configures the provider, so that neither cluster nor store can be read. The moved state
-//! only says where it comes from. The next refresh reports it gone, and the plan creates the maintenance as configured.
+//! A host asks for the move before it configures the provider, so that neither cluster nor store
+//! can be read. The moved state only says where it comes from. The next refresh reports it gone,
+//! and the plan creates the maintenance as configured.
 
 use serde_json::Value as Json;
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};

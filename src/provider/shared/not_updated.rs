@@ -3,18 +3,22 @@
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    engine::{Driven, Engine},
-    maintenance::{decide::Finish, spec::Kind, state::Maintenance, update::Undone},
+    engine::{Engine, ReconcileResult},
+    maintenance::{decide::Finish, spec::MaintenanceKind, state::Maintenance, update::Undone},
     plugin::diagnostic,
 };
 
 /// Reports an update that is not through. `false`: it is, or the drive ended in another way.
-pub(in crate::provider) async fn not_updated(diags: &mut Diagnostics, engine: &Engine, driven: &Driven) -> bool {
+pub(in crate::provider) async fn not_updated(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    driven: &ReconcileResult,
+) -> bool {
     let Finish::NotUpdated { cause, undone } = &driven.finish else { return false };
     let record = &driven.record;
     let what = match record.spec.kind {
-        Kind::BootConfiguration => "boot configuration",
-        Kind::Maintenance | Kind::Operation => "maintenance",
+        MaintenanceKind::BootConfiguration => "boot configuration",
+        MaintenanceKind::Maintenance | MaintenanceKind::Operation => "maintenance",
     };
     let ends = if *undone == Undone::NothingChanged { "was refused" } else { "failed" };
     let summary = format!("Update of the {what} of {} {ends}", record.server());
@@ -43,7 +47,7 @@ async fn now(engine: &Engine, record: &Maintenance) -> String {
         Err(_) => "unknown".to_owned(),
     };
     let (id, state) = (&record.id, record.phase.name());
-    if record.spec.kind == Kind::Maintenance {
+    if record.spec.kind == MaintenanceKind::Maintenance {
         format!("stays held by {id} ({state}, power {power})")
     } else {
         format!("keeps {id} ({state}, power {power})")

@@ -1,8 +1,8 @@
 //! The attributes that only the provider sets: each is named once, beside the field of its model.
 
-/// Declares them for a model whose fields they are; a name without a field fails to compile. From this one list come their rows
-/// in the schema (`with_outputs`), what a plan does not know yet (`unknown_outputs`) and what an update keeps
-/// (`with_outputs_of`).
+/// Declares them for a model whose fields they are; a name without a field fails to compile. From
+/// this one list come their rows in the schema (`with_outputs`), what a plan does not know yet
+/// (`unknown_outputs`) and what an update keeps (`with_outputs_of`).
 macro_rules! outputs {
     ($model:ident {
         at_plan { $($told:ident: $told_type:expr, $told_text:expr;)* }

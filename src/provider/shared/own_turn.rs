@@ -1,5 +1,6 @@
-//! What a resource says about its turn in the queue: policy, window, priority. Operations and boot configurations take one of
-//! their own unless `maintenance_id` names the maintenance under which they act.
+//! What a resource says about its turn in the queue: policy, window, priority. Operations and boot
+//! configurations take one of their own unless `maintenance_id` names the maintenance under which
+//! they act.
 
 use tf_provider::{
     AttributePath, Diagnostics,
@@ -75,8 +76,8 @@ pub(in crate::provider) struct OwnTurn<'a> {
 impl OwnTurn<'_> {
     /// Checks what is known; fills `base` with it when nothing is wrong or missing.
     ///
-    /// Under a maintenance no window counts: the server is out of service. A policy that is given does: the maintenance was
-    /// approved, and not everything that is done under it.
+    /// Under a maintenance no window counts: the server is out of service. A policy that is given
+    /// does: the maintenance was approved, and not everything that is done under it.
     pub(in crate::provider) fn check(
         &self,
         diags: &mut Diagnostics,

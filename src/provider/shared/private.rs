@@ -108,9 +108,9 @@ impl Private {
         Uid(self.uid.clone())
     }
 
-    /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted resource (OpenTofu 1.6.2,
-    /// Terraform 1.15.5): there the name tells, if the last record of that name is of this owner, this machine and, where
-    /// the state says it, this run.
+    /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted
+    /// resource (OpenTofu 1.6.2, Terraform 1.15.5): there the name tells, if the last record of
+    /// that name is of this owner, this machine and, where the state says it, this run.
     pub(in crate::provider) async fn of_destroyed(
         engine: &Engine,
         private: &Value<Self>,
@@ -184,7 +184,8 @@ impl Owned {
         Uid(self.uid.clone())
     }
 
-    /// What a destroy is about; where the host kept nothing (see [`Private::of_destroyed`]), what the state tells.
+    /// What a destroy is about; where the host kept nothing (see [`Private::of_destroyed`]), what
+    /// the state tells.
     pub(in crate::provider) fn of_destroyed(
         engine: &Engine,
         private: Value<Self>,
@@ -198,7 +199,8 @@ impl Owned {
         }
     }
 
-    /// What the state remembers, if it is of this store. Otherwise an error says which store it is of.
+    /// What the state remembers, if it is of this store. Otherwise an error says which store it is
+    /// of.
     pub(in crate::provider) fn here(
         diags: &mut Diagnostics,
         engine: &Engine,
@@ -222,8 +224,8 @@ impl Owned {
     }
 }
 
-/// A record that this store does not know. `true`: it is gone. When the state is of another store, nothing is known and
-/// an error says so.
+/// A record that this store does not know. `true`: it is gone. When the state is of another store,
+/// nothing is known and an error says so.
 pub(in crate::provider) fn missing_here(
     diags: &mut Diagnostics,
     engine: &Engine,

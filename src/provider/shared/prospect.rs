@@ -1,4 +1,5 @@
-//! What is ahead of a maintenance that is about to be asked for: as sentences for a plan, as data for a script. Only reads.
+//! What is ahead of a maintenance that is about to be asked for: as sentences for a plan, as data
+//! for a script. Only reads.
 
 use std::time::Duration;
 
@@ -7,18 +8,18 @@ use jiff::Timestamp;
 use crate::{
     engine::Engine,
     maintenance::{
-        approval::{Scope, Standing},
+        approval::{ApprovalState, Scope},
         hand_over::HandOver,
         ids::{LockKey, MaintenanceId},
         machine::PowerState,
-        queue::{self, Ahead},
-        spec::{Kind, Policy, Spec},
+        queue::{self, QueueEntry},
+        spec::{MaintenanceKind, Policy, Spec},
         window::Start,
     },
     store::LockView,
 };
 
-use crate::provider::{shared::standing::Standing as NameStanding, shared::values::shown_duration};
+use crate::provider::{shared::standing::NameStatus as NameStanding, shared::values::shown_duration};
 
 /// Summary of a warning: the owner has not approved.
 pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
@@ -62,10 +63,11 @@ pub(in crate::provider) struct Prospect {
     /// Whether the store answered.
     pub(in crate::provider) store_answered: bool,
     /// The holder, if any, and the waiters before it.
-    pub(in crate::provider) ahead: Vec<Ahead>,
+    pub(in crate::provider) ahead: Vec<QueueEntry>,
     /// What is said about a hand-over without a restore.
     hand_over: Option<String>,
-    /// The maintenance of the same owner that holds the server, where the request refuses to wait for it.
+    /// The maintenance of the same owner that holds the server, where the request refuses to wait
+    /// for it.
     own_hold: Option<MaintenanceId>,
     /// Whose server it is, and where they are reached.
     pub(in crate::provider) owner: Option<(String, Option<String>)>,
@@ -77,19 +79,22 @@ pub(in crate::provider) struct Prospect {
     name: NameStanding,
     /// What there is to say about the owner.
     owner_line: Option<String>,
-    /// When the window opens, and when it closes then; `None`: there is no window, or it never opens.
+    /// When the window opens, and when it closes then; `None`: there is no window, or it never
+    /// opens.
     pub(in crate::provider) window: Option<(Timestamp, Timestamp)>,
     window_line: Option<String>,
     /// Whether its window is not open now.
     pub(in crate::provider) window_closed: bool,
-    /// The earliest start, as far as it can be told: nobody knows when a hold without `expires_after` ends.
+    /// The earliest start, as far as it can be told: nobody knows when a hold without
+    /// `expires_after` ends.
     pub(in crate::provider) earliest: Option<Timestamp>,
     /// Why it cannot start within its time limit.
     pub(in crate::provider) too_late: Option<String>,
 }
 
 impl Prospect {
-    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is known.
+    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is
+    /// known.
     pub(in crate::provider) async fn look(
         engine: &Engine,
         asked: &PlannedRequest<'_>,
@@ -149,8 +154,9 @@ impl Prospect {
         lines
     }
 
-    /// What stands between the request and its start, each with a summary of its own: hosts fold warnings of one summary
-    /// into one, and a missing approval must not disappear behind a power change of another server.
+    /// What stands between the request and its start, each with a summary of its own: hosts fold
+    /// warnings of one summary into one, and a missing approval must not disappear behind a power
+    /// change of another server.
     pub(in crate::provider) fn obstacles(&self) -> Vec<(&'static str, String)> {
         let server = &self.server;
         let mut found = Vec::new();
@@ -209,7 +215,7 @@ impl Prospect {
                 Scope::All => true,
                 Scope::Maintenance { id: about, digest } => Some(about) == id && *digest == self.digest,
             };
-            about && approval.used_by.is_none() && approval.in_time(view.now) == Standing::InForce
+            about && approval.used_by.is_none() && approval.in_time(view.now) == ApprovalState::InForce
         });
         self.approval_missing = !approved;
         let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
@@ -260,7 +266,7 @@ impl Prospect {
 
     fn guess_start(&mut self, now: Timestamp) {
         // Whoever is before it and may start holds the server for a time that nobody told.
-        let blocked = self.ahead.iter().any(|entry| !entry.holds && entry.hindrance.is_none());
+        let blocked = self.ahead.iter().any(|entry| !entry.holds && entry.blocker.is_none());
         if !self.store_answered || self.approval_missing || blocked || self.name.released.is_some() {
             return;
         }
@@ -276,7 +282,8 @@ impl Prospect {
     }
 }
 
-/// What becomes of the server between this request and the maintenance before it, where it asks for that.
+/// What becomes of the server between this request and the maintenance before it, where it asks for
+/// that.
 async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Option<String> {
     let direct = |spec: &Spec| spec.hand_over == HandOver::Direct;
     if !direct(asked.spec) {
@@ -297,15 +304,16 @@ async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView)
     })
 }
 
-/// The maintenance of the same owner for which an operation or a boot configuration in its own turn does not wait.
+/// The maintenance of the same owner for which an operation or a boot configuration in its own turn
+/// does not wait.
 fn own_hold(engine: &Engine, spec: &Spec, view: &LockView) -> Option<MaintenanceId> {
-    let waits = spec.kind == Kind::Maintenance || spec.parent.is_some();
-    let holder = view.lock.holder().filter(|holder| !waits && holder.spec.kind == Kind::Maintenance)?;
+    let waits = spec.kind == MaintenanceKind::Maintenance || spec.parent.is_some();
+    let holder = view.lock.holder().filter(|holder| !waits && holder.spec.kind == MaintenanceKind::Maintenance)?;
     (holder.owner == engine.owner()).then(|| holder.id.clone())
 }
 
 /// Who would be before a new wish for this server.
-fn ahead(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Vec<Ahead> {
+fn ahead(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Vec<QueueEntry> {
     let holder = view.lock.holder().into_iter();
     let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
     holder

@@ -1,8 +1,10 @@
-//! The time limits of actions and ephemeral resources have other names than those of resources, whose checks they share.
+//! The time limits of actions and ephemeral resources have other names than those of resources,
+//! whose checks they share.
 
 use tf_provider::{AttributePathStep, Diagnostics};
 
-/// Replaces the names of time limits in texts and paths: `("create", "invoke")` makes `timeouts.invoke` of `timeouts.create`.
+/// Replaces the names of time limits in texts and paths: `("create", "invoke")` makes
+/// `timeouts.invoke` of `timeouts.create`.
 pub(in crate::provider) fn rename_timeouts(diags: &mut Diagnostics, names: &[(&'static str, &'static str)]) {
     for problem in diags.errors.iter_mut().chain(&mut diags.warnings) {
         for (old, new) in names {

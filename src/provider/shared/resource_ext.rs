@@ -8,8 +8,8 @@ use crate::plugin::{IdentitySchema, MovedState, ResourceExt};
 
 use crate::provider::{
     approval::resource::MaintenanceApproval, boot_configuration::resource::ServerBootConfiguration,
-    claim::resource::ServerClaim, maintenance::resource::ServerMaintenance, operation::resource::ServerOperation,
-    shared::moved, shared::resource_identity,
+    claim::resource::ServerClaimResource, maintenance::resource::ServerMaintenance,
+    operation::resource::ServerOperation, shared::moved, shared::resource_identity,
 };
 
 #[async_trait]
@@ -63,7 +63,7 @@ impl ResourceExt for ServerOperation {
     }
 }
 
-impl ResourceExt for ServerClaim {
+impl ResourceExt for ServerClaimResource {
     fn write_only(&self) -> &'static [&'static str] {
         &["ignition_wo"]
     }

@@ -14,8 +14,8 @@ const fn text(name: &'static str, description: &'static str) -> IdentityAttribut
 
 /// Builds the schema of an identity.
 ///
-/// Version 0, because hosts read a state without an identity as one of version 0: a higher version would ask for an
-/// upgrade of an identity that such a state does not have.
+/// Version 0, because hosts read a state without an identity as one of version 0: a higher version
+/// would ask for an upgrade of an identity that such a state does not have.
 fn schema(attributes: Vec<IdentityAttribute>) -> IdentitySchema {
     IdentitySchema { version: 0, attributes }
 }

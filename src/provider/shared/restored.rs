@@ -9,7 +9,7 @@ use crate::{
         state::Maintenance,
     },
     plugin::diagnostic,
-    store::Found,
+    store::RecordLookup,
 };
 
 use crate::provider::{
@@ -45,8 +45,8 @@ pub(in crate::provider) fn shown(generation: &Value<i64>) -> Generation {
     }
 }
 
-/// Whether the store still knows what this state knows. Otherwise an error says so, and nothing may act: neither on the
-/// server nor on the state.
+/// Whether the store still knows what this state knows. Otherwise an error says so, and nothing may
+/// act: neither on the server nor on the state.
 ///
 /// A store that does not answer proves nothing; who asks it next says that.
 pub(in crate::provider) async fn is_current(
@@ -89,5 +89,5 @@ pub(in crate::provider) async fn may_act(
     expected: &Expected<'_>,
 ) -> bool {
     let Ok(found) = engine.store().find_uid(uid).await else { return true };
-    is_current(diags, engine, private, found.as_ref().map(Found::record), expected).await
+    is_current(diags, engine, private, found.as_ref().map(RecordLookup::record), expected).await
 }

@@ -13,10 +13,10 @@ use crate::{
         lock::Refusal,
         machine::MachineView,
         media::missing_drive,
-        operate::Proof,
+        operate::CompletionProof,
         prepare::missing_capabilities,
         prior, restore,
-        spec::{BootMethod, Kind, Spec, WaitFor},
+        spec::{BootMethod, MaintenanceKind, Spec, WaitFor},
     },
     plugin::diagnostic,
 };
@@ -79,7 +79,7 @@ pub(in crate::provider) async fn operation(
     hold: Option<&str>,
 ) {
     let Some(seen) = server(diags, engine, spec, None).await else { return };
-    let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == Proof::Boot);
+    let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == CompletionProof::Boot);
     if wants_boot && seen.view.as_ref().is_some_and(|view| view.boot_progress.is_none()) {
         bad(
             diags,
@@ -95,7 +95,8 @@ pub(in crate::provider) async fn operation(
     }
 }
 
-/// Whether an operation in its own turn lasts: an error where the server's own system would undo it at once.
+/// Whether an operation in its own turn lasts: an error where the server's own system would undo it
+/// at once.
 pub(in crate::provider) async fn lasts(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) -> bool {
     let Some(operation) = &spec.operation else { return true };
     let Ok(machine) = engine.machine(&spec.server) else { return true };
@@ -120,7 +121,7 @@ pub(in crate::provider) async fn hold(
     let Some(id) = hold else { return Ok(None) };
     let at = || AttributePath::new("maintenance_id");
     match engine.active(id).await {
-        Ok(hold) if hold.spec.kind == Kind::Maintenance => {
+        Ok(hold) if hold.spec.kind == MaintenanceKind::Maintenance => {
             if let Some(refusal) = hold.refuses_under(engine.owner()) {
                 diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
                 return Err(());
@@ -145,7 +146,8 @@ pub(in crate::provider) async fn hold(
     }
 }
 
-/// Whether this owner may act under the maintenance that is named, as far as that is known: a plan may come before it.
+/// Whether this owner may act under the maintenance that is named, as far as that is known: a plan
+/// may come before it.
 pub(in crate::provider) async fn may_act_under(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -160,7 +162,8 @@ pub(in crate::provider) async fn may_act_under(
     }
 }
 
-/// Reviews a change of something that has the server: what it lacks and, with `effect`, what happens to the server.
+/// Reviews a change of something that has the server: what it lacks and, with `effect`, what
+/// happens to the server.
 pub(in crate::provider) async fn changed(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -252,18 +255,19 @@ pub(in crate::provider) async fn release(
 }
 
 /// A server as it answered; each is `None` where it did not.
-struct Seen {
+struct PlanCheck {
     view: Option<MachineView>,
     key: Option<LockKey>,
 }
 
-/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error was reported.
+/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error
+/// was reported.
 async fn server(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
     boot_at: Option<&AttributePath>,
-) -> Option<Seen> {
+) -> Option<PlanCheck> {
     let machine = value_or_error(diags, &spec.server, engine.machine(&spec.server))?;
     let capabilities = match machine.capabilities().await {
         Ok(capabilities) => capabilities,
@@ -277,7 +281,7 @@ async fn server(
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));
-            return Some(Seen { view: None, key: None });
+            return Some(PlanCheck { view: None, key: None });
         }
         Err(error) => {
             diags.add_error(of_machine(&spec.server, &error));
@@ -343,7 +347,7 @@ async fn server(
         );
         return None;
     }
-    Some(Seen { view, key })
+    Some(PlanCheck { view, key })
 }
 
 /// What keeps a plan from looking, and may be mended before it is applied.
@@ -354,11 +358,12 @@ fn unchecked(error: &BackendError) -> bool {
 /// Why the name of a request is refused, whatever the queue says.
 async fn conflict(engine: &Engine, asked: &PlannedRequest<'_>, key: Option<&LockKey>) -> Option<EngineError> {
     // A boot configuration has no name of its own that could be chosen.
-    let id = asked.id.filter(|id| asked.spec.kind != Kind::BootConfiguration && asked.replaces != Some(*id))?;
+    let id =
+        asked.id.filter(|id| asked.spec.kind != MaintenanceKind::BootConfiguration && asked.replaces != Some(*id))?;
     engine.name_conflict(id, asked.spec, key).await
 }
 
-async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, seen: Seen) {
+async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, seen: PlanCheck) {
     let PlannedRequest { spec, id, .. } = *asked;
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
@@ -372,8 +377,9 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         None => engine.known_lock_key(&spec.server).await,
     };
     match conflict(engine, asked, key.as_ref()).await {
-        // Not an error: hosts plan a creation again during apply, where this may be the own predecessor. A plan that fails there
-        // leaves a deposed object in the state; a create that fails does not.
+        // Not an error: hosts plan a creation again during apply, where this may be the own
+        // predecessor. A plan that fails there leaves a deposed object in the state; a create that
+        // fails does not.
         Some(error @ (EngineError::Store(_) | EngineError::Refused(Refusal::OtherSpec { .. }))) => {
             let text = of_engine(&spec.server, &error);
             let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);
@@ -404,12 +410,12 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         }
         Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
     }
-    if spec.kind == Kind::BootConfiguration && engine.is_external(&spec.server) {
+    if spec.kind == MaintenanceKind::BootConfiguration && engine.is_external(&spec.server) {
         lines
             .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
     }
     let gates = engine.systems(spec).await.unwrap_or_default();
-    if spec.kind == Kind::BootConfiguration && gates.iter().any(|gate| gate.gate.is_some()) {
+    if spec.kind == MaintenanceKind::BootConfiguration && gates.iter().any(|gate| gate.gate.is_some()) {
         lines.push("Its Machine stays in maintenance: the server is held as long as this resource exists.".to_owned());
     }
     lines.extend(engine.node_outlook(spec).await);

@@ -1,5 +1,5 @@
-//! What stands against a request, or comes with it, before its turn counts: a record of its name, a release of it by
-//! a person, a block of the server.
+//! What stands against a request, or comes with it, before its turn counts: a record of its name, a
+//! release of it by a person, a block of the server.
 
 use crate::{
     engine::Engine,
@@ -22,7 +22,7 @@ const NAME_REFUSED: &str = "A released name is refused";
 
 /// What a store knows about a name and its server.
 #[derive(Clone, Debug, Default)]
-pub(in crate::provider) struct Standing {
+pub(in crate::provider) struct NameStatus {
     /// The record that the next run continues.
     pub(in crate::provider) continued: Option<Box<Maintenance>>,
     /// Whether the configuration says that it takes the record from another state.
@@ -33,7 +33,7 @@ pub(in crate::provider) struct Standing {
     pub(in crate::provider) block: Option<Block>,
 }
 
-impl Standing {
+impl NameStatus {
     /// Reads it from a view of the server's lock.
     pub(in crate::provider) fn of(
         engine: &Engine,
@@ -62,7 +62,8 @@ impl Standing {
         self.continued.as_ref().is_some_and(|record| record.admitted_at.is_some())
     }
 
-    /// What refuses the request although nothing else stands against it, each with the summary of its warning.
+    /// What refuses the request although nothing else stands against it, each with the summary of
+    /// its warning.
     pub(in crate::provider) fn refusals(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if let Some(record) = self.continued.as_ref().filter(|record| record.known_to.is_some()) {

@@ -111,7 +111,8 @@ pub(in crate::provider) fn meant(all: &Tolerations) -> Option<Vec<Toleration>> {
     }
 }
 
-/// What is there now, in the words of `before` where that means the same: an API server may fill in what was not said.
+/// What is there now, in the words of `before` where that means the same: an API server may fill in
+/// what was not said.
 pub(in crate::provider) fn seen(before: &Tolerations, now: &[Toleration]) -> Tolerations {
     let full = |all: Vec<Toleration>| -> Vec<Toleration> {
         let equal = || Some("Equal".to_owned());

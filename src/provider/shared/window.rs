@@ -112,8 +112,8 @@ impl WindowModel {
             || self.exclude_calendar_file.is_unknown()
     }
 
-    /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window that never opens is
-    /// refused; with `named` its name is looked up.
+    /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window
+    /// that never opens is refused; with `named` its name is looked up.
     pub(in crate::provider) fn check(
         &self,
         diags: &mut Diagnostics,
@@ -236,8 +236,9 @@ impl WindowModel {
     }
 }
 
-/// What `window` says, where the engine knows the named windows and the time. The outer `None`: something is wrong, or not
-/// known yet, so that what is asked is not known either. The inner one: there is no window.
+/// What `window` says, where the engine knows the named windows and the time. The outer `None`:
+/// something is wrong, or not known yet, so that what is asked is not known either. The inner one:
+/// there is no window.
 #[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
 pub(in crate::provider) fn asked(
     diags: &mut Diagnostics,

@@ -1,4 +1,5 @@
-//! Write-only arguments: the host passes them in the configuration, and neither plan nor state ever holds them.
+//! Write-only arguments: the host passes them in the configuration, and neither plan nor state ever
+//! holds them.
 
 use std::fmt;
 
@@ -21,8 +22,8 @@ use crate::provider::{
     shared::values::{Text, bad},
 };
 
-/// A text that is read from the configuration and never written: it encodes as null, two of them count as equal, and it is
-/// not printed. So no plan, state, comparison or log can hold it.
+/// A text that is read from the configuration and never written: it encodes as null, two of them
+/// count as equal, and it is not printed. So no plan, state, comparison or log can hold it.
 #[derive(Clone)]
 pub(in crate::provider) struct WriteOnly(Value<SecretString>);
 
@@ -115,7 +116,8 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
     ]
 }
 
-/// Keeps the ignition that is in force where its version did not change: a new content counts with a new version only.
+/// Keeps the ignition that is in force where its version did not change: a new content counts with
+/// a new version only.
 pub(in crate::provider) async fn keep_unless_raised(
     engine: &Engine,
     uid: &Uid,

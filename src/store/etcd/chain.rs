@@ -1,5 +1,6 @@
-//! The chains of the audit log: one for each lock, whose end is in `lock/…`, and one for the words of its owner, whose end is in
-//! `approvals/…`. Each end is written with its lines, on the conditions that a change has anyway.
+//! The chains of the audit log: one for each lock, whose end is in `lock/…`, and one for the words
+//! of its owner, whose end is in `approvals/…`. Each end is written with its lines, on the
+//! conditions that a change has anyway.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, Txn
 
 use super::{
     CHAINED, EtcdStore, Meta, SCHEMA,
-    fault::Faults,
+    fault::ErrorMapper,
     keys::{self, Keys},
     rows::{Head, json, text, words_of},
     whole::{PAGE, pages},
@@ -16,8 +17,8 @@ use crate::{
     maintenance::ids::LockKey,
     store::{
         AuditProof, ChainEnd, ChainEnds, StoreError,
-        chain::{self, ChainName, Chains, Ends, Line},
-        optimistic::Change,
+        chain::{self, AuditLine, ChainName, Chains, Ends},
+        optimistic::CommitDelta,
     },
 };
 
@@ -25,7 +26,7 @@ use crate::{
 const ROUNDS: usize = 5;
 
 /// The ends that a change goes on from; `None` where the store has no chains.
-pub(super) fn ends(change: &Change<'_>, meta: &[u8], faults: &Faults) -> Result<Option<Ends>, StoreError> {
+pub(super) fn ends(change: &CommitDelta<'_>, meta: &[u8], faults: &ErrorMapper) -> Result<Option<Ends>, StoreError> {
     let meta: Meta = serde_json::from_slice(meta).map_err(|error| faults.record("meta", &error))?;
     Ok((meta.schema >= CHAINED).then(|| (*change.before.ends).clone()))
 }
@@ -96,7 +97,7 @@ pub(super) async fn verify_at(
     }
     chains.ends(ChainName::default(), meta.before.clone().unwrap_or_default());
     for pair in lines {
-        match json::<Vec<Line>>(pair, faults) {
+        match json::<Vec<AuditLine>>(pair, faults) {
             Ok(lines) => lines.into_iter().for_each(|line| chains.line(line)),
             Err(error) => return Ok(chain::unreadable(None, &error)),
         }
@@ -104,8 +105,9 @@ pub(super) async fn verify_at(
     Ok(chains.verify(earlier, meta.before.is_none()))
 }
 
-/// Chains the log. The schema first, so that each later change chains its lines and no older version writes any more; then the
-/// lines that are there get their places; and `meta` says last that they have them. One that dies in between is gone on from.
+/// Chains the log. The schema first, so that each later change chains its lines and no older
+/// version writes any more; then the lines that are there get their places; and `meta` says last
+/// that they have them. One that dies in between is gone on from.
 pub(super) async fn migrate(store: &EtcdStore) -> Result<(), StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     for _ in 0..ROUNDS {
@@ -128,7 +130,8 @@ pub(super) async fn migrate(store: &EtcdStore) -> Result<(), StoreError> {
     Err(faults.unavailable("other processes changed its schema meanwhile"))
 }
 
-/// Gives the older lines their places, in the order in which they were written. The end of their chain.
+/// Gives the older lines their places, in the order in which they were written. The end of their
+/// chain.
 async fn adopt(store: &EtcdStore) -> Result<ChainEnd, StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     for _ in 0..ROUNDS {
@@ -140,7 +143,7 @@ async fn adopt(store: &EtcdStore) -> Result<ChainEnd, StoreError> {
         let (mut end, mut moved) = (ChainEnd::default(), Vec::new());
         for pair in &pairs {
             // One that cannot be read stays outside, and `audit verify` names it.
-            let Ok(lines) = json::<Vec<Line>>(pair, faults) else { continue };
+            let Ok(lines) = json::<Vec<AuditLine>>(pair, faults) else { continue };
             if chain::are_older(&lines) {
                 let placed = chain::add(&ChainName::default(), &mut end, lines.iter().map(|line| &line.event));
                 if placed != lines {
@@ -172,18 +175,18 @@ pub(super) struct Further {
 }
 
 /// Where lines stand in their chains.
-pub(super) fn first(lines: &[Line]) -> Option<u64> {
+pub(super) fn first(lines: &[AuditLine]) -> Option<u64> {
     lines.iter().filter_map(|line| line.chain.as_ref()).map(|link| link.number).min()
 }
 
-/// What the deletion of these lines makes of their chains; or the chain that they are not the next lines of. `gaps`: none of it
-/// that comes before is left. Lines without a chain may always go.
+/// What the deletion of these lines makes of their chains; or the chain that they are not the next
+/// lines of. `gaps`: none of it that comes before is left. Lines without a chain may always go.
 pub(super) async fn further(
     store: &EtcdStore,
-    lines: &[Line],
+    lines: &[AuditLine],
     gaps: bool,
 ) -> Result<Result<Vec<Further>, ChainName>, StoreError> {
-    let mut by_chain: HashMap<&ChainName, Vec<Line>> = HashMap::new();
+    let mut by_chain: HashMap<&ChainName, Vec<AuditLine>> = HashMap::new();
     for line in lines {
         if let Some(link) = &line.chain {
             by_chain.entry(&link.name).or_default().push(line.clone());
@@ -206,7 +209,7 @@ impl Further {
         Compare::mod_revision(keys.pruned(&self.name), CompareOp::Equal, self.seen)
     }
 
-    pub(super) fn put(&self, keys: &Keys, faults: &Faults) -> Result<TxnOp, StoreError> {
+    pub(super) fn put(&self, keys: &Keys, faults: &ErrorMapper) -> Result<TxnOp, StoreError> {
         Ok(TxnOp::put(keys.pruned(&self.name), text("old", &self.start, faults)?, None))
     }
 }

@@ -6,19 +6,19 @@ use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
 use jiff::Timestamp;
 
 use super::{
-    fault::Faults,
+    fault::ErrorMapper,
     group,
     keys::Keys,
-    rows::{Head, Place, Words, text},
+    rows::{ApprovalSet, Head, RecordPointer, text},
     seals,
 };
 use crate::{
     maintenance::{ids::MaintenanceId, state::Maintenance},
     store::{
         StoreError, capacity,
-        chain::{self, Ends, Line},
+        chain::{self, AuditLine, Ends},
         extended::StoredSlot,
-        optimistic::Change,
+        optimistic::CommitDelta,
         seals::Seals,
     },
 };
@@ -26,17 +26,19 @@ use crate::{
 /// What one request of etcd takes, in bytes, unless it is told otherwise (`--max-request-bytes`).
 const REQUEST: usize = 3 * 512 * 1024;
 
-/// How many operations of a change are one part of its transaction. etcd takes 128 (`--max-txn-ops`) from the top down: those of
-/// a part, with the conditions or parts beside it, with the transactions that travel together.
+/// How many operations of a change are one part of its transaction. etcd takes 128
+/// (`--max-txn-ops`) from the top down: those of a part, with the conditions or parts beside it,
+/// with the transactions that travel together.
 const AT_ONCE: usize = 128 - TOGETHER - 8 - group::MOST;
 
-/// How many transitions are one commit at most. Each new record is a condition, and four operations.
+/// How many transitions are one commit at most. Each new record is a condition, and four
+/// operations.
 pub(super) const TOGETHER: usize = 60;
 
 /// Collects the operations of one change; a key is written once only, which etcd insists on.
 struct Writes<'a> {
     keys: &'a Keys,
-    faults: &'a Faults,
+    faults: &'a ErrorMapper,
     puts: HashMap<String, String>,
     deletes: Vec<String>,
     /// What becomes history with this change.
@@ -45,7 +47,7 @@ struct Writes<'a> {
 
 impl Writes<'_> {
     fn place(&self, record: &Maintenance, key: String) -> Result<String, StoreError> {
-        let place = Place { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key };
+        let place = RecordPointer { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key };
         text(&record.uid.0, &place, self.faults)
     }
 
@@ -75,10 +77,11 @@ impl Writes<'_> {
         self.deletes.extend([self.keys.active(&record.lock_key, &record.uid), self.keys.name(&record.id)]);
     }
 
-    /// The lines of one change. Those of the owner's words alone are where an approver may write, and no process follows what
-    /// an approver writes: they are found without a pointer when they are old.
-    fn audit(&mut self, lines: &[Line], commit: &str, told_only: bool) -> Result<(), StoreError> {
-        let mut names: Vec<(&MaintenanceId, Vec<&Line>)> = Vec::new();
+    /// The lines of one change. Those of the owner's words alone are where an approver may write,
+    /// and no process follows what an approver writes: they are found without a pointer when they
+    /// are old.
+    fn audit(&mut self, lines: &[AuditLine], commit: &str, told_only: bool) -> Result<(), StoreError> {
+        let mut names: Vec<(&MaintenanceId, Vec<&AuditLine>)> = Vec::new();
         for line in lines {
             let id = &line.event.id;
             match names.iter_mut().find(|(known, _)| *known == id) {
@@ -97,8 +100,9 @@ impl Writes<'_> {
         Ok(())
     }
 
-    /// Deletes what is not written again. Many operations are several transactions without conditions: etcd counts them
-    /// one by one at each level, and judges all conditions before it writes.
+    /// Deletes what is not written again. Many operations are several transactions without
+    /// conditions: etcd counts them one by one at each level, and judges all conditions before it
+    /// writes.
     fn operations(mut self) -> Vec<TxnOp> {
         self.deletes.sort();
         self.deletes.dedup();
@@ -127,15 +131,16 @@ pub(super) struct Prepared {
     pub(super) seals: Option<Seals>,
 }
 
-/// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no new name is taken;
-/// otherwise it reads, in this order: the lock, the approvals, each new name, and `meta`, which must still hold `meta`.
+/// The transaction of a change. It succeeds if nobody wrote since the change's lock was read and no
+/// new name is taken; otherwise it reads, in this order: the lock, the approvals, each new name,
+/// and `meta`, which must still hold `meta`.
 pub(super) fn transaction(
     keys: &Keys,
-    change: &Change<'_>,
+    change: &CommitDelta<'_>,
     mut ends: Option<Ends>,
     now: Timestamp,
     meta: &[u8],
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Prepared, StoreError> {
     let (before, after) = (&change.before.lock, change.after);
     let key = &after.key;
@@ -169,7 +174,7 @@ pub(super) fn transaction(
         for approval in created {
             writes.puts.insert(keys.used(key, &approval), seals::OPEN.to_owned());
         }
-        let said = Words { claim, approvals, seals: seals.clone(), commits, chain: words_end };
+        let said = ApprovalSet { claim, approvals, seals: seals.clone(), commits, chain: words_end };
         written_seals = Some(seals);
         writes.puts.insert(keys.approvals(key), text(&key.0, &said, faults)?);
     }
@@ -190,7 +195,8 @@ pub(super) fn transaction(
             }
         }
     }
-    // All marks, also those of approvals that were replaced or withdrawn: whoever did that may not write here.
+    // All marks, also those of approvals that were replaced or withdrawn: whoever did that may not
+    // write here.
     let marks = keys.used_all(key);
     let forget_marks = !told_only && !same_claim && !writes.puts.keys().any(|key| key.starts_with(&marks));
     let old = std::mem::take(&mut writes.old);
@@ -204,7 +210,8 @@ pub(super) fn transaction(
     let asked: Vec<MaintenanceId> = new.into_iter().filter(|id| !freed(id)).collect();
     let unmoved = |key: String| Compare::mod_revision(key, CompareOp::Less, change.before.revision.saturating_add(1));
     let mut conditions = vec![unmoved(keys.lock(key)), unmoved(keys.approvals(key))];
-    // A revision is given out again by a cluster that was restored; what it held, with the name of a commit, is not.
+    // A revision is given out again by a cluster that was restored; what it held, with the name of
+    // a commit, is not.
     conditions.extend(change.before.raw.as_ref().map(|raw| Compare::value(keys.lock(key), CompareOp::Equal, &**raw)));
     conditions.push(Compare::value(keys.meta(), CompareOp::Equal, meta));
     conditions.extend(asked.iter().map(|id| Compare::create_revision(keys.name(id), CompareOp::Equal, 0)));

@@ -8,14 +8,14 @@ use super::{
     EtcdStore, Meta, SUPPORTED, chain,
     commit::{self, Prepared},
     group::Reply,
-    rows::{Place, Reads, json},
+    rows::{Reads, RecordPointer, json},
     seals,
 };
 use crate::{
     maintenance::ids::LockKey,
     store::{
         StoreError,
-        optimistic::{Change, Conditional, Loaded, Written},
+        optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
     },
 };
@@ -27,12 +27,13 @@ impl Conditional for EtcdStore {
     }
 
     async fn recall(&self, own: &Stored) -> Option<Loaded> {
-        // Without it a cluster that was restored from a backup would pass for the one that was written to.
+        // Without it a cluster that was restored from a backup would pass for the one that was
+        // written to.
         own.raw.as_ref()?;
         self.own_processes.loaded(own, self.time.now().await.ok()?)
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
+    async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError> {
         let faults = &self.link.faults;
         let now = self.time.now().await?;
         let meta = self.meta().clone();
@@ -46,7 +47,7 @@ impl Conditional for EtcdStore {
                 Some(seals) => seals::written_at(revision, seals),
                 None => Arc::clone(&change.before.seals),
             };
-            return Ok(Some(Written { revision, parts: change.parts(), raw: head, ends, seals }));
+            return Ok(Some(CommittedChange { revision, parts: change.parts(), raw: head, ends, seals }));
         }
         let mut found = Reads::of(reply.op_responses());
         let (lock, words) = (found.next(faults)?, found.next(faults)?);
@@ -55,7 +56,7 @@ impl Conditional for EtcdStore {
         }
         for id in names {
             if let Some(pair) = found.next(faults)?.kvs().first() {
-                let place: Place = json(pair, faults)?;
+                let place: RecordPointer = json(pair, faults)?;
                 return Err(StoreError::NameTaken { id, key: place.lock_key });
             }
         }

@@ -4,16 +4,17 @@ use std::{error::Error as _, ops::Deref};
 
 use etcd_client::Error;
 
-use crate::store::{StoreError, fault::About};
+use crate::store::{StoreError, fault::StoreErrors};
 
-/// How a server looks that ends a connection instead of saying what it wants: TLS tells of a missing client certificate
-/// only after the connection counts as made.
+/// How a server looks that ends a connection instead of saying what it wants: TLS tells of a
+/// missing client certificate only after the connection counts as made.
 const CLOSED: [&str; 5] = ["connection closed", "reset", "roken pipe", "frame", "alert"];
 
-/// Makes errors of one store. The numbers are gRPC's status codes, <https://grpc.io/docs/guides/status-codes/>.
+/// Makes errors of one store. The numbers are gRPC's status codes,
+/// <https://grpc.io/docs/guides/status-codes/>.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
-    about: About,
+pub(super) struct ErrorMapper {
+    about: StoreErrors,
     /// What a cluster may want that ends connections without a word.
     may_want: &'static str,
 }
@@ -26,9 +27,9 @@ pub(super) fn is_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Forbidden { cause, .. } if cause.starts_with(FULL))
 }
 
-impl Faults {
+impl ErrorMapper {
     pub(super) fn new(address: &str, may_want: &'static str) -> Self {
-        Self { about: About::new(address), may_want }
+        Self { about: StoreErrors::new(address), may_want }
     }
 
     pub(super) fn etcd(&self, error: &Error) -> StoreError {
@@ -74,10 +75,10 @@ impl Faults {
     }
 }
 
-impl Deref for Faults {
-    type Target = About;
+impl Deref for ErrorMapper {
+    type Target = StoreErrors;
 
-    fn deref(&self) -> &About {
+    fn deref(&self) -> &StoreErrors {
         &self.about
     }
 }

@@ -1,24 +1,26 @@
 //! Several transactions as one.
 //!
-//! etcd takes a transaction as an operation of another one, with conditions of its own, and judges all conditions before
-//! anything of it is written ([`TxnOp::txn`], etcd API `RequestOp.request_txn`). So each succeeds or fails by itself. Reads and
-//! writes do not travel together: the conditions of a read would be older than what it reads.
+//! etcd takes a transaction as an operation of another one, with conditions of its own, and judges
+//! all conditions before anything of it is written ([`TxnOp::txn`], etcd API
+//! `RequestOp.request_txn`). So each succeeds or fails by itself. Reads and writes do not travel
+//! together: the conditions of a read would be older than what it reads.
 //!
-//! Each lock that is read needs the processes that are alive. All reads of one transaction are of one moment, so they are
-//! listed once for all of them.
+//! Each lock that is read needs the processes that are alive. All reads of one transaction are of
+//! one moment, so they are listed once for all of them.
 
 use std::sync::Arc;
 
 use etcd_client::{KeyValue, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use futures_util::future::BoxFuture;
 
-use super::{link::Link, rows::alive_read};
+use super::{link::StoreClient, rows::alive_read};
 use crate::{
     maintenance::ids::LockKey,
     store::{StoreError, together::Together},
 };
 
-/// How many transactions are one at most: their requests count together for the size that etcd takes (1.5 MiB).
+/// How many transactions are one at most: their requests count together for the size that etcd
+/// takes (1.5 MiB).
 pub(super) const MOST: usize = 16;
 
 /// The reply to one transaction.
@@ -41,13 +43,13 @@ enum With {
 /// Transactions about different locks that come together.
 #[derive(Debug)]
 pub(super) struct Groups {
-    link: Arc<Link>,
+    link: Arc<StoreClient>,
     reads: Together<Txn, Result<Reply, StoreError>>,
     writes: Together<Txn, Result<Reply, StoreError>>,
 }
 
 impl Groups {
-    pub(super) fn new(link: &Arc<Link>) -> Self {
+    pub(super) fn new(link: &Arc<StoreClient>) -> Self {
         let together = |with| {
             let link = Arc::clone(link);
             Together::apart(MOST, move |transactions| carry(Arc::clone(&link), transactions, with))
@@ -76,7 +78,11 @@ impl Groups {
     }
 }
 
-fn carry(link: Arc<Link>, transactions: Vec<Txn>, with: With) -> BoxFuture<'static, Vec<Result<Reply, StoreError>>> {
+fn carry(
+    link: Arc<StoreClient>,
+    transactions: Vec<Txn>,
+    with: With,
+) -> BoxFuture<'static, Vec<Result<Reply, StoreError>>> {
     Box::pin(async move {
         if transactions.len() > 1 {
             match send(&link, &transactions, with).await {
@@ -84,7 +90,8 @@ fn carry(link: Arc<Link>, transactions: Vec<Txn>, with: With) -> BoxFuture<'stat
                 Err(error @ StoreError::Unavailable { .. }) => {
                     return transactions.iter().map(|_| Err(error.clone())).collect();
                 }
-                // Refused before anything was written: too large together, two of one new name, or one that is to blame.
+                // Refused before anything was written: too large together, two of one new name, or
+                // one that is to blame.
                 Err(_) => {}
             }
         }
@@ -98,7 +105,7 @@ fn carry(link: Arc<Link>, transactions: Vec<Txn>, with: With) -> BoxFuture<'stat
 }
 
 /// Sends transactions as one: the replies to each. The revision is said once, for all.
-async fn send(link: &Link, transactions: &[Txn], with: With) -> Result<Vec<Reply>, StoreError> {
+async fn send(link: &StoreClient, transactions: &[Txn], with: With) -> Result<Vec<Reply>, StoreError> {
     if let ([transaction], With::Nothing) = (transactions, with) {
         let response = link.patience.attempt(link.txn(transaction.clone())).await?;
         return Ok(vec![Reply { revision: revision(&response), response, alive: Arc::default() }]);
@@ -124,7 +131,7 @@ async fn send(link: &Link, transactions: &[Txn], with: With) -> Result<Vec<Reply
     if replies.len() == transactions.len() { Ok(replies) } else { Err(misunderstood(link)) }
 }
 
-fn misunderstood(link: &Link) -> StoreError {
+fn misunderstood(link: &StoreClient) -> StoreError {
     link.faults.unavailable("it answered something else than was asked")
 }
 

@@ -23,8 +23,8 @@ use jiff::Timestamp;
 
 use crate::maintenance::ids::{LockKey, MaintenanceId, RunnerId, Uid};
 
-/// A text as one part of a key: what is not a letter, a digit, `-`, `_` or `.` as `%` and its code in hexadecimal, so that
-/// nothing that somebody is called leads out of its place.
+/// A text as one part of a key: what is not a letter, a digit, `-`, `_` or `.` as `%` and its code
+/// in hexadecimal, so that nothing that somebody is called leads out of its place.
 pub(super) fn part(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for byte in text.bytes() {

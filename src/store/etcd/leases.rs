@@ -1,11 +1,12 @@
 //! Which processes are alive: leases of the cluster.
 //!
-//! The heartbeat of a process is the keep-alive of its own lease. That writes nothing: the revision of the cluster does
-//! not move, however many processes wait, and however long. So no key says when a lease was last renewed. What others
-//! read instead is the length of the lease: it ends at the latest that long after their read.
+//! The heartbeat of a process is the keep-alive of its own lease. That writes nothing: the revision
+//! of the cluster does not move, however many processes wait, and however long. So no key says when
+//! a lease was last renewed. What others read instead is the length of the lease: it ends at the
+//! latest that long after their read.
 //!
-//! A process that ends says when. Of one that was killed the lease runs out, and the first process that misses it notes
-//! the time: how long its place in the queue is kept counts from there.
+//! A process that ends says when. Of one that was killed the lease runs out, and the first process
+//! that misses it notes the time: how long its place in the queue is kept counts from there.
 
 use std::{
     collections::HashMap,
@@ -18,8 +19,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     SCHEMA,
-    fault::Faults,
-    link::Link,
+    fault::ErrorMapper,
+    link::StoreClient,
     rows::{json, text},
 };
 use crate::{
@@ -27,15 +28,16 @@ use crate::{
     store::{AliveProcess, StoreError, lease_end, versions::Program},
 };
 
-/// A lease that the cluster still keeps is over this much later at the earliest, whatever its process counted.
+/// A lease that the cluster still keeps is over this much later at the earliest, whatever its
+/// process counted.
 const STILL_ALIVE: SignedDuration = SignedDuration::from_millis(500);
 
-/// The annotation (RFC 9557, section 3.1) with the length of a lease in milliseconds. Programs that do not know it read
-/// the timestamp before it.
+/// The annotation (RFC 9557, section 3.1) with the length of a lease in milliseconds. Programs that
+/// do not know it read the timestamp before it.
 const LENGTH: &str = "[_ttl=";
 
-/// The annotations with the version of the process and the newest schema that it reads and writes. A version has dots,
-/// which an annotation must not have.
+/// The annotations with the version of the process and the newest schema that it reads and writes.
+/// A version has dots, which an annotation must not have.
 const VERSION: &str = "[_version=";
 const NEWEST: &str = "[_schema=";
 
@@ -55,7 +57,7 @@ impl OwnLeases {
     /// Makes the lease of a process, or keeps it alive.
     pub(super) async fn renew(
         &self,
-        link: &Link,
+        link: &StoreClient,
         now: impl Future<Output = Result<Timestamp, StoreError>> + Send,
         runner: &Runner,
         ttl: Duration,
@@ -67,7 +69,8 @@ impl OwnLeases {
             return Ok(());
         }
         self.forget(&runner.id);
-        // Seconds is what etcd counts in; more than asked is safe, the process itself stops earlier.
+        // Seconds is what etcd counts in; more than asked is safe, the process itself stops
+        // earlier.
         let seconds = i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
         let value = value(lease_end(now.await?, ttl), ttl, &link.faults)?;
         let granted = link.leases().await?.grant(seconds, None).await;
@@ -84,7 +87,7 @@ impl OwnLeases {
 }
 
 /// Keeps a lease alive. `false` when it is over, or no longer the one that others look at.
-async fn keep(link: &Link, runner: &RunnerId, lease: i64) -> Result<bool, StoreError> {
+async fn keep(link: &StoreClient, runner: &RunnerId, lease: i64) -> Result<bool, StoreError> {
     match link.leases().await?.keep_alive(lease).await {
         Ok(_) => {}
         Err(Error::LeaseKeepAliveError(_)) => return Ok(false),
@@ -95,14 +98,14 @@ async fn keep(link: &Link, runner: &RunnerId, lease: i64) -> Result<bool, StoreE
 }
 
 /// What is stored of a lease that begins now.
-fn value(until: Timestamp, ttl: Duration, faults: &Faults) -> Result<String, StoreError> {
+fn value(until: Timestamp, ttl: Duration, faults: &ErrorMapper) -> Result<String, StoreError> {
     let Program { version, schema } = Program::own(SCHEMA);
     let version: String = version.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     text("alive", &format!("{until}{VERSION}{version}]{NEWEST}{schema}]{LENGTH}{}]", ttl.as_millis()), faults)
 }
 
 /// Reads the process behind a lease that the cluster has.
-pub(super) fn process(runner: &RunnerId, pair: &KeyValue, faults: &Faults) -> Result<AliveProcess, StoreError> {
+pub(super) fn process(runner: &RunnerId, pair: &KeyValue, faults: &ErrorMapper) -> Result<AliveProcess, StoreError> {
     let text: String = json(pair, faults)?;
     let noted = |name: &str| Some(text.split_once(name)?.1.split_once(']')?.0.to_owned());
     let program = noted(VERSION).zip(noted(NEWEST).and_then(|schema| schema.parse().ok()));
@@ -111,7 +114,7 @@ pub(super) fn process(runner: &RunnerId, pair: &KeyValue, faults: &Faults) -> Re
 }
 
 /// Until when at most a lease lasts that the cluster has now.
-pub(super) fn until(pair: &KeyValue, now: Timestamp, faults: &Faults) -> Result<Timestamp, StoreError> {
+pub(super) fn until(pair: &KeyValue, now: Timestamp, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
     let text: String = json(pair, faults)?;
     let counted: Timestamp = json(pair, faults)?;
     let length = text.split_once(LENGTH).and_then(|(_, rest)| rest.strip_suffix(']')).and_then(|ms| ms.parse().ok());
@@ -120,7 +123,7 @@ pub(super) fn until(pair: &KeyValue, now: Timestamp, faults: &Faults) -> Result<
 }
 
 /// Ends the lease of a process, also that of another one, and notes when.
-pub(super) async fn end(link: &Link, runner: &RunnerId, now: Timestamp) -> Result<(), StoreError> {
+pub(super) async fn end(link: &StoreClient, runner: &RunnerId, now: Timestamp) -> Result<(), StoreError> {
     let reply = link.txn(Txn::new().and_then([TxnOp::get(link.keys.alive(runner), None)])).await?;
     let lease = reply.op_responses().into_iter().find_map(|found| match found {
         TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::lease),
@@ -133,14 +136,19 @@ pub(super) async fn end(link: &Link, runner: &RunnerId, now: Timestamp) -> Resul
         TxnOp::put(link.keys.seen(runner), text(&runner.0, &now, &link.faults)?, None),
     ];
     link.txn(Txn::new().and_then(writes)).await?;
-    // Of no use any more: what it stood for is gone. Its process finds that out with its next keep-alive.
+    // Of no use any more: what it stood for is gone. Its process finds that out with its next
+    // keep-alive.
     let _ = link.leases().await?.revoke(lease).await;
     Ok(())
 }
 
-/// Since when a process is away whose lease is gone and about which nobody has noted that. A role that may not write
-/// that down sees it as of now.
-pub(super) async fn note_end(link: &Link, runner: &RunnerId, now: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+/// Since when a process is away whose lease is gone and about which nobody has noted that. A role
+/// that may not write that down sees it as of now.
+pub(super) async fn note_end(
+    link: &StoreClient,
+    runner: &RunnerId,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, StoreError> {
     let absent = |key: String| Compare::create_revision(key, CompareOp::Equal, 0);
     let conditions = [absent(link.keys.alive(runner)), absent(link.keys.seen(runner))];
     let put = TxnOp::put(link.keys.seen(runner), text(&runner.0, &now, &link.faults)?, None);
@@ -168,7 +176,7 @@ mod tests {
     /// A program of an earlier release reads the whole value as a timestamp.
     #[test]
     fn the_length_of_a_lease_does_not_keep_others_from_reading_its_end() {
-        let faults = Faults::new("etcd://here", "");
+        let faults = ErrorMapper::new("etcd://here", "");
         let text = value(Timestamp::UNIX_EPOCH, Duration::from_millis(2500), &faults).unwrap();
         let version = crate::store::VERSION.replace('.', "-");
         let schema = SCHEMA;

@@ -6,30 +6,30 @@ use etcd_client::{Client, GetOptions, GetResponse, KvClient, LeaseClient, Permis
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
-use super::{fault::Faults, keys::Keys, url::Parsed};
+use super::{fault::ErrorMapper, keys::Keys, url::Parsed};
 use crate::{
     clock::Clock,
     store::{StoreError, patience::Patience},
 };
 
 /// How a cluster is reached.
-pub(super) struct Link {
+pub(super) struct StoreClient {
     parsed: Parsed,
     client: OnceCell<Client>,
     pub(super) keys: Keys,
-    pub(super) faults: Faults,
+    pub(super) faults: ErrorMapper,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Patience,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for StoreClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("address", &self.faults.address()).finish_non_exhaustive()
     }
 }
 
-impl Link {
-    pub(super) fn new(parsed: Parsed, faults: Faults, clock: Arc<dyn Clock>, limit: Duration) -> Self {
+impl StoreClient {
+    pub(super) fn new(parsed: Parsed, faults: ErrorMapper, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
         let keys = Keys::below(&parsed.prefix);
         Self { parsed, client: OnceCell::new(), keys, faults, clock, patience }
@@ -62,7 +62,8 @@ impl Link {
         Box::pin(async { self.kv().await?.txn(txn).await.map_err(|error| self.faults.etcd(&error)) })
     }
 
-    /// The roles that the user of this connection may see, with what they permit; none where the cluster has no users.
+    /// The roles that the user of this connection may see, with what they permit; none where the
+    /// cluster has no users.
     pub(super) async fn roles(&self) -> Result<Vec<(String, Vec<Permission>)>, StoreError> {
         let mut auth = self.client().await?.auth_client();
         let fault = |error| self.faults.etcd(&error);

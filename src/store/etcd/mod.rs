@@ -1,7 +1,8 @@
 //! The store for many machines without a database: an etcd cluster, below one prefix.
 //!
-//! Every write is one transaction on the condition that nothing it was made from has changed. etcd's leases say which
-//! processes are alive, and nothing else hangs on them: a record, a slot or a binding never goes away by itself.
+//! Every write is one transaction on the condition that nothing it was made from has changed.
+//! etcd's leases say which processes are alive, and nothing else hangs on them: a record, a slot or
+//! a binding never goes away by itself.
 
 mod chain;
 mod commit;
@@ -40,23 +41,24 @@ pub use self::url::EtcdOptions;
 pub(super) use self::url::prefix_of;
 
 use self::{
-    fault::Faults,
+    fault::ErrorMapper,
     group::Groups,
     leases::OwnLeases,
-    link::Link,
-    rows::{Left, Looked, Place, Read, Reads, json, text},
+    link::StoreClient,
+    rows::{Left, Looked, Read, Reads, RecordPointer, json, text},
     time::ServerTime,
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
+    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage,
+    forgotten_before,
     group::transact,
     lease_end,
     optimistic::{Loaded, look},
     recall::OwnProcesses,
     versions::Supported,
-    views::{Known, Snapshot, Stored, Views},
-    watchers::{Lookout, Watchers},
+    views::{CachedLock, LockCache, ReadResult, Stored},
+    watchers::{ChangeTask, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -67,8 +69,8 @@ use crate::{
     },
 };
 
-/// What the keys and values mean. Every change to that is a new number: a program refuses a store with one that it does
-/// not know, so that an older one never drops what a newer one wrote.
+/// What the keys and values mean. Every change to that is a new number: a program refuses a store
+/// with one that it does not know, so that an older one never drops what a newer one wrote.
 const SCHEMA: i64 = CHAINED;
 
 /// The schema from which on the audit log has chains.
@@ -80,7 +82,8 @@ const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
 /// How often a record is looked for that moves while it is read.
 const LOOKS: usize = 5;
 
-/// From so many records on, those that have left are not listed where a count says that there are none.
+/// From so many records on, those that have left are not listed where a count says that there are
+/// none.
 const MANY: usize = 64;
 
 /// What `meta` holds.
@@ -88,7 +91,8 @@ const MANY: usize = 64;
 struct Meta {
     store_id: String,
     schema: i64,
-    /// The end of the chain of those lines that are older than the chains; nothing until they have their places in it.
+    /// The end of the chain of those lines that are older than the chains; nothing until they have
+    /// their places in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<ChainEnd>,
 }
@@ -97,38 +101,41 @@ struct Meta {
 #[derive(Debug)]
 pub struct EtcdStore {
     id: String,
-    link: Arc<Link>,
+    link: Arc<StoreClient>,
     groups: Groups,
     time: ServerTime,
     own_leases: OwnLeases,
     own_processes: OwnProcesses,
-    views: Views,
+    views: LockCache,
     watch: Arc<Watch>,
-    lookout: Lookout,
-    /// What `meta` held when it was read last: each commit is made on the condition that it still does.
+    lookout: ChangeTask,
+    /// What `meta` held when it was read last: each commit is made on the condition that it still
+    /// does.
     meta: Mutex<Vec<u8>>,
-    /// Whether records had left the long queue that was read last. A hint: then the next read lists them at once.
+    /// Whether records had left the long queue that was read last. A hint: then the next read lists
+    /// them at once.
     some_left: AtomicBool,
 }
 
 impl EtcdStore {
-    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio runtime, which also runs
-    /// the watch. `clock` measures waits only; what time it is say the servers.
+    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio
+    /// runtime, which also runs the watch. `clock` measures waits only; what time it is say the
+    /// servers.
     pub async fn open(url: &SecretString, clock: Arc<dyn Clock>, options: EtcdOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address, parsed.may_want());
+        let faults = ErrorMapper::new(&parsed.address, parsed.may_want());
         let time =
             ServerTime::new(options.time, Arc::clone(&clock), parsed.http()?, parsed.endpoints.clone(), faults.clone());
-        let link = Arc::new(Link::new(parsed, faults, clock, options.patience));
+        let link = Arc::new(StoreClient::new(parsed, faults, clock, options.patience));
         let (id, meta) = link.patience.repeat(|| known(&link)).await?;
         link.patience.repeat(|| time.now()).await?;
-        let lookout = Lookout::new();
+        let lookout = ChangeTask::new();
         Ok(Self {
             id,
             time,
             own_leases: OwnLeases::default(),
             own_processes: OwnProcesses::default(),
-            views: Views::default(),
+            views: LockCache::default(),
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             groups: Groups::new(&link),
             link,
@@ -143,8 +150,8 @@ impl EtcdStore {
         Ok(url::parse(url)?.address)
     }
 
-    /// Since when those are away who have no lease, seen from the time of the read: a later one, also one told by another
-    /// server, would let them live on for that difference.
+    /// Since when those are away who have no lease, seen from the time of the read: a later one,
+    /// also one told by another server, would let them live on for that difference.
     async fn away(&self, read: &mut [Read], now: Timestamp) -> Result<(), StoreError> {
         let mut gone: Vec<RunnerId> = read.iter_mut().flat_map(|read| std::mem::take(&mut read.gone)).collect();
         gone.sort();
@@ -196,7 +203,7 @@ impl EtcdStore {
         Ok(read.loaded(now))
     }
 
-    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+    async fn snapshot(&self, key: &LockKey, known: &CachedLock) -> ReadResult {
         let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
@@ -210,22 +217,24 @@ impl EtcdStore {
         Ok(self.link.get(key, GetOptions::new()).await?.kvs().first().cloned())
     }
 
-    /// The record that a pointer leads to. It may move from the active ones to the history meanwhile.
-    async fn follow(&self, pointer: &str) -> Result<Option<Found>, StoreError> {
+    /// The record that a pointer leads to. It may move from the active ones to the history
+    /// meanwhile.
+    async fn follow(&self, pointer: &str) -> Result<Option<RecordLookup>, StoreError> {
         for _ in 0..LOOKS {
             let Some(pair) = self.get(pointer.to_owned()).await? else { return Ok(None) };
-            let place: Place = json(&pair, &self.link.faults)?;
+            let place: RecordPointer = json(&pair, &self.link.faults)?;
             let Some(pair) = self.get(place.record.clone()).await? else { continue };
             let record: Box<Maintenance> = Box::new(json(&pair, &self.link.faults)?);
             let active = place.record.starts_with(&self.link.keys.all("active"));
-            return Ok(Some(if active { Found::Active(record) } else { Found::Past(record) }));
+            return Ok(Some(if active { RecordLookup::Active(record) } else { RecordLookup::Past(record) }));
         }
         Err(self.link.faults.unreadable(format!("{pointer} leads nowhere")))
     }
 }
 
-/// The id of the store, and all that `meta` holds; a new store gets its id here from the first process.
-async fn known(link: &Link) -> Result<(String, Vec<u8>), StoreError> {
+/// The id of the store, and all that `meta` holds; a new store gets its id here from the first
+/// process.
+async fn known(link: &StoreClient) -> Result<(String, Vec<u8>), StoreError> {
     let mut found = link.get(link.keys.meta(), GetOptions::new()).await?;
     if found.kvs().is_empty() {
         let store_id = Uuid::new_v4().simple().to_string();
@@ -284,7 +293,7 @@ impl Store for EtcdStore {
             .await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         self.link
             .patience
             .repeat(|| async {
@@ -296,12 +305,12 @@ impl Store for EtcdStore {
                     GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Descend).with_limit(1);
                 let found = self.link.get(self.link.keys.past_all(id), last).await?;
                 let record = found.kvs().first().map(|pair| json(pair, &self.link.faults)).transpose()?;
-                Ok(record.map(|record| Found::Past(Box::new(record))))
+                Ok(record.map(|record| RecordLookup::Past(Box::new(record))))
             })
             .await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         self.link.patience.repeat(|| async { self.follow(&self.link.keys.uid(uid)).await }).await
     }
 

@@ -1,8 +1,9 @@
 //! Forgetting what is old.
 //!
-//! What is below `old/` says where to look, in the order of time, and nothing else: more roles than those that delete have
-//! been able to write there. So a key is deleted when it is one of history by its form, when what it holds says that it is
-//! over and old, and in a transaction on the condition that it still holds that.
+//! What is below `old/` says where to look, in the order of time, and nothing else: more roles than
+//! those that delete have been able to write there. So a key is deleted when it is one of history
+//! by its form, when what it holds says that it is over and old, and in a transaction on the
+//! condition that it still holds that.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -13,14 +14,14 @@ use super::{
     EtcdStore,
     chain::{self, Further},
     fault::is_full,
-    rows::{self, Place, Reads, json, text},
+    rows::{self, Reads, RecordPointer, json, text},
     whole::{PAGE, pages},
 };
 use crate::{
     maintenance::{ids::RunnerId, state::Maintenance},
     store::{
         StoreError,
-        chain::{ChainName, Line},
+        chain::{AuditLine, ChainName},
         lease_end,
     },
 };
@@ -33,14 +34,15 @@ enum Fate {
     /// It is deleted, with the pointer that leads to it, if it still is as it was seen.
     Old(Vec<(String, i64)>),
     /// Lines of the audit, which are deleted if their chain may begin behind them.
-    Lines((String, i64), Vec<Line>),
+    Lines((String, i64), Vec<AuditLine>),
     /// It is left alone until it is old enough.
     Young,
     /// It is not there, or does not belong to history.
     Nothing,
 }
 
-/// Forgets what became history before a moment, and when those were last seen who are gone for longer.
+/// Forgets what became history before a moment, and when those were last seen who are gone for
+/// longer.
 pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
     let (link, keys) = (&store.link, &store.link.keys);
     let oldest = GetOptions::new().with_range(keys.old_before(before)).with_limit(i64::from(most));
@@ -83,7 +85,7 @@ pub(super) async fn prune(store: &EtcdStore, before: Timestamp, now: Timestamp, 
 struct Entry {
     records: Vec<(String, i64)>,
     audit: Vec<(String, i64)>,
-    lines: Vec<Line>,
+    lines: Vec<AuditLine>,
     /// The key below `old/`, when nothing that it leads to stays.
     itself: Option<(String, i64)>,
 }
@@ -119,7 +121,8 @@ fn seen(pair: &KeyValue) -> (String, i64) {
     (String::from_utf8_lossy(pair.key()).into_owned(), pair.mod_revision())
 }
 
-/// Forgets the first lines of chains from which others, which came before what is old by the clock, are gone or still young.
+/// Forgets the first lines of chains from which others, which came before what is old by the clock,
+/// are gone or still young.
 async fn from_the_front(
     store: &EtcdStore,
     blocked: &HashSet<ChainName>,
@@ -131,7 +134,7 @@ async fn from_the_front(
     pairs.extend(pages(store, &keys.all("told"), 0).await?);
     let mut entries = Vec::new();
     for pair in &pairs {
-        let lines: Vec<Line> = serde_json::from_slice(pair.value()).unwrap_or_default();
+        let lines: Vec<AuditLine> = serde_json::from_slice(pair.value()).unwrap_or_default();
         if lines.iter().filter_map(|line| line.chain.as_ref()).any(|link| blocked.contains(&link.name)) {
             entries.push(Entry { audit: vec![seen(pair)], lines, ..Entry::default() });
         }
@@ -159,7 +162,7 @@ async fn fate(store: &EtcdStore, key: String, before: Timestamp) -> Result<Fate,
     let Some(pair) = store.get(key.clone()).await? else { return Ok(Fate::Nothing) };
     let this = (key.clone(), pair.mod_revision());
     if key.starts_with(&keys.all("audit")) {
-        let Ok(lines) = json::<Vec<Line>>(&pair, faults) else { return Ok(Fate::Nothing) };
+        let Ok(lines) = json::<Vec<AuditLine>>(&pair, faults) else { return Ok(Fate::Nothing) };
         return Ok(if are_old(&lines, before) { Fate::Lines(this, lines) } else { Fate::Young });
     }
     let Ok(record) = json::<Maintenance>(&pair, faults) else { return Ok(Fate::Nothing) };
@@ -172,18 +175,19 @@ async fn fate(store: &EtcdStore, key: String, before: Timestamp) -> Result<Fate,
     let mut both = vec![this];
     let pointer = keys.uid(&record.uid);
     if let Some(pair) = store.get(pointer.clone()).await?
-        && json::<Place>(&pair, faults).is_ok_and(|place| place.record == key)
+        && json::<RecordPointer>(&pair, faults).is_ok_and(|place| place.record == key)
     {
         both.push((pointer, pair.mod_revision()));
     }
     Ok(Fate::Old(both))
 }
 
-fn are_old(lines: &[Line], before: Timestamp) -> bool {
+fn are_old(lines: &[AuditLine], before: Timestamp) -> bool {
     lines.iter().all(|line| line.event.at < before)
 }
 
-/// Deletes keys that still are as they were seen, all of one entry at once, so that chains begin behind them. How many of them.
+/// Deletes keys that still are as they were seen, all of one entry at once, so that chains begin
+/// behind them. How many of them.
 async fn delete(store: &EtcdStore, doomed: &[(String, i64)], further: &[Further]) -> Result<u64, StoreError> {
     let (keys, faults) = (&store.link.keys, &store.link.faults);
     let mut gone = 0;
@@ -204,12 +208,13 @@ async fn delete(store: &EtcdStore, doomed: &[(String, i64)], further: &[Further]
     Ok(gone)
 }
 
-/// Old lines of the owners' words, those first that came first. Keys there that cannot be read go, too.
+/// Old lines of the owners' words, those first that came first. Keys there that cannot be read go,
+/// too.
 async fn told(store: &EtcdStore, before: Timestamp, most: u32) -> Result<Vec<Entry>, StoreError> {
     let first = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
     let found = store.link.get(store.link.keys.all("told"), first.with_limit(i64::from(most))).await?;
     let entries = found.kvs().iter().filter_map(|pair| {
-        let lines: Vec<Line> = serde_json::from_slice(pair.value()).unwrap_or_default();
+        let lines: Vec<AuditLine> = serde_json::from_slice(pair.value()).unwrap_or_default();
         are_old(&lines, before).then(|| Entry { audit: vec![seen(pair)], lines, ..Entry::default() })
     });
     Ok(entries.collect())
@@ -255,7 +260,8 @@ async fn forget_processes(store: &EtcdStore, before: Timestamp, most: u32) -> Re
     }
     let mut gone = 0;
     for one in doomed.into_iter().take(most as usize) {
-        // Each for itself: one that came back, or was noted again, is left alone, and no other with it.
+        // Each for itself: one that came back, or was noted again, is left alone, and no other with
+        // it.
         gone += delete(store, &[one], &[]).await?;
     }
     Ok(gone)

@@ -5,9 +5,9 @@ use etcd_client::{Permission, PermissionType};
 use super::EtcdStore;
 use crate::store::StoreError;
 
-/// Tells roles that may write the owners' words and anything else than the marks of their use and their lines of the
-/// audit. The cluster's root sees all
-/// roles, every other user its own ones; without users there is nothing to see.
+/// Tells roles that may write the owners' words and anything else than the marks of their use and
+/// their lines of the audit. The cluster's root sees all roles, every other user its own ones;
+/// without users there is nothing to see.
 pub(super) async fn wide(store: &EtcdStore) -> Result<Vec<String>, StoreError> {
     let keys = &store.link.keys;
     let mut odd = Vec::new();

@@ -9,7 +9,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, KeyValue, Txn, Tx
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{fault::Faults, keys::Keys, leases::until, seals};
+use super::{fault::ErrorMapper, keys::Keys, leases::until, seals};
 use crate::{
     maintenance::{
         approval::{Approval, Claim},
@@ -44,7 +44,7 @@ pub(super) struct Head {
 
 /// What `approvals/…` holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Words {
+pub(super) struct ApprovalSet {
     /// The claim they were given for; they end with it.
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
@@ -59,7 +59,7 @@ pub(super) struct Words {
 
 /// What `name/…` and `uid/…` hold.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct RecordPointer {
     /// The machine.
     pub(super) lock_key: LockKey,
     /// The incarnation.
@@ -68,16 +68,17 @@ pub(super) struct Place {
     pub(super) record: String,
 }
 
-pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &Faults) -> Result<T, StoreError> {
+pub(super) fn json<T: DeserializeOwned>(pair: &KeyValue, faults: &ErrorMapper) -> Result<T, StoreError> {
     serde_json::from_slice(pair.value()).map_err(|error| faults.record(String::from_utf8_lossy(pair.key()), &error))
 }
 
-/// The owner's words. Those that cannot be read count for nothing: an approver could freeze the server with them.
-pub(super) fn words_of(pair: Option<&KeyValue>) -> Words {
+/// The owner's words. Those that cannot be read count for nothing: an approver could freeze the
+/// server with them.
+pub(super) fn words_of(pair: Option<&KeyValue>) -> ApprovalSet {
     pair.and_then(|pair| serde_json::from_slice(pair.value()).ok()).unwrap_or_default()
 }
 
-pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+pub(super) fn text<T: Serialize>(what: &str, value: &T, faults: &ErrorMapper) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
@@ -89,7 +90,7 @@ impl Reads {
         Self(responses.into_iter())
     }
 
-    pub(super) fn next(&mut self, faults: &Faults) -> Result<GetResponse, StoreError> {
+    pub(super) fn next(&mut self, faults: &ErrorMapper) -> Result<GetResponse, StoreError> {
         match self.0.next() {
             Some(TxnOpResponse::Get(found)) => Ok(found),
             _ => Err(faults.unreadable("it answered something else than was asked")),
@@ -115,8 +116,9 @@ pub(super) enum Left {
     Counted,
 }
 
-/// Reads one lock: all of it, or only what moved since the revision that is known. The records are not looked at when
-/// nothing moved: etcd goes through all of them, whatever part of them is asked for.
+/// Reads one lock: all of it, or only what moved since the revision that is known. The records are
+/// not looked at when nothing moved: etcd goes through all of them, whatever part of them is asked
+/// for.
 pub(super) fn reads(keys: &Keys, key: &LockKey, known: Option<&Stored>, left: Left) -> Txn {
     let mut reads =
         vec![TxnOp::get(keys.lock(key), None), TxnOp::get(keys.approvals(key), None), all(keys.used_all(key))];
@@ -149,8 +151,8 @@ pub(super) struct Read {
 /// What became of a read.
 pub(super) enum Looked {
     Lock(Box<Read>),
-    /// Records have left, and were only counted: they have to be listed. `None` where the store is behind the known lock, as
-    /// after a backup was restored: then all of it is read.
+    /// Records have left, and were only counted: they have to be listed. `None` where the store is
+    /// behind the known lock, as after a backup was restored: then all of it is read.
     Again(Option<Stored>),
 }
 
@@ -167,7 +169,7 @@ pub(super) fn read(
     key: &LockKey,
     known: Option<Stored>,
     now: Timestamp,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Looked, StoreError> {
     let head = found.next(faults)?;
     let words = found.next(faults)?;
@@ -225,7 +227,7 @@ fn merged(known: &ServerLock, moved: &[KeyValue], there: impl Fn(&Uid) -> bool) 
 }
 
 /// The last commits of both.
-fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &Faults) -> Result<Commits, StoreError> {
+fn commits(head: Option<&KeyValue>, words: Option<&KeyValue>, faults: &ErrorMapper) -> Result<Commits, StoreError> {
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
     let words = words_of(words);
     Ok(Commits::parse(&head.commits, &words.commits))
@@ -250,7 +252,7 @@ pub(super) fn in_order(pairs: &[KeyValue]) -> Records {
 pub(super) fn alive(
     pairs: &[KeyValue],
     now: Timestamp,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<HashMap<RunnerId, Timestamp>, StoreError> {
     let leases = pairs.iter().filter_map(|pair| Some((RunnerId(Keys::last(pair.key())?), pair)));
     leases.map(|(runner, pair)| Ok((runner, until(pair, now, faults)?))).collect()
@@ -265,7 +267,7 @@ fn assemble(
     (active, unreadable): Records,
     alive: &HashMap<RunnerId, Timestamp>,
     revision: i64,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Read, StoreError> {
     let raw = head.map(|pair| Arc::from(pair.value()));
     let head: Head = head.map(|pair| json(pair, faults)).transpose()?.unwrap_or_default();
@@ -303,14 +305,14 @@ fn assemble(
 }
 
 /// The locks that [`all_reads`] found which have an active record or an owner, sorted by key.
-pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
+pub(super) fn read_all(mut found: Reads, now: Timestamp, faults: &ErrorMapper) -> Result<Vec<Read>, StoreError> {
     let mut reads = read_every(&mut found, now, faults)?;
     reads.retain(|read| !read.stored.lock.is_idle());
     Ok(reads)
 }
 
 /// Everything that [`all_reads`] found, sorted by key.
-pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &Faults) -> Result<Vec<Read>, StoreError> {
+pub(super) fn read_every(found: &mut Reads, now: Timestamp, faults: &ErrorMapper) -> Result<Vec<Read>, StoreError> {
     let (heads, words, used) = (found.next(faults)?, found.next(faults)?, found.next(faults)?);
     let alive = alive(found.next(faults)?.kvs(), now, faults)?;
     let active = found.next(faults)?;

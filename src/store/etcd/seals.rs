@@ -1,10 +1,13 @@
-//! Why an approval of one maintenance counts for one run only, although a runner may write where its use is marked.
+//! Why an approval of one maintenance counts for one run only, although a runner may write where
+//! its use is marked.
 //!
-//! A permission of etcd names keys: it cannot allow that a mark is made and forbid that it is removed. But each key has the
-//! revision at which it was created and a number of its versions, and nobody chooses those. So the approver creates the mark,
-//! [`OPEN`], in the transaction of the words. The run that uses the approval writes its name over it. From then on the mark
-//! cannot become what it was: a key that is written again has another version, one that is deleted and made again has a later
-//! revision. The words, which only an approver writes, hold the revision that counts ([`Seal`]).
+//! A permission of etcd names keys: it cannot allow that a mark is made and forbid that it is
+//! removed. But each key has the revision at which it was created and a number of its versions, and
+//! nobody chooses those. So the approver creates the mark, [`OPEN`], in the transaction of the
+//! words. The run that uses the approval writes its name over it. From then on the mark cannot
+//! become what it was: a key that is written again has another version, one that is deleted and
+//! made again has a later revision. The words, which only an approver writes, hold the revision
+//! that counts ([`Seal`]).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,7 +20,7 @@ use crate::{
         ids::Uid,
     },
     store::{
-        optimistic::Change,
+        optimistic::CommitDelta,
         seals::{Seal, Seals},
     },
 };
@@ -35,7 +38,7 @@ pub(super) fn written_at(revision: i64, seals: Seals) -> Arc<Seals> {
 }
 
 /// The seals that a change of the words writes, and the approvals whose marks it creates.
-pub(super) fn next(change: &Change<'_>) -> (Seals, Vec<Uid>) {
+pub(super) fn next(change: &CommitDelta<'_>) -> (Seals, Vec<Uid>) {
     let mut created = Vec::new();
     let one = |approval: &Approval| {
         let seal = match (&approval.used_by, change.before.seals.get(&approval.uid)) {
@@ -102,7 +105,8 @@ fn used(seal: &Seal, mark: Option<(Uid, &KeyValue)>) -> Option<Uid> {
     }
 }
 
-/// What a runner did to marks: those of approvals in force that are neither open nor as a run writes them.
+/// What a runner did to marks: those of approvals in force that are neither open nor as a run
+/// writes them.
 pub(super) fn forged(approvals: &[Approval]) -> impl Iterator<Item = &Uid> {
     let unknown = |approval: &&Approval| approval.used_by.as_ref().is_some_and(|run| run.0 == UNKNOWN);
     approvals.iter().filter(unknown).map(|approval| &approval.uid)

@@ -1,13 +1,13 @@
 //! What time it is for everybody who shares the store.
 //!
-//! etcd's own protocol tells no time, but each of its servers answers HTTP on the same port. Whether a process is alive never
-//! hangs on that: etcd's leases say that.
+//! etcd's own protocol tells no time, but each of its servers answers HTTP on the same port.
+//! Whether a process is alive never hangs on that: etcd's leases say that.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::fault::Faults;
+use super::fault::ErrorMapper;
 use crate::{
     clock::{Clock, within},
     store::{
@@ -25,7 +25,7 @@ pub(super) struct ServerTime {
     told: ToldTime,
     http: reqwest::Client,
     endpoints: Vec<String>,
-    faults: Faults,
+    faults: ErrorMapper,
 }
 
 impl ServerTime {
@@ -34,7 +34,7 @@ impl ServerTime {
         clock: Arc<dyn Clock>,
         http: reqwest::Client,
         endpoints: Vec<String>,
-        faults: Faults,
+        faults: ErrorMapper,
     ) -> Self {
         Self { told: ToldTime::new(given, clock), http, endpoints, faults }
     }

@@ -137,7 +137,8 @@ impl Parsed {
     pub(super) fn connect_options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(Duration::from_secs(3))
-            // A connection into a black hole is noticed; etcd itself refuses pings more often than each 5 s.
+            // A connection into a black hole is noticed; etcd itself refuses pings more often than
+            // each 5 s.
             .with_keep_alive(Duration::from_secs(8), Duration::from_secs(4))
             .with_auto_token_refresh(true)
             // A member that has lost the others must not answer from what it remembers.

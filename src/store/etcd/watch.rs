@@ -8,7 +8,7 @@ use std::{
 use etcd_client::{Txn, TxnOp, WatchFilterType, WatchOptions, WatchStream};
 use tokio_util::sync::CancellationToken;
 
-use super::{keys::Keys, link::Link, rows::Reads};
+use super::{keys::Keys, link::StoreClient, rows::Reads};
 use crate::{
     maintenance::ids::LockKey,
     store::{StoreError, watchers::Watchers},
@@ -17,7 +17,8 @@ use crate::{
 /// How long to leave a cluster alone that could not be watched.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_millis(500);
 
-/// Looked for this often although etcd tells, because nobody else would notice a stream that fell silent.
+/// Looked for this often although etcd tells, because nobody else would notice a stream that fell
+/// silent.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// How many keys are read in one transaction: two operations each, of at most 128.
@@ -26,7 +27,7 @@ const KEYS_AT_ONCE: usize = 60;
 /// What the watch of one store handle needs.
 #[derive(Debug)]
 pub(super) struct Watch {
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<StoreClient>,
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
 }
@@ -39,7 +40,8 @@ pub(super) async fn run(watch: Weak<Watch>) {
             break;
         }
         let (clock, stop) = (Arc::clone(&this.link.clock), this.stop.clone());
-        // Whoever asks for it anew has seen everything up to there: what was compacted away meanwhile, too.
+        // Whoever asks for it anew has seen everything up to there: what was compacted away
+        // meanwhile, too.
         if stream.is_none() {
             stream = match open(&this).await {
                 Ok(opened) => Some(opened),
@@ -87,7 +89,8 @@ async fn open(watch: &Watch) -> Result<WatchStream, StoreError> {
             let mut client = link.watches().await?;
             let mut stream = client.watch(link.keys.all("lock"), Some(from())).await.map_err(fault)?;
             stream.watch(link.keys.all("approvals"), Some(from())).await.map_err(fault)?;
-            // A process that is gone makes room: those behind it need not wait for the longest that it could have lived.
+            // A process that is gone makes room: those behind it need not wait for the longest that
+            // it could have lived.
             let ends = from().with_filters([WatchFilterType::NoPut]);
             stream.watch(link.keys.all("alive"), Some(ends)).await.map_err(fault)?;
             Ok(stream)
@@ -112,7 +115,8 @@ fn heard(watch: &Watch, reply: &etcd_client::WatchResponse) -> bool {
     true
 }
 
-/// Reads at which revision each watched key is, and returns the revision of the whole store before that.
+/// Reads at which revision each watched key is, and returns the revision of the whole store before
+/// that.
 async fn look(watch: &Watch) -> Result<i64, StoreError> {
     let link = &watch.link;
     let keys = watch.watchers.keys();

@@ -9,7 +9,7 @@ use super::{
     EtcdStore, Meta, SCHEMA, chain,
     keys::Keys,
     leases, rights,
-    rows::{self, Head, Place, Read, Reads, Words, json, text},
+    rows::{self, ApprovalSet, Head, Read, Reads, RecordPointer, json, text},
     seals,
 };
 use crate::{
@@ -79,7 +79,7 @@ pub(super) async fn read(store: &EtcdStore) -> Result<Contents, StoreError> {
         odd.push(format!("the audit log was changed: {line}"));
     }
     for pair in pages(store, &keys.all("approvals"), revision).await? {
-        if let Err(error) = json::<Words>(&pair, faults) {
+        if let Err(error) = json::<ApprovalSet>(&pair, faults) {
             odd.push(format!("approvals that cannot be read count for nothing: {error}"));
         }
     }
@@ -120,7 +120,8 @@ pub(super) async fn audit(store: &EtcdStore, id: &MaintenanceId, limit: usize) -
     Ok(lines.split_off(lines.len().saturating_sub(limit)))
 }
 
-/// Keys that what is below `old/` names and that are none of history: earlier versions deleted them.
+/// Keys that what is below `old/` names and that are none of history: earlier versions deleted
+/// them.
 fn misleading(store: &EtcdStore, old: &[KeyValue]) -> Vec<String> {
     let (keys, sweeper) = (&store.link.keys, store.link.keys.sweeper());
     let mut odd = Vec::new();
@@ -141,7 +142,8 @@ fn misleading(store: &EtcdStore, old: &[KeyValue]) -> Vec<String> {
     odd
 }
 
-/// Servers with records and without a lock: its deletion ended a hold, and its generation would start again.
+/// Servers with records and without a lock: its deletion ended a hold, and its generation would
+/// start again.
 fn without_lock(locks: &[ServerLock], history: &[Maintenance], active: &[KeyValue]) -> Vec<String> {
     let known: HashSet<&LockKey> = locks.iter().map(|lock| &lock.key).collect();
     let named = active.iter().filter_map(|pair| Keys::server(pair.key()));
@@ -176,7 +178,7 @@ fn oddities(
     let past: HashSet<String> = history.iter().map(|record| keys.past(&record.id, &record.uid)).collect();
     let mut reached = HashSet::new();
     for pair in names {
-        let place: Place = json(pair, faults)?;
+        let place: RecordPointer = json(pair, faults)?;
         let key = String::from_utf8_lossy(pair.key()).into_owned();
         match active.get(&place.record) {
             Some(record) if keys.name(&record.id) == key => drop(reached.insert(place.record)),
@@ -190,7 +192,7 @@ fn oddities(
     }
     let mut found = HashSet::new();
     for pair in uids {
-        let place: Place = json(pair, faults)?;
+        let place: RecordPointer = json(pair, faults)?;
         if !active.contains_key(&place.record) && !past.contains(&place.record) {
             odd.push(format!("{} leads to {}, where nothing is", place.uid, place.record));
         }
@@ -206,8 +208,8 @@ fn oddities(
     Ok(odd)
 }
 
-/// Writes everything into a prefix that nobody has used. Not all at once: its id, which comes last, says that it is all
-/// there.
+/// Writes everything into a prefix that nobody has used. Not all at once: its id, which comes last,
+/// says that it is all there.
 pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), StoreError> {
     let (link, keys, faults) = (&store.link, &store.link.keys, &store.link.faults);
     let mut pairs: Vec<(String, String)> = Vec::new();
@@ -228,9 +230,10 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
             let approvals = approvals.map(|approval| Approval { used_by: None, ..approval.clone() }).collect();
             let chain = Some(ChainEnd::default());
             let (seals, created) = seals::moved(&lock.ownership.approvals);
-            // More than one request of etcd takes are judged by their marks until the owner's next word.
+            // More than one request of etcd takes are judged by their marks until the owner's next
+            // word.
             let (seals, created) = if created.len() < PAGE { (seals, created) } else { Default::default() };
-            let words = Words { claim: Some(claim.uid.clone()), approvals, seals, commits: String::new(), chain };
+            let words = ApprovalSet { claim: Some(claim.uid.clone()), approvals, seals, commits: String::new(), chain };
             let open = created.iter().map(|approval| (keys.used(&lock.key, approval), seals::OPEN.to_owned()));
             let words = (keys.approvals(&lock.key), text(&lock.key.0, &words, faults)?);
             together.push(std::iter::once(words).chain(open).collect());
@@ -286,7 +289,7 @@ pub(super) async fn write(store: &EtcdStore, contents: &Contents) -> Result<(), 
 }
 
 fn place(record: &Maintenance, key: &str, store: &EtcdStore) -> Result<String, StoreError> {
-    let place = Place { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key.to_owned() };
+    let place = RecordPointer { lock_key: record.lock_key.clone(), uid: record.uid.clone(), record: key.to_owned() };
     text(&record.uid.0, &place, &store.link.faults)
 }
 

@@ -18,8 +18,8 @@ use crate::{
     store::{StoreError, Transition, optimistic::Commits, views::Stored},
 };
 
-/// How long the leader waits for the task of another member to apply its transition. One that is alive but not polled
-/// goes to the end of the line instead of holding up the rest.
+/// How long the leader waits for the task of another member to apply its transition. One that is
+/// alive but not polled goes to the end of the line instead of holding up the rest.
 const UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// A lock as a group changes it.
@@ -49,7 +49,7 @@ pub(super) struct Member {
 
 /// The transitions of this process on one lock that wait for a leader.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Line(Mutex<Waiting>);
+pub(in crate::store) struct WaitingTransitions(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -63,7 +63,7 @@ pub(super) enum Entry {
     Wait(mpsc::UnboundedReceiver<Message>),
 }
 
-impl Line {
+impl WaitingTransitions {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,10 +119,11 @@ pub(super) struct Content {
     pub(super) events: Vec<AuditEvent>,
 }
 
-/// The right to write one lock in this process. It is passed on when this is dropped, wherever the leader was.
+/// The right to write one lock in this process. It is passed on when this is dropped, wherever the
+/// leader was.
 #[derive(Debug)]
 pub(super) struct Leading {
-    line: Arc<Line>,
+    line: Arc<WaitingTransitions>,
     round: Option<Round>,
 }
 

@@ -1,5 +1,6 @@
-//! Groups against a store that loses replies, is overtaken and rejects names on demand, with tasks that end at any
-//! time. The real stores pass the same in their conformance suite, as far as their faults can be chosen.
+//! Groups against a store that loses replies, is overtaken and rejects names on demand, with tasks
+//! that end at any time. The real stores pass the same in their conformance suite, as far as their
+//! faults can be chosen.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -15,11 +16,11 @@ use crate::{
     clock::SimulatedClock,
     maintenance::{
         ids::{Attachment, Fence, MaintenanceId, Runner, Token, Uid},
-        lock::{AuditEvent, Leases, Refusal, Request, ServerLock},
-        spec::{Kind, Spec},
+        lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
+        spec::{MaintenanceKind, Spec},
     },
     store::{
-        optimistic::{Commits, Loaded, Written},
+        optimistic::{Commits, CommittedChange, Loaded},
         recall::OwnProcesses,
     },
 };
@@ -106,7 +107,7 @@ impl Conditional for Store {
         self.processes.loaded(own, Timestamp::UNIX_EPOCH)
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
+    async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError> {
         tokio::task::yield_now().await;
         let (expected, after, events) = (change.before.revision, change.after.clone(), change.events);
         let answer = {
@@ -121,7 +122,7 @@ impl Conditional for Store {
                 return Err(StoreError::NameTaken { id: record.id.clone(), key: LockKey("other".into()) });
             }
             match inner.fates.pop_front().unwrap_or(Fate::Made) {
-                Fate::Made => Ok(inner.write(expected, after, events, change.commits()).map(Written::from)),
+                Fate::Made => Ok(inner.write(expected, after, events, change.commits()).map(CommittedChange::from)),
                 Fate::Overtaken => {
                     let (same, older) = ((*inner.lock).clone(), inner.commits.clone());
                     let revision = inner.revision;
@@ -170,16 +171,16 @@ fn runner() -> Runner {
 }
 
 /// Asks for a place and attaches; every `refuses` is refused after it has changed the draft.
-async fn join(store: &Store, known: &Known, n: usize, refuses: bool) -> Result<(Uid, Fence), StoreError> {
+async fn join(store: &Store, known: &CachedLock, n: usize, refuses: bool) -> Result<(Uid, Fence), StoreError> {
     let clock = SimulatedClock::starting_at(Timestamp::UNIX_EPOCH);
     let uid = Uid(format!("uid-{n}"));
     let mut said = None;
     let mut ask = |lock: &mut ServerLock, leases: &Leases, now: Timestamp| {
-        let request = Request {
+        let request = EnqueueRequest {
             uid: uid.clone(),
             id: id(n),
             owner: "team".into(),
-            spec: Spec::new(Kind::Maintenance, "node"),
+            spec: Spec::new(MaintenanceKind::Maintenance, "node"),
             gates: Vec::new(),
             runner: runner(),
             keeps_place: false,
@@ -203,7 +204,7 @@ struct Task {
 }
 
 async fn play(tasks: &[Task], store: &Arc<Store>) {
-    let known = Arc::new(Known::default());
+    let known = Arc::new(CachedLock::default());
     let mut running: Vec<_> = tasks
         .iter()
         .enumerate()
@@ -244,7 +245,8 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
                 let stored = record.attachment.as_ref().map(Attachment::fence);
                 assert_eq!(stored, Some(fence), "{n} was told another fence than is stored");
             }
-            // Also one that refuses, in a group whose commit stays unknown: it is told no more than the others.
+            // Also one that refuses, in a group whose commit stays unknown: it is told no more than
+            // the others.
             Some(Err(StoreError::Unavailable { .. })) => assert!(times(&uid) <= usize::from(!task.refuses), "{n}"),
             Some(Err(StoreError::Refused(_))) => assert!(task.refuses && times(&uid) == 0, "{n}"),
             Some(Err(StoreError::NameTaken { id: named, .. })) => {
@@ -299,7 +301,7 @@ proptest! {
 #[test]
 fn a_hundred_that_come_together_need_a_few_commits_and_keep_their_order() {
     in_a_runtime(async {
-        let (store, known) = (Store::new([], [], 64), Arc::new(Known::default()));
+        let (store, known) = (Store::new([], [], 64), Arc::new(CachedLock::default()));
         let asking = (0..100).map(|n| {
             let (store, known) = (Arc::clone(&store), Arc::clone(&known));
             tokio::spawn(async move { join(&store, &known, n, false).await.unwrap() })
@@ -317,7 +319,7 @@ fn a_hundred_that_come_together_need_a_few_commits_and_keep_their_order() {
 #[test]
 fn a_member_that_is_not_polled_holds_up_nobody() {
     in_a_runtime(async {
-        let (store, known) = (Store::new([], [], 64), Arc::new(Known::default()));
+        let (store, known) = (Store::new([], [], 64), Arc::new(CachedLock::default()));
         let mut first = Box::pin(join(&store, &known, 0, false));
         assert!(poll(&mut first).await, "it leads");
         let mut sleeper = Box::pin(join(&store, &known, 1, false));

@@ -1,14 +1,15 @@
 //! Who is alive.
 //!
-//! A process has a Lease, as the parts of Kubernetes have that elect a leader. What is written in it was told by one API
-//! server and is read by the time of another, and the clocks of two machines are not compared here. So a process is gone when
+//! A process has a Lease, as the parts of Kubernetes have that elect a leader. What is written in
+//! it was told by one API server and is read by the time of another, and the clocks of two machines
+//! are not compared here. So a process is gone when
 //!
 //! - it said so,
 //! - or its Lease was seen unchanged for its whole length, by our own monotonic clock,
 //! - or the time that it wrote is past by so much that no two servers of one cluster differ by it.
 //!
-//! Who looks for the first time shortly after a process died thus waits for up to the length of a lease; who has watched
-//! meanwhile does not.
+//! Who looks for the first time shortly after a process died thus waits for up to the length of a
+//! lease; who has watched meanwhile does not.
 
 use std::{
     collections::HashMap,
@@ -22,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{
     SCHEMA,
-    fault::Faults,
+    fault::ErrorMapper,
     objects::{self, KIND, OVER, PROGRAM, RUNNER, UNTIL},
 };
 use crate::{
@@ -30,18 +31,20 @@ use crate::{
     store::{AliveProcess, StoreError, lease_end, versions::Program},
 };
 
-/// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own certificates and tokens.
+/// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own
+/// certificates and tokens.
 const APART: SignedDuration = SignedDuration::from_secs(30);
 
 /// A lease that is not over lasts this much longer at least.
 const STILL: SignedDuration = SignedDuration::from_millis(500);
 
-/// How many Leases are remembered. More are possible; they are seen for the first time at each look.
+/// How many Leases are remembered. More are possible; they are seen for the first time at each
+/// look.
 const REMEMBERED: usize = 8192;
 
 /// What a Lease says.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct LeaseStatus {
     pub(super) runner: RunnerId,
     pub(super) until: Timestamp,
     pub(super) over: bool,
@@ -50,8 +53,8 @@ pub(super) struct Said {
     version: String,
 }
 
-impl Said {
-    pub(super) fn of(lease: &Lease, faults: &Faults) -> Result<Self, StoreError> {
+impl LeaseStatus {
+    pub(super) fn of(lease: &Lease, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let name = format!("the Lease {}", lease.metadata.name.as_deref().unwrap_or_default());
         let empty = std::collections::BTreeMap::new();
         let notes = lease.metadata.annotations.as_ref().unwrap_or(&empty);
@@ -92,7 +95,7 @@ pub(super) fn process(lease: &Lease) -> AliveProcess {
 }
 
 /// Builds the Lease of an ended process.
-pub(super) fn ended(said: &Said, at: Timestamp) -> Value {
+pub(super) fn ended(said: &LeaseStatus, at: Timestamp) -> Value {
     let mut lease = lease(&said.runner, at.min(said.until));
     lease["metadata"]["annotations"][OVER] = json!("true");
     lease["spec"] = json!({"leaseDurationSeconds": said.length.as_secs()});
@@ -128,9 +131,9 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Until when a process may act, or might; what is not after the look's time is over. `one_clock`: all times come from
-    /// one clock, so what is written can be believed.
-    pub(super) fn until(&self, said: &Said, look: Look, one_clock: bool) -> Timestamp {
+    /// Until when a process may act, or might; what is not after the look's time is over.
+    /// `one_clock`: all times come from one clock, so what is written can be believed.
+    pub(super) fn until(&self, said: &LeaseStatus, look: Look, one_clock: bool) -> Timestamp {
         let unchanged = self.unchanged(said, look);
         let left_by_clock = said.until.duration_since(look.now) + if one_clock { SignedDuration::ZERO } else { APART };
         let left_by_sight = said.length.saturating_sub(unchanged);
@@ -142,9 +145,9 @@ impl Alive {
         if said.until > look.now { said.until } else { look.now + left.max(STILL) }
     }
 
-    /// For how long it has not changed, at least: since the end of the first look that found it so, which was after it was
-    /// written, until the beginning of this one.
-    fn unchanged(&self, said: &Said, look: Look) -> Duration {
+    /// For how long it has not changed, at least: since the end of the first look that found it so,
+    /// which was after it was written, until the beginning of this one.
+    fn unchanged(&self, said: &LeaseStatus, look: Look) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(&said.runner) {
             Some((version, first)) if *version == said.version => look.asked.saturating_sub(*first),
@@ -163,10 +166,10 @@ impl Alive {
 mod tests {
     use super::*;
 
-    fn said(version: &str, until: i64) -> Said {
+    fn said(version: &str, until: i64) -> LeaseStatus {
         let until = Timestamp::from_second(until).unwrap();
         let (runner, length) = (RunnerId("r".into()), Duration::from_secs(30));
-        Said { runner, until, over: false, length, version: version.into() }
+        LeaseStatus { runner, until, over: false, length, version: version.into() }
     }
 
     /// A look at a monotonic second, by a server's time.
@@ -175,7 +178,7 @@ mod tests {
         Look { asked: at, answered: at, now: Timestamp::from_second(now).unwrap() }
     }
 
-    fn alive(all: &Alive, said: &Said, look: Look) -> bool {
+    fn alive(all: &Alive, said: &LeaseStatus, look: Look) -> bool {
         all.until(said, look, false) > look.now
     }
 
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn who_said_that_it_is_over_is_gone_and_it_is_known_since_when() {
         let all = Alive::default();
-        let over = Said { over: true, ..said("1", 1030) };
+        let over = LeaseStatus { over: true, ..said("1", 1030) };
         assert_eq!(all.until(&over, look(0, 1010), false), Timestamp::from_second(1010).unwrap());
         assert_eq!(all.until(&over, look(0, 2000), false), over.until);
     }

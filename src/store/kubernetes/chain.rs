@@ -1,5 +1,6 @@
-//! The chains of the audit log: one for each lock, whose end is in `head`, and one for the words of its owner, whose end is in
-//! `approvals`. A role that may not write the one writes no end of its chain either.
+//! The chains of the audit log: one for each lock, whose end is in `head`, and one for the words of
+//! its owner, whose end is in `approvals`. A role that may not write the one writes no end of its
+//! chain either.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,9 +9,9 @@ use serde_json::json;
 
 use super::{
     CHAINED, KubernetesStore, Meta, SCHEMA,
-    fault::Faults,
+    fault::ErrorMapper,
     journal::{self, Entry},
-    link::{Link, Written},
+    link::{StoreClient, WriteResult},
     lock::{Head, Next, Row, data, text},
     objects::{self, KIND},
     whole::kind,
@@ -19,7 +20,7 @@ use crate::{
     maintenance::ids::LockKey,
     store::{
         AuditProof, ChainEnd, ChainEnds, StoreError,
-        chain::{self, ChainName, ChainPlace, Chains, Line},
+        chain::{self, AuditLine, ChainName, ChainPlace, Chains},
     },
 };
 
@@ -36,7 +37,7 @@ pub(super) async fn verify(store: &KubernetesStore, earlier: &ChainEnds) -> Resu
 pub(super) fn verify_objects(
     maps: &[ConfigMap],
     earlier: &ChainEnds,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<AuditProof, StoreError> {
     let meta = maps.iter().find(|map| map.metadata.name.as_deref() == Some(objects::STORE));
     let meta: Option<Meta> = meta.map(|map| data(map, "meta", faults)).transpose()?.flatten();
@@ -68,10 +69,10 @@ pub(super) fn verify_objects(
     Ok(chains.verify(earlier, meta.before.is_none()))
 }
 
-/// Chains the log. The schema first; then each lock is written, after which no change of a process goes through that has not seen
-/// the schema; then the lines that are there get their places; and `metal-store` says last that they have them. One that dies in
-/// between is gone on from.
-pub(super) async fn migrate(link: &Link) -> Result<(), StoreError> {
+/// Chains the log. The schema first; then each lock is written, after which no change of a process
+/// goes through that has not seen the schema; then the lines that are there get their places; and
+/// `metal-store` says last that they have them. One that dies in between is gone on from.
+pub(super) async fn migrate(link: &StoreClient) -> Result<(), StoreError> {
     let faults = &link.faults;
     for _ in 0..ROUNDS {
         let map = link.patience.repeat(|| link.get(objects::STORE)).await?;
@@ -100,7 +101,7 @@ pub(super) async fn migrate(link: &Link) -> Result<(), StoreError> {
 }
 
 /// Begins the chain of each lock. `false`: one moved meanwhile.
-async fn begin(link: &Link) -> Result<bool, StoreError> {
+async fn begin(link: &StoreClient) -> Result<bool, StoreError> {
     let (mut all, locks) = (true, objects::all("lock"));
     for map in link.patience.repeat(|| link.list(&locks)).await? {
         // One that cannot be read stays as it is.
@@ -114,14 +115,15 @@ async fn begin(link: &Link) -> Result<bool, StoreError> {
     Ok(all)
 }
 
-async fn write(link: &Link, row: &Row, next: Next<'_>) -> Result<bool, StoreError> {
+async fn write(link: &StoreClient, row: &Row, next: Next<'_>) -> Result<bool, StoreError> {
     let patch = next.patch(row, &link.faults)?;
     let written = link.patience.once(link.patch(&objects::lock(&row.lock.key), &patch)).await?;
-    Ok(matches!(written, Written::Done(_)))
+    Ok(matches!(written, WriteResult::Done(_)))
 }
 
-/// Gives the older lines their places, in the order of their commits. The end of their chain; nothing when something moved.
-async fn adopt(link: &Link) -> Result<Option<ChainEnd>, StoreError> {
+/// Gives the older lines their places, in the order of their commits. The end of their chain;
+/// nothing when something moved.
+async fn adopt(link: &StoreClient) -> Result<Option<ChainEnd>, StoreError> {
     let faults = &link.faults;
     let maps = link.patience.repeat(|| link.list(KIND)).await?;
     let mut entries = Vec::new();
@@ -162,7 +164,7 @@ async fn adopt(link: &Link) -> Result<Option<ChainEnd>, StoreError> {
                     "metadata": {"resourceVersion": map.metadata.resource_version},
                     "data": {"entries": text(name, &entries, faults)?},
                 });
-                all &= matches!(link.patience.once(link.patch(name, &patch)).await?, Written::Done(_));
+                all &= matches!(link.patience.once(link.patch(name, &patch)).await?, WriteResult::Done(_));
             }
             _ => {}
         }
@@ -171,7 +173,7 @@ async fn adopt(link: &Link) -> Result<Option<ChainEnd>, StoreError> {
 }
 
 /// The objects that have lines, in the order of their commits, which is that of each chain.
-pub(super) fn in_order(maps: &[ConfigMap], faults: &Faults) -> Vec<String> {
+pub(super) fn in_order(maps: &[ConfigMap], faults: &ErrorMapper) -> Vec<String> {
     let first = |map: &ConfigMap| {
         let entries = journal::entries(map, faults).unwrap_or_default();
         entries.into_iter().filter(|entry| !entry.events.is_empty()).map(|entry| entry.order).min()
@@ -182,7 +184,8 @@ pub(super) fn in_order(maps: &[ConfigMap], faults: &Faults) -> Vec<String> {
     ordered.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Where the chains begin that an object has lines of: in the object of the lock, and in `metal-store`.
+/// Where the chains begin that an object has lines of: in the object of the lock, and in
+/// `metal-store`.
 #[derive(Debug)]
 pub(super) struct Starts {
     lock: Option<LockKey>,
@@ -199,7 +202,7 @@ pub(super) struct Starts {
 impl Starts {
     /// Reads them, for the lines of a lock that is there.
     pub(super) async fn read(
-        link: &Link,
+        link: &StoreClient,
         lock: Option<(&ConfigMap, &LockKey)>,
         gaps: bool,
     ) -> Result<Self, StoreError> {
@@ -216,7 +219,7 @@ impl Starts {
     }
 
     /// Whether a line may go now that is `old` or not; then its chain begins behind it.
-    pub(super) fn pass(&mut self, line: &Line, old: bool) -> bool {
+    pub(super) fn pass(&mut self, line: &AuditLine, old: bool) -> bool {
         let Some(ChainPlace { name, .. }) = &line.chain else { return old };
         let start = self.known.entry(name.clone()).or_default();
         let further = chain::forget(start, std::slice::from_ref(line), self.gaps);
@@ -246,23 +249,23 @@ impl Starts {
     }
 
     /// Writes those of the store. `false`: something moved meanwhile, and nothing may go.
-    pub(super) async fn write_store(&self, link: &Link) -> Result<bool, StoreError> {
+    pub(super) async fn write_store(&self, link: &StoreClient) -> Result<bool, StoreError> {
         let Some(places) = self.places(false) else { return Ok(true) };
         let patch = json!({
             "metadata": {"resourceVersion": self.version},
             "data": {"pruned": text(objects::STORE, &places, &link.faults)?},
         });
-        Ok(matches!(link.patch(objects::STORE, &patch).await?, Written::Done(_)))
+        Ok(matches!(link.patch(objects::STORE, &patch).await?, WriteResult::Done(_)))
     }
 
     /// Writes those of the lock.
-    pub(super) async fn write_lock(&self, link: &Link, map: Option<&ConfigMap>) -> Result<bool, StoreError> {
+    pub(super) async fn write_lock(&self, link: &StoreClient, map: Option<&ConfigMap>) -> Result<bool, StoreError> {
         let (Some(places), Some(map), Some(key)) = (self.places(true), map, &self.lock) else { return Ok(true) };
         let name = objects::lock(key);
         let patch = json!({
             "metadata": {"resourceVersion": map.metadata.resource_version},
             "data": {"pruned": text(&name, &places, &link.faults)?},
         });
-        Ok(matches!(link.patch(&name, &patch).await?, Written::Done(_)))
+        Ok(matches!(link.patch(&name, &patch).await?, WriteResult::Done(_)))
     }
 }

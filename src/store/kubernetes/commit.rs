@@ -5,16 +5,17 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
 use super::{
-    fault::Faults,
+    fault::ErrorMapper,
     journal::{self, Entry},
-    link::{Link, Written},
-    lock::{Head, Next, Row, Words, text, whole},
+    link::{StoreClient, WriteResult},
+    lock::{ApprovalSet, Head, Next, Row, text, whole},
     names::Names,
     objects,
 };
-use crate::store::{StoreError, capacity, chain, optimistic::Change};
+use crate::store::{StoreError, capacity, chain, optimistic::CommitDelta};
 
-/// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader reads it along.
+/// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader
+/// reads it along.
 pub(super) const CARRIED: usize = 16 * 1024;
 
 /// What the API server takes of one ConfigMap, in bytes
@@ -24,15 +25,17 @@ const OBJECT: usize = 1024 * 1024;
 /// How many pointers are written at the same time.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Writes a change if the lock still is as it was: its object afterwards, or `None` when another process was first.
+/// Writes a change if the lock still is as it was: its object afterwards, or `None` when another
+/// process was first.
 ///
-/// In this order, so that a process may die at any point: history is copied, names are taken, the lock is written, and what
-/// is of no use any more is taken away. Only the third step counts; the others are repaired by whoever meets what they left.
+/// In this order, so that a process may die at any point: history is copied, names are taken, the
+/// lock is written, and what is of no use any more is taken away. Only the third step counts; the
+/// others are repaired by whoever meets what they left.
 pub(super) async fn commit(
-    link: &Link,
+    link: &StoreClient,
     names: &Names,
     row: &Row,
-    change: &Change<'_>,
+    change: &CommitDelta<'_>,
 ) -> Result<Option<Box<ConfigMap>>, StoreError> {
     let next = next(link, row, change).await?;
     let name = objects::lock(&change.after.key);
@@ -58,16 +61,17 @@ pub(super) async fn commit(
     let written =
         if row.revision == 0 { link.create(&name, whole(patch)).await } else { link.patch(&name, &patch).await };
     match written? {
-        Written::Moved => Ok(None),
-        Written::Done(map) => {
+        WriteResult::Moved => Ok(None),
+        WriteResult::Done(map) => {
             names.give_back(link, change).await;
             Ok(Some(map))
         }
     }
 }
 
-/// The size of a lock's object with this patch, as the API server counts it: the values of its data.
-fn size(patch: &Value, row: &Row, faults: &Faults) -> Result<usize, StoreError> {
+/// The size of a lock's object with this patch, as the API server counts it: the values of its
+/// data.
+fn size(patch: &Value, row: &Row, faults: &ErrorMapper) -> Result<usize, StoreError> {
     let lengths = |part: &str| -> usize {
         let values = patch[part].as_object().into_iter().flat_map(|data| data.values());
         values.filter_map(Value::as_str).map(str::len).sum()
@@ -84,7 +88,7 @@ fn size(patch: &Value, row: &Row, faults: &Faults) -> Result<usize, StoreError> 
     Ok(bytes)
 }
 
-async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next<'a>, StoreError> {
+async fn next<'a>(link: &StoreClient, row: &Row, change: &'a CommitDelta<'_>) -> Result<Next<'a>, StoreError> {
     let after = change.after;
     let told_only = change.told_only();
     let mut ends = row.ends.clone();
@@ -99,10 +103,11 @@ async fn next<'a>(link: &Link, row: &Row, change: &'a Change<'_>) -> Result<Next
     if change.parts().words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let (approvals, commits) = (after.ownership.words(), change.commits_of_words());
-        next.approvals = Some(Words { claim, approvals, commits, chain: words_end });
+        next.approvals = Some(ApprovalSet { claim, approvals, commits, chain: words_end });
     }
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    // A change of the words alone takes nothing away: an approver may only add. The next other change carries it on.
+    // A change of the words alone takes nothing away: an approver may only add. The next other
+    // change carries it on.
     let carried: Vec<Entry> = if told_only { Vec::new() } else { row.entries().cloned().collect() };
     if text("history", &carried, &link.faults)?.len() > CARRIED {
         let name = objects::journal(&after.key, row.revision);

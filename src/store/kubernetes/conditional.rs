@@ -10,7 +10,7 @@ use crate::{
     store::{
         StoreError,
         chain::Ends,
-        optimistic::{Change, Conditional, Loaded, Written},
+        optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
     },
 };
@@ -25,7 +25,7 @@ impl Conditional for KubernetesStore {
         self.own_processes.loaded(own, self.now().await.ok()?)
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
+    async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError> {
         let key = &change.after.key;
         let row = match self.rows().get(key).cloned() {
             Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
@@ -34,9 +34,10 @@ impl Conditional for KubernetesStore {
             _ => return Ok(None),
         };
         let commit = async {
-            // A newer version may have migrated the store since this process opened it. This look is not part of the commit,
-            // so a migration of this kind of store sets the schema first and then writes each lock: a commit that was
-            // prepared before then fails on its condition; and so does one that was made from what such a commit wrote.
+            // A newer version may have migrated the store since this process opened it. This look
+            // is not part of the commit, so a migration of this kind of store sets the schema first
+            // and then writes each lock: a commit that was prepared before then fails on its
+            // condition; and so does one that was made from what such a commit wrote.
             let mut row = Arc::clone(&row);
             if !row.checked {
                 let schema = whole::schema(&self.link).await?;
@@ -52,7 +53,7 @@ impl Conditional for KubernetesStore {
             self.keep(key, &Arc::new(Row { checked: true, ..row }));
         }
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(Written { revision, parts: change.parts(), ..Written::from(revision) }))
+        Ok(Some(CommittedChange { revision, parts: change.parts(), ..CommittedChange::from(revision) }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {

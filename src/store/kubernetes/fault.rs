@@ -4,19 +4,19 @@ use std::ops::Deref;
 
 use crate::{
     kubernetes::ClusterError,
-    store::{StoreError, fault::About},
+    store::{StoreError, fault::StoreErrors},
 };
 
 /// Makes errors of one store.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
-    about: About,
+pub(super) struct ErrorMapper {
+    about: StoreErrors,
     namespace: String,
 }
 
-impl Faults {
+impl ErrorMapper {
     pub(super) fn new(address: &str, namespace: &str) -> Self {
-        Self { about: About::new(address), namespace: namespace.to_owned() }
+        Self { about: StoreErrors::new(address), namespace: namespace.to_owned() }
     }
 
     pub(super) fn cluster(&self, error: &ClusterError) -> StoreError {
@@ -59,10 +59,10 @@ fn is_size(message: &str) -> bool {
     ["Too long", "too large", "must have at most"].iter().any(|sign| message.contains(sign))
 }
 
-impl Deref for Faults {
-    type Target = About;
+impl Deref for ErrorMapper {
+    type Target = StoreErrors;
 
-    fn deref(&self) -> &About {
+    fn deref(&self) -> &StoreErrors {
         &self.about
     }
 }

@@ -1,8 +1,9 @@
 //! What is over: records and audit lines, from the commit that made them on.
 //!
-//! A commit writes one object, the lock; so what becomes history stays in the lock at first. When that has grown, the next
-//! commit copies it into a journal, an object that is not changed any more, and leaves it out of the lock. A process that
-//! dies in between leaves a copy too many, which readers recognise by the names of the commits.
+//! A commit writes one object, the lock; so what becomes history stays in the lock at first. When
+//! that has grown, the next commit copies it into a journal, an object that is not changed any
+//! more, and leaves it out of the lock. A process that dies in between leaves a copy too many,
+//! which readers recognise by the names of the commits.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,13 +14,13 @@ use serde_json::{Value, json};
 
 use super::{
     chain::Starts,
-    fault::Faults,
+    fault::ErrorMapper,
     lock::{Row, data, text},
     objects::{self, KIND, OLDEST},
 };
 use crate::{
     maintenance::{ids::LockKey, state::Maintenance},
-    store::{StoreError, chain::Line},
+    store::{StoreError, chain::AuditLine},
 };
 
 /// What one commit made history.
@@ -27,14 +28,14 @@ use crate::{
 pub(super) struct Entry {
     /// The name of the commit.
     pub(super) commit: String,
-    /// Its revision, which orders the commits of all servers. In the lock itself it is kept apart: who adds an entry
-    /// cannot know it yet.
+    /// Its revision, which orders the commits of all servers. In the lock itself it is kept apart:
+    /// who adds an entry cannot know it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) order: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) finished: Vec<Maintenance>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<Line>,
+    pub(super) events: Vec<AuditLine>,
 }
 
 impl Entry {
@@ -42,7 +43,8 @@ impl Entry {
         self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|line| line.event.at))
     }
 
-    /// Forgets what ended before a moment, at most `most` records and lines each; of chained lines those that come next.
+    /// Forgets what ended before a moment, at most `most` records and lines each; of chained lines
+    /// those that come next.
     fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32, starts: &mut Starts) -> u64 {
         let mut gone = 0;
         let mut goes = |at: Option<Timestamp>, left: &mut u32| {
@@ -62,7 +64,8 @@ impl Entry {
     }
 }
 
-/// Forgets what ended before a moment, the oldest first, at most `records` and `lines`. How much that was.
+/// Forgets what ended before a moment, the oldest first, at most `records` and `lines`. How much
+/// that was.
 pub(super) fn forget(
     entries: &mut Vec<Entry>,
     before: Timestamp,
@@ -94,7 +97,7 @@ pub(super) fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Tim
 }
 
 /// The object that holds these entries of one lock.
-pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Faults) -> Result<Value, StoreError> {
+pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &ErrorMapper) -> Result<Value, StoreError> {
     let mut found: BTreeMap<String, &str> = labels(entries.iter()).into_iter().map(|label| (label, "")).collect();
     found.insert(KIND.to_owned(), "journal");
     Ok(json!({
@@ -108,7 +111,7 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Faul
 }
 
 /// The entries of a journal, or those of a lock.
-pub(super) fn entries(map: &ConfigMap, faults: &Faults) -> Result<Vec<Entry>, StoreError> {
+pub(super) fn entries(map: &ConfigMap, faults: &ErrorMapper) -> Result<Vec<Entry>, StoreError> {
     match objects::kind(&map.metadata) {
         Some("journal") => data(map, "entries", faults),
         Some("lock") => {
@@ -119,7 +122,8 @@ pub(super) fn entries(map: &ConfigMap, faults: &Faults) -> Result<Vec<Entry>, St
     }
 }
 
-/// In the order of their commits, each once: a copy may have been made by somebody who died before it was of use.
+/// In the order of their commits, each once: a copy may have been made by somebody who died before
+/// it was of use.
 pub(super) fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.sort_by_key(|entry| entry.order);
     let mut known = HashSet::new();

@@ -11,10 +11,10 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{fault::Faults, objects::MANAGER};
+use super::{fault::ErrorMapper, objects::MANAGER};
 use crate::{
     clock::Clock,
-    kubernetes::{Cluster, ClusterError, Request},
+    kubernetes::{Cluster, ClusterError, RequestInfo},
     store::{StoreError, patience::Patience},
 };
 
@@ -27,7 +27,7 @@ const PAGE: u32 = 250;
 
 /// What came of a write on a condition.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum WriteResult {
     /// It was written.
     Done(Box<ConfigMap>),
     /// Another process wrote meanwhile, or it is there already, or not there any more.
@@ -36,27 +36,27 @@ pub(super) enum Written {
 
 /// How a cluster is reached.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct StoreClient {
     pub(super) cluster: Cluster,
     pub(super) namespace: String,
-    pub(super) faults: Faults,
+    pub(super) faults: ErrorMapper,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Patience,
 }
 
-/// The revision of an object: its number in the cluster's store, which grows with every change. Comparable since Kubernetes
-/// 1.35 by contract, and as long as there is etcd by its nature:
+/// The revision of an object: its number in the cluster's store, which grows with every change.
+/// Comparable since Kubernetes 1.35 by contract, and as long as there is etcd by its nature:
 /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
-pub(super) fn revision(metadata: &ObjectMeta, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) fn revision(metadata: &ObjectMeta, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let text = metadata.resource_version.as_deref().unwrap_or_default();
     text.parse().map_err(|_| faults.unreadable(format!("the resourceVersion {text:?} is no number")))
 }
 
-impl Link {
+impl StoreClient {
     pub(super) fn new(
         cluster: Cluster,
         namespace: String,
-        faults: Faults,
+        faults: ErrorMapper,
         clock: Arc<dyn Clock>,
         limit: Duration,
     ) -> Self {
@@ -64,8 +64,13 @@ impl Link {
         Self { cluster, namespace, faults, clock, patience }
     }
 
-    pub(super) fn request<'a>(&'a self, verb: &'static str, resource: &'a str, name: Option<&'a str>) -> Request<'a> {
-        Request { verb, resource, namespace: Some(&self.namespace), name }
+    pub(super) fn request<'a>(
+        &'a self,
+        verb: &'static str,
+        resource: &'a str,
+        name: Option<&'a str>,
+    ) -> RequestInfo<'a> {
+        RequestInfo { verb, resource, namespace: Some(&self.namespace), name }
     }
 
     /// A request about ConfigMaps. On the heap: the client's own futures are large.
@@ -114,25 +119,26 @@ impl Link {
     }
 
     /// Makes one that must not be there yet.
-    pub(super) async fn create(&self, name: &str, object: Value) -> Result<Written, StoreError> {
+    pub(super) async fn create(&self, name: &str, object: Value) -> Result<WriteResult, StoreError> {
         let object: ConfigMap = serde_json::from_value(object).map_err(|error| self.faults.record(name, error))?;
         let how = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let (object, how) = (&object, &how);
         match self.maps("create", Some(name), |all| async move { all.create(how, object).await }).await {
-            Ok(made) => Ok(Written::Done(Box::new(made))),
-            Err(ClusterError::AlreadyExists { .. }) => Ok(Written::Moved),
+            Ok(made) => Ok(WriteResult::Done(Box::new(made))),
+            Err(ClusterError::AlreadyExists { .. }) => Ok(WriteResult::Moved),
             Err(error) => Err(self.fault(&error)),
         }
     }
 
-    /// Changes what `patch` names (RFC 7396), on the condition of the resourceVersion that it names, if it does.
-    pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Written, StoreError> {
+    /// Changes what `patch` names (RFC 7396), on the condition of the resourceVersion that it
+    /// names, if it does.
+    pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<WriteResult, StoreError> {
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = &how;
         let change = |all: Api<ConfigMap>| async move { all.patch(name, how, &Patch::Merge(patch)).await };
         match self.maps("patch", Some(name), change).await {
-            Ok(written) => Ok(Written::Done(Box::new(written))),
-            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(Written::Moved),
+            Ok(written) => Ok(WriteResult::Done(Box::new(written))),
+            Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => Ok(WriteResult::Moved),
             Err(error) => Err(self.fault(&error)),
         }
     }
@@ -203,8 +209,8 @@ impl Link {
         self.leases("patch", Some(name), apply).await.map(drop).map_err(|error| self.fault(&error))
     }
 
-    /// Makes a Lease that must not be there yet, or changes one that is at a resourceVersion. `false`: another process
-    /// was first.
+    /// Makes a Lease that must not be there yet, or changes one that is at a resourceVersion.
+    /// `false`: another process was first.
     pub(super) async fn claim_lease(&self, name: &str, lease: &Value, seen: Option<&str>) -> Result<bool, StoreError> {
         let Some(version) = seen else {
             let object: Lease =

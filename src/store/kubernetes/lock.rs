@@ -1,7 +1,8 @@
 //! Between an object and a [`ServerLock`].
 //!
-//! Everything of one server is in one ConfigMap, because the API server changes one object at a time. Its parts are apart, so
-//! that a role may be kept from some of them: who approves changes `approvals`, `said` and `order` and nothing else.
+//! Everything of one server is in one ConfigMap, because the API server changes one object at a
+//! time. Its parts are apart, so that a role may be kept from some of them: who approves changes
+//! `approvals`, `said` and `order` and nothing else.
 //!
 //! | in `data` | holds |
 //! |---|---|
@@ -27,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
-    fault::Faults,
+    fault::ErrorMapper,
     journal::{self, Entry},
     link::revision,
     objects::{self, BUSY, FENCED, KIND, OLDEST},
@@ -50,7 +51,8 @@ use crate::{
     },
 };
 
-/// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can read them.
+/// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can
+/// read them.
 const READABLE: usize = 64 * 1024;
 
 /// More than any queue that the API server can hold unpacks to.
@@ -59,8 +61,9 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 /// The key of the compressed records.
 const PACKED: &str = "active.gz";
 
-/// The key of the mark of an approval that was used. A ConfigMap takes letters, digits, `-`, `_` and `.` in a key; the policy
-/// finds the approval by the rest of the name, which for ours is all of its incarnation.
+/// The key of the mark of an approval that was used. A ConfigMap takes letters, digits, `-`, `_`
+/// and `.` in a key; the policy finds the approval by the rest of the name, which for ours is all
+/// of its incarnation.
 fn mark(approval: &Uid) -> String {
     let safe = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.' => char::from(byte).to_string(),
@@ -106,7 +109,7 @@ impl Head {
 
 /// What `approvals` holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Words {
+pub(super) struct ApprovalSet {
     /// The claim they were given for; they end with it.
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
@@ -120,18 +123,19 @@ pub(super) struct Words {
 pub(super) fn data<T: DeserializeOwned + Default>(
     map: &ConfigMap,
     key: &str,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<T, StoreError> {
     let Some(text) = map.data.as_ref().and_then(|data| data.get(key)) else { return Ok(T::default()) };
     serde_json::from_str(text).map_err(|error| misread(map, key, faults, error))
 }
 
-fn misread(map: &ConfigMap, part: &str, faults: &Faults, error: impl std::fmt::Display) -> StoreError {
+fn misread(map: &ConfigMap, part: &str, faults: &ErrorMapper, error: impl std::fmt::Display) -> StoreError {
     let name = map.metadata.name.as_deref().unwrap_or_default();
     faults.record(format!("{part:?} of the ConfigMap {name} ({})", key(map)), error)
 }
 
-/// The key of a lock, also of one that cannot be read; the name of its object where no key can be read.
+/// The key of a lock, also of one that cannot be read; the name of its object where no key can be
+/// read.
 fn key(map: &ConfigMap) -> LockKey {
     let head = map.data.as_ref().and_then(|data| data.get("head"));
     let head: Value = head.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -139,7 +143,7 @@ fn key(map: &ConfigMap) -> LockKey {
     LockKey(head["key"].as_str().unwrap_or(name).to_owned())
 }
 
-pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &ErrorMapper) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
@@ -182,7 +186,7 @@ impl Row {
         }
     }
 
-    pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
+    pub(super) fn of(map: &ConfigMap, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let revision = revision(&map.metadata, faults)?;
         if objects::kind(&map.metadata) != Some("lock") {
             return Err(misread(map, KIND, faults, "this label does not say that it is a lock"));
@@ -192,9 +196,9 @@ impl Row {
         if map.metadata.name.as_deref() != Some(objects::lock(&head.key).as_str()) {
             return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.0)));
         }
-        // An approver writes this, `said` and `order`. What cannot be read of them counts for nothing, or an approver could
-        // freeze the server with it: [`oddities`] tells of it.
-        let words: Words = data(map, "approvals", faults).unwrap_or_default();
+        // An approver writes this, `said` and `order`. What cannot be read of them counts for
+        // nothing, or an approver could freeze the server with it: [`oddities`] tells of it.
+        let words: ApprovalSet = data(map, "approvals", faults).unwrap_or_default();
         let mut lock = ServerLock::new(head.key);
         lock.generation = head.generation;
         lock.last_ticket = head.last_ticket;
@@ -238,8 +242,9 @@ impl Row {
         })
     }
 
-    /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
-    pub(super) fn shown(map: &ConfigMap, faults: &Faults) -> Result<Arc<ServerLock>, StoreError> {
+    /// A lock for people to look at: one that cannot be read is
+    /// [quarantined](ServerLock::quarantined).
+    pub(super) fn shown(map: &ConfigMap, faults: &ErrorMapper) -> Result<Arc<ServerLock>, StoreError> {
         let cause = match Self::of(map, faults) {
             Err(StoreError::Unreadable { cause, .. }) => cause,
             row => return Ok(row?.lock),
@@ -248,7 +253,7 @@ impl Row {
     }
 
     /// What is shown of a lock that cannot be read.
-    pub(super) fn quarantined(map: &ConfigMap, cause: &str, faults: &Faults) -> ServerLock {
+    pub(super) fn quarantined(map: &ConfigMap, cause: &str, faults: &ErrorMapper) -> ServerLock {
         let (records, unreadable) = active(map, faults).unwrap_or_default();
         ServerLock::quarantined(key(map), cause, &records, unreadable)
     }
@@ -264,17 +269,17 @@ impl Row {
 }
 
 /// What an approver wrote that cannot be read.
-pub(super) fn oddities(map: &ConfigMap, faults: &Faults) -> Vec<String> {
+pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
     let parts = [
-        data::<Words>(map, "approvals", faults).err(),
+        data::<ApprovalSet>(map, "approvals", faults).err(),
         data::<Vec<Entry>>(map, "said", faults).err(),
         data::<BTreeMap<String, i64>>(map, "order", faults).err(),
     ];
     parts.into_iter().flatten().map(|error| format!("what cannot be read counts for nothing: {error}")).collect()
 }
 
-/// Tells two objects apart that have one resourceVersion, as in a cluster whose etcd was restored: both parts that a commit
-/// writes name it.
+/// Tells two objects apart that have one resourceVersion, as in a cluster whose etcd was restored:
+/// both parts that a commit writes name it.
 pub(super) fn print(map: &ConfigMap) -> u64 {
     let mut hasher = DefaultHasher::new();
     map.metadata.uid.hash(&mut hasher);
@@ -284,7 +289,8 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
     hasher.finish()
 }
 
-/// The marks of an object, and which of them the policy lets go: `approvals` does not name theirs any more.
+/// The marks of an object, and which of them the policy lets go: `approvals` does not name theirs
+/// any more.
 fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
     let data = || map.data.iter().flatten();
     let marks: BTreeMap<String, Uid> =
@@ -295,7 +301,7 @@ fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
     (marks, unneeded)
 }
 
-fn active(map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
+fn active(map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> {
     let Some(ByteString(packed)) = map.binary_data.as_ref().and_then(|data| data.get(PACKED)) else {
         return records(
             map.data.as_ref().and_then(|data| data.get("active")).map_or("[]", String::as_str),
@@ -311,7 +317,7 @@ fn active(map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
 }
 
 /// Reads a list of records. Those that cannot be read stay as they are.
-fn records(plain: &str, map: &ConfigMap, faults: &Faults) -> Result<Records, StoreError> {
+fn records(plain: &str, map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> {
     if let Ok(records) = serde_json::from_str(plain) {
         return Ok((records, Vec::new()));
     }
@@ -321,7 +327,11 @@ fn records(plain: &str, map: &ConfigMap, faults: &Faults) -> Result<Records, Sto
 }
 
 /// Writes such a list.
-fn listed(records: &[Shared<Maintenance>], unreadable: &[Unreadable], faults: &Faults) -> Result<String, StoreError> {
+fn listed(
+    records: &[Shared<Maintenance>],
+    unreadable: &[Unreadable],
+    faults: &ErrorMapper,
+) -> Result<String, StoreError> {
     let mut plain = text("active", records, faults)?;
     for record in unreadable {
         plain.pop();
@@ -336,7 +346,7 @@ fn listed(records: &[Shared<Maintenance>], unreadable: &[Unreadable], faults: &F
 pub(super) struct Next<'a> {
     pub(super) head: Option<Head>,
     pub(super) active: Option<&'a [Shared<Maintenance>]>,
-    pub(super) approvals: Option<Words>,
+    pub(super) approvals: Option<ApprovalSet>,
     pub(super) outbox: Option<Vec<Entry>>,
     pub(super) said: Option<Vec<Entry>>,
     /// Whether the lock has a record or an owner.
@@ -349,7 +359,7 @@ pub(super) struct Next<'a> {
 
 impl Next<'_> {
     /// The change of a row, as a patch on the condition that it still is at its revision.
-    pub(super) fn patch(self, row: &Row, faults: &Faults) -> Result<Value, StoreError> {
+    pub(super) fn patch(self, row: &Row, faults: &ErrorMapper) -> Result<Value, StoreError> {
         let name = objects::lock(&row.lock.key);
         let json = |value| Value::String(value);
         let mut kept: Map<String, Value> = Map::new();
@@ -409,7 +419,7 @@ impl Next<'_> {
     }
 }
 
-fn pack(plain: &str, name: &str, faults: &Faults) -> Result<Value, StoreError> {
+fn pack(plain: &str, name: &str, faults: &ErrorMapper) -> Result<Value, StoreError> {
     let mut packing = GzEncoder::new(Vec::new(), Compression::fast());
     let packed = packing.write_all(plain.as_bytes()).and_then(|()| packing.finish());
     let packed = packed.map_err(|error| faults.record(name, error))?;

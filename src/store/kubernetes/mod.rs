@@ -1,9 +1,10 @@
-//! The store for many machines in a Kubernetes cluster: ConfigMaps and Leases in one namespace. No kind of our own has to be
-//! defined there.
+//! The store for many machines in a Kubernetes cluster: ConfigMaps and Leases in one namespace. No
+//! kind of our own has to be defined there.
 //!
-//! The API server changes one object at a time, so everything of one server is in one object, and its update on the condition
-//! of its `resourceVersion` is the commit of every change. All other objects follow from it, or stand for nothing without it:
-//! a process may die between any two requests.
+//! The API server changes one object at a time, so everything of one server is in one object, and
+//! its update on the condition of its `resourceVersion` is the commit of every change. All other
+//! objects follow from it, or stand for nothing without it: a process may die between any two
+//! requests.
 
 mod alive;
 mod chain;
@@ -34,25 +35,26 @@ pub use self::url::KubernetesOptions;
 pub(super) use self::url::namespace_of;
 
 use self::{
-    alive::{Alive, Look, Said},
-    fault::Faults,
+    alive::{Alive, LeaseStatus, Look},
+    fault::ErrorMapper,
     journal::Entry,
-    link::{Link, Written},
+    link::{StoreClient, WriteResult},
     lock::{Row, data, text},
     names::{Names, Pointer},
     objects::{BUSY, KIND},
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, Found, LockView, Store, StoreError, Transition, Usage, forgotten_before,
+    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage,
+    forgotten_before,
     group::transact,
     lease_end,
     optimistic::{Loaded, look},
     recall::OwnProcesses,
     told::ToldTime,
     versions::Supported,
-    views::{Known, Snapshot, Views},
-    watchers::{Lookout, Watchers},
+    views::{CachedLock, LockCache, ReadResult},
+    watchers::{ChangeTask, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -65,8 +67,8 @@ use crate::{
     },
 };
 
-/// What the objects mean. Every change to that is a new number: a program refuses a store with one that it does not know,
-/// so that an older one never drops what a newer one wrote.
+/// What the objects mean. Every change to that is a new number: a program refuses a store with one
+/// that it does not know, so that an older one never drops what a newer one wrote.
 const SCHEMA: i64 = CHAINED;
 
 /// The schema from which on the audit log has chains.
@@ -83,7 +85,8 @@ const ONE_BY_ONE: usize = 6;
 struct Meta {
     store_id: String,
     schema: i64,
-    /// The end of the chain of those lines that are older than the chains; nothing until they have their places in it.
+    /// The end of the chain of those lines that are older than the chains; nothing until they have
+    /// their places in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<ChainEnd>,
 }
@@ -92,34 +95,35 @@ struct Meta {
 #[derive(Debug)]
 pub struct KubernetesStore {
     id: String,
-    link: Arc<Link>,
+    link: Arc<StoreClient>,
     time: ToldTime,
     alive: Alive,
     own_processes: OwnProcesses,
     names: Names,
     /// The rows that were read last, with what a commit needs of them beside the lock.
     rows: std::sync::Mutex<HashMap<LockKey, Arc<Row>>>,
-    views: Views,
+    views: LockCache,
     watch: Arc<Watch>,
-    lookout: Lookout,
+    lookout: ChangeTask,
 }
 
 /// How many rows are remembered. More are possible; they are decoded at each read.
 const ROWS: usize = 4096;
 
 impl KubernetesStore {
-    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio runtime, which also runs
-    /// the watch. `clock` measures waits only; what time it is say the API servers.
+    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio
+    /// runtime, which also runs the watch. `clock` measures waits only; what time it is say the API
+    /// servers.
     pub async fn open(url: &str, clock: Arc<dyn Clock>, options: KubernetesOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address, &parsed.namespace);
+        let faults = ErrorMapper::new(&parsed.address, &parsed.namespace);
         let settings = ClusterSettings { request_timeout: Some(options.patience), ..parsed.cluster };
         let cluster = Cluster::new(settings, Arc::clone(&clock));
         let time = ToldTime::new(options.time, Arc::clone(&clock));
-        let link = Arc::new(Link::new(cluster, parsed.namespace, faults, clock, options.patience));
+        let link = Arc::new(StoreClient::new(cluster, parsed.namespace, faults, clock, options.patience));
         let id = link.patience.repeat(|| known(&link)).await?;
         link.patience.repeat(|| time.now(link.time())).await?;
-        let lookout = Lookout::new();
+        let lookout = ChangeTask::new();
         Ok(Self {
             id,
             time,
@@ -127,7 +131,7 @@ impl KubernetesStore {
             own_processes: OwnProcesses::default(),
             names: Names::default(),
             rows: std::sync::Mutex::default(),
-            views: Views::default(),
+            views: LockCache::default(),
             watch: Arc::new(Watch { link: Arc::clone(&link), watchers: Watchers::default(), stop: lookout.stop() }),
             link,
             lookout,
@@ -197,7 +201,7 @@ impl KubernetesStore {
         let look = Look { asked, answered: self.link.clock.monotonic(), now };
         let mut leases = Leases::default();
         for lease in &found {
-            let said = Said::of(lease, &self.link.faults)?;
+            let said = LeaseStatus::of(lease, &self.link.faults)?;
             if runners.binary_search(&&said.runner).is_ok() {
                 let until = self.alive.until(&said, look, self.time.is_given());
                 leases.0.insert(said.runner, until);
@@ -213,7 +217,7 @@ impl KubernetesStore {
         Ok(Loaded { stored: row.stored(), leases, now })
     }
 
-    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+    async fn snapshot(&self, key: &LockKey, known: &CachedLock) -> ReadResult {
         let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
@@ -233,12 +237,12 @@ impl KubernetesStore {
         pointer: &str,
         label: &str,
         wanted: impl Fn(&Maintenance) -> bool + Send + Sync,
-    ) -> Result<Option<Found>, StoreError> {
+    ) -> Result<Option<RecordLookup>, StoreError> {
         if let Some(map) = self.link.get(pointer).await? {
             let place = Pointer::of(&map, &self.link.faults)?;
             let row = self.row(&place.key).await?;
             if let Some(record) = row.lock.active.iter().find(|record| wanted(record)) {
-                return Ok(Some(Found::Active(Box::new((**record).clone()))));
+                return Ok(Some(RecordLookup::Active(Box::new((**record).clone()))));
             }
             let its = |record: &&Unreadable| record.uid == place.uid || record.uid.0.is_empty();
             if let Some(record) = row.lock.unreadable.iter().find(its) {
@@ -247,12 +251,12 @@ impl KubernetesStore {
         }
         let history = self.history(label).await?;
         let mut ended = history.into_iter().rev().flat_map(|entry| entry.finished.into_iter().rev());
-        Ok(ended.find(|record| wanted(record)).map(|record| Found::Past(Box::new(record))))
+        Ok(ended.find(|record| wanted(record)).map(|record| RecordLookup::Past(Box::new(record))))
     }
 }
 
 /// The id of the store; a new one gets its id here, whoever is first.
-async fn known(link: &Link) -> Result<String, StoreError> {
+async fn known(link: &StoreClient) -> Result<String, StoreError> {
     let mut found = link.get(objects::STORE).await?;
     if found.is_none() {
         let store_id = Uuid::new_v4().simple().to_string();
@@ -260,8 +264,8 @@ async fn known(link: &Link) -> Result<String, StoreError> {
         let meta = text(objects::STORE, &new, &link.faults)?;
         let object = json!({"metadata": {"name": objects::STORE, "labels": {KIND: "store"}}, "data": {"meta": meta}});
         found = match link.create(objects::STORE, object).await? {
-            Written::Done(map) => Some(*map),
-            Written::Moved => link.get(objects::STORE).await?,
+            WriteResult::Done(map) => Some(*map),
+            WriteResult::Moved => link.get(objects::STORE).await?,
         };
     }
     let map = found.ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
@@ -321,12 +325,12 @@ impl Store for KubernetesStore {
             .await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         let (pointer, label) = (objects::name(id), objects::about_name(id));
         self.link.patience.repeat(|| self.follow(&pointer, &label, |record| record.id == *id)).await
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         let (pointer, label) = (objects::uid(uid), objects::about_uid(uid));
         self.link.patience.repeat(|| self.follow(&pointer, &label, |record| record.uid == *uid)).await
     }
@@ -352,7 +356,7 @@ impl Store for KubernetesStore {
             .repeat(|| async {
                 let now = self.now().await?;
                 let Some(lease) = self.link.lease(&name).await? else { return Ok(()) };
-                let said = Said::of(&lease, &self.link.faults)?;
+                let said = LeaseStatus::of(&lease, &self.link.faults)?;
                 self.link.apply_lease(&name, &alive::ended(&said, now)).await
             })
             .await
@@ -376,10 +380,10 @@ impl Store for KubernetesStore {
             .patience
             .repeat(|| async {
                 loop {
-                    if let Written::Done(_) = self.link.create(&name, wanted.clone()).await? {
+                    if let WriteResult::Done(_) = self.link.create(&name, wanted.clone()).await? {
                         return Ok(key.clone());
                     }
-                    if rebind && matches!(self.link.patch(&name, &wanted).await?, Written::Done(_)) {
+                    if rebind && matches!(self.link.patch(&name, &wanted).await?, WriteResult::Done(_)) {
                         return Ok(key.clone());
                     }
                     if let Some(map) = self.link.get(&name).await? {

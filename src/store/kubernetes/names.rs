@@ -1,14 +1,18 @@
 //! Names that are taken, and where active incarnations are.
 //!
-//! A name is active for one server only, but the commits of two servers are two objects. So before a commit that makes a
-//! record, a pointer from its name to its server is written, always anew, and who finds one to another server either finds
-//! the record active there, or first writes that server's lock: whatever was read of it before then fails its commit. Only
-//! then is the pointer turned. So of two commits that make the same name active, the one that wrote the pointer first fails:
+//! A name is active for one server only, but the commits of two servers are two objects. So before
+//! a commit that makes a record, a pointer from its name to its server is written, always anew, and
+//! who finds one to another server either finds the record active there, or first writes that
+//! server's lock: whatever was read of it before then fails its commit. Only then is the pointer
+//! turned. So of two commits that make the same name active, the one that wrote the pointer first
+//! fails:
 //!
 //! - its pointer was written after its lock was read, and before its commit;
-//! - who turned the pointer read it after that, and then wrote the first one's lock, before its commit.
+//! - who turned the pointer read it after that, and then wrote the first one's lock, before its
+//!   commit.
 //!
-//! A pointer that is left behind by a process that died stands for nothing, and is turned in the same way.
+//! A pointer that is left behind by a process that died stands for nothing, and is turned in the
+//! same way.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,8 +25,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{
-    fault::Faults,
-    link::{Link, Written},
+    fault::ErrorMapper,
+    link::{StoreClient, WriteResult},
     lock::{Head, Next, Row, data, text, whole},
     objects::{self, KIND},
 };
@@ -32,7 +36,7 @@ use crate::{
         ids::{LockKey, MaintenanceId, Uid},
         state::Maintenance,
     },
-    store::{StoreError, optimistic::Change},
+    store::{StoreError, optimistic::CommitDelta},
 };
 
 /// How often a name is tried for that others try for at the same time.
@@ -51,7 +55,7 @@ pub(super) struct Pointer {
 }
 
 impl Pointer {
-    pub(super) fn of(map: &ConfigMap, faults: &Faults) -> Result<Self, StoreError> {
+    pub(super) fn of(map: &ConfigMap, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let name = map.metadata.name.as_deref().unwrap_or_default();
         if !matches!(objects::kind(&map.metadata), Some("name" | "uid")) {
             return Err(faults.record(name, format!("its label {KIND} does not say that it is a pointer")));
@@ -68,7 +72,7 @@ pub(super) fn object(
     kind: &str,
     record: &Maintenance,
     commit: &str,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Value, StoreError> {
     let place = text(name, &(&record.id, &record.uid, &record.lock_key), faults)?;
     Ok(json!({
@@ -79,7 +83,7 @@ pub(super) fn object(
 
 /// A pointer as this process wrote it.
 #[derive(Clone, Debug)]
-struct Own {
+struct OwnNames {
     key: LockKey,
     uid: Uid,
     resource_version: Option<String>,
@@ -88,13 +92,14 @@ struct Own {
 /// What this process knows of the names that it wrote.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    known: Mutex<HashMap<MaintenanceId, Own>>,
-    /// The incarnations that have a pointer: an attempt after a lost race need not write them again.
+    known: Mutex<HashMap<MaintenanceId, OwnNames>>,
+    /// The incarnations that have a pointer: an attempt after a lost race need not write them
+    /// again.
     pointed: Mutex<HashSet<Uid>>,
 }
 
 impl Names {
-    fn known(&self) -> MutexGuard<'_, HashMap<MaintenanceId, Own>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<MaintenanceId, OwnNames>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,19 +109,19 @@ impl Names {
 
     fn remember(&self, record: &Maintenance, map: &ConfigMap) {
         let resource_version = map.metadata.resource_version.clone();
-        let own = Own { key: record.lock_key.clone(), uid: record.uid.clone(), resource_version };
+        let own = OwnNames { key: record.lock_key.clone(), uid: record.uid.clone(), resource_version };
         self.known().insert(record.id.clone(), own);
     }
 
     /// The version of a pointer that nobody needs to be asked about: ours, to this server.
-    fn own(&self, record: &Maintenance, same: impl Fn(&Own) -> bool) -> Option<String> {
+    fn own(&self, record: &Maintenance, same: impl Fn(&OwnNames) -> bool) -> Option<String> {
         let known = self.known();
         let own = known.get(&record.id).filter(|own| own.key == record.lock_key && same(own))?;
         own.resource_version.clone()
     }
 
     /// Takes the name of a record for its server, after the lock was read and before it is written.
-    pub(super) async fn take(&self, link: &Link, record: &Maintenance, commit: &str) -> Result<(), StoreError> {
+    pub(super) async fn take(&self, link: &StoreClient, record: &Maintenance, commit: &str) -> Result<(), StoreError> {
         let name = objects::name(&record.id);
         let wanted = object(&name, "name", record, commit, &link.faults)?;
         // That of an attempt before this one, most likely.
@@ -126,7 +131,7 @@ impl Names {
             return Ok(());
         }
         for _ in 0..TRIES {
-            if let Written::Done(map) = link.create(&name, wanted.clone()).await? {
+            if let WriteResult::Done(map) = link.create(&name, wanted.clone()).await? {
                 self.remember(record, &map);
                 return Ok(());
             }
@@ -149,7 +154,7 @@ impl Names {
 
     async fn turn(
         &self,
-        link: &Link,
+        link: &StoreClient,
         record: &Maintenance,
         wanted: &Value,
         version: Option<String>,
@@ -158,16 +163,16 @@ impl Names {
         patch["metadata"]["resourceVersion"] = json!(version);
         self.known().remove(&record.id);
         match link.patch(&objects::name(&record.id), &patch).await? {
-            Written::Done(map) => {
+            WriteResult::Done(map) => {
                 self.remember(record, &map);
                 Ok(true)
             }
-            Written::Moved => Ok(false),
+            WriteResult::Moved => Ok(false),
         }
     }
 
     /// Writes where an incarnation is, before it is there. It is never anywhere else.
-    pub(super) async fn point(&self, link: &Link, record: &Maintenance) -> Result<(), StoreError> {
+    pub(super) async fn point(&self, link: &StoreClient, record: &Maintenance) -> Result<(), StoreError> {
         if self.pointed().contains(&record.uid) {
             return Ok(());
         }
@@ -177,8 +182,9 @@ impl Names {
         Ok(())
     }
 
-    /// Takes the pointers of those away who are not active any more. What fails is left behind and stands for nothing.
-    pub(super) async fn give_back(&self, link: &Link, change: &Change<'_>) {
+    /// Takes the pointers of those away who are not active any more. What fails is left behind and
+    /// stands for nothing.
+    pub(super) async fn give_back(&self, link: &StoreClient, change: &CommitDelta<'_>) {
         let gone: Vec<&Maintenance> = change.withdrawn().chain(change.finished).collect();
         if gone.is_empty() {
             return;
@@ -199,8 +205,9 @@ impl Names {
         let _ = within(TIDY, Box::pin(tidy)).await;
     }
 
-    /// Gives the name of an incarnation up that is not active any more, unless another one has it by now.
-    async fn give_up(&self, link: &Link, record: &Maintenance) -> Result<(), StoreError> {
+    /// Gives the name of an incarnation up that is not active any more, unless another one has it
+    /// by now.
+    async fn give_up(&self, link: &StoreClient, record: &Maintenance) -> Result<(), StoreError> {
         let name = objects::name(&record.id);
         let own = self.own(record, |own| own.uid == record.uid);
         self.known().remove(&record.id);
@@ -216,9 +223,9 @@ impl Names {
     }
 }
 
-/// Makes sure that no commit makes a name active for a server that began before this. `false`: somebody wrote there
-/// meanwhile. An error when the name is active there.
-async fn fence(link: &Link, found: &Pointer, id: &MaintenanceId) -> Result<bool, StoreError> {
+/// Makes sure that no commit makes a name active for a server that began before this. `false`:
+/// somebody wrote there meanwhile. An error when the name is active there.
+async fn fence(link: &StoreClient, found: &Pointer, id: &MaintenanceId) -> Result<bool, StoreError> {
     let row = read(link, &found.key).await?;
     if row.lock.active.iter().any(|record| record.id == *id) {
         return Err(StoreError::NameTaken { id: id.clone(), key: found.key.clone() });
@@ -227,7 +234,7 @@ async fn fence(link: &Link, found: &Pointer, id: &MaintenanceId) -> Result<bool,
 }
 
 /// Writes a lock that holds the same as before.
-async fn write_fence(link: &Link, row: &Row) -> Result<bool, StoreError> {
+async fn write_fence(link: &StoreClient, row: &Row) -> Result<bool, StoreError> {
     let name = objects::lock(&row.lock.key);
     let token = Uuid::new_v4().simple().to_string();
     let mut next = Next { fence: Some(&token), ..Next::default() };
@@ -239,11 +246,12 @@ async fn write_fence(link: &Link, row: &Row) -> Result<bool, StoreError> {
     } else {
         link.patch(&name, &next.patch(row, &link.faults)?).await?
     };
-    Ok(matches!(written, Written::Done(_)))
+    Ok(matches!(written, WriteResult::Done(_)))
 }
 
-/// Takes away what a process left behind that died before its commit: its name and its incarnation are active nowhere.
-pub(super) async fn tidy(link: &Link, map: &ConfigMap) -> Result<(), StoreError> {
+/// Takes away what a process left behind that died before its commit: its name and its incarnation
+/// are active nowhere.
+pub(super) async fn tidy(link: &StoreClient, map: &ConfigMap) -> Result<(), StoreError> {
     let found = Pointer::of(map, &link.faults)?;
     let row = read(link, &found.key).await?;
     if row.lock.active.iter().any(|record| record.uid == found.uid) {
@@ -259,7 +267,7 @@ pub(super) async fn tidy(link: &Link, map: &ConfigMap) -> Result<(), StoreError>
 }
 
 /// All of one lock, as it is now.
-pub(super) async fn read(link: &Link, key: &LockKey) -> Result<Row, StoreError> {
+pub(super) async fn read(link: &StoreClient, key: &LockKey) -> Result<Row, StoreError> {
     let found = link.get(&objects::lock(key)).await?;
     found.map_or_else(|| Ok(Row::empty(key)), |map| Row::of(&map, &link.faults))
 }

@@ -11,7 +11,8 @@
 //! | Lease `metal-runner-<runner>` | who is alive |
 //! | Lease `metal-sweeper` | which process forgets what is old |
 //!
-//! What somebody is called is hostile text: names and labels hold digests of it, and the text itself is in the data.
+//! What somebody is called is hostile text: names and labels hold digests of it, and the text
+//! itself is in the data.
 
 use kube::core::ObjectMeta;
 use sha2::{Digest as _, Sha256};
@@ -85,8 +86,8 @@ pub(super) fn about_uid(uid: &Uid) -> String {
     format!("uid.terraform-provider-metal/{}", digest(&uid.0))
 }
 
-/// What an object is, as its label and its name say; nothing where they differ. Readers find it by one and by the other, so
-/// an object with two meanings would be read as both.
+/// What an object is, as its label and its name say; nothing where they differ. Readers find it by
+/// one and by the other, so an object with two meanings would be read as both.
 pub(super) fn kind(metadata: &ObjectMeta) -> Option<&str> {
     let label = metadata.labels.as_ref()?.get(KIND)?;
     let named = metadata.name.as_deref()?.strip_prefix("metal-")?.strip_prefix(label.as_str())?;

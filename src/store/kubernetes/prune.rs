@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Map, Value, json};
 
 use super::{
-    alive::Said,
+    alive::LeaseStatus,
     chain::{self, Starts},
     journal::{self, Entry},
-    link::{Link, Written},
+    link::{StoreClient, WriteResult},
     lock::{Next, Row, data, text},
     names,
     objects::{self, KIND, OLDEST, RUNNER, UNTIL},
@@ -29,7 +29,7 @@ const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
 
 /// Claims the right to forget history, by a Lease whose end is on it.
 pub(super) async fn claim(
-    link: &Link,
+    link: &StoreClient,
     runner: &RunnerId,
     now: Timestamp,
     length: Duration,
@@ -55,7 +55,7 @@ pub(super) async fn claim(
 }
 
 /// Forgets what ended before a moment: at most about `most` records and lines, the oldest first.
-pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
+pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
     let mut old: Vec<(Timestamp, String)> = Vec::new();
     for kind in ["lock", "journal"] {
         for metadata in link.list_metadata(&objects::all(kind)).await? {
@@ -81,7 +81,8 @@ pub(super) async fn prune(link: &Link, before: Timestamp, now: Timestamp, most: 
     Ok(gone)
 }
 
-/// What may go: what ended before a moment, of records and lines so many, and of chains that have gaps what comes next.
+/// What may go: what ended before a moment, of records and lines so many, and of chains that have
+/// gaps what comes next.
 struct Limits {
     before: Timestamp,
     records: u32,
@@ -105,7 +106,7 @@ impl Limits {
 }
 
 async fn from_all(
-    link: &Link,
+    link: &StoreClient,
     names: impl Iterator<Item = &String> + Send,
     limits: &mut Limits,
 ) -> Result<u64, StoreError> {
@@ -125,7 +126,7 @@ async fn from_all(
     Ok(gone)
 }
 
-async fn from_lock(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
+async fn from_lock(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
     let row = Row::of(map, &link.faults)?;
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
     let mut starts = Starts::read(link, Some((map, &row.lock.key)), limits.gaps).await?;
@@ -147,10 +148,10 @@ async fn from_lock(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Result<
         ..Next::default()
     };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
-    Ok(if matches!(written, Written::Done(_)) { gone } else { 0 })
+    Ok(if matches!(written, WriteResult::Done(_)) { gone } else { 0 })
 }
 
-async fn from_journal(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
+async fn from_journal(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
     let name = map.metadata.name.as_deref().unwrap_or_default();
     let version = map.metadata.resource_version.clone();
     let old: Vec<Entry> = data(map, "entries", &link.faults)?;
@@ -162,7 +163,8 @@ async fn from_journal(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Resu
     };
     let mut starts = Starts::read(link, lock.as_ref().map(|(map, key)| (map, *key)), limits.gaps).await?;
     let gone = limits.forget(&mut entries, &mut starts);
-    // Chains begin later before lines go: one that dies in between leaves lines too many, which still fit.
+    // Chains begin later before lines go: one that dies in between leaves lines too many, which
+    // still fit.
     if gone == 0
         || !starts.write_store(link).await?
         || !starts.write_lock(link, lock.as_ref().map(|(map, _)| map)).await?
@@ -179,13 +181,14 @@ async fn from_journal(link: &Link, map: &ConfigMap, limits: &mut Limits) -> Resu
             "metadata": {"resourceVersion": version, "labels": labels, "annotations": {OLDEST: oldest.to_string()}},
             "data": {"entries": text(name, &entries, &link.faults)?},
         });
-        matches!(link.patch(name, &patch).await?, Written::Done(_))
+        matches!(link.patch(name, &patch).await?, WriteResult::Done(_))
     };
     Ok(if done { gone } else { 0 })
 }
 
-/// Takes away what processes left behind that died: pointers without a record, and Leases that nobody asks about.
-async fn tidy(link: &Link, now: Timestamp) -> Result<(), StoreError> {
+/// Takes away what processes left behind that died: pointers without a record, and Leases that
+/// nobody asks about.
+async fn tidy(link: &StoreClient, now: Timestamp) -> Result<(), StoreError> {
     let long_ago = now.checked_sub(LEFT_BEHIND).unwrap_or(Timestamp::MIN);
     for kind in ["name", "uid"] {
         for metadata in link.list_metadata(&objects::all(kind)).await? {
@@ -199,7 +202,7 @@ async fn tidy(link: &Link, now: Timestamp) -> Result<(), StoreError> {
     }
     let mut gone = Vec::new();
     for lease in link.all_leases(&objects::all("runner")).await? {
-        let said = Said::of(&lease, &link.faults)?;
+        let said = LeaseStatus::of(&lease, &link.faults)?;
         if said.until < long_ago {
             gone.push((said.runner, lease.metadata.resource_version));
         }

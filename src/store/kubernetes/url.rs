@@ -29,7 +29,8 @@ pub(super) struct Parsed {
     pub(super) cluster: ClusterSettings,
 }
 
-/// Reads a URL. There is no credential in it: who we are says the kubeconfig, or the service account of a pod.
+/// Reads a URL. There is no credential in it: who we are says the kubeconfig, or the service
+/// account of a pod.
 pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
     let refused = |cause: String| StoreError::Forbidden { address: "kubernetes://".to_owned(), cause };
     let form = "write kubernetes://namespace, with ?context=… and &kubeconfig=/path if they are not the usual ones";

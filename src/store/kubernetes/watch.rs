@@ -14,7 +14,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    link::{Link, revision},
+    link::{StoreClient, revision},
     objects,
 };
 use crate::{
@@ -25,10 +25,12 @@ use crate::{
 /// The pauses after a failure: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Looked for this often although the server tells, because nobody else would notice a watch that fell silent.
+/// Looked for this often although the server tells, because nobody else would notice a watch that
+/// fell silent.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// For how long one watch goes on, in seconds; the server ends it then, and the next one goes on where it was.
+/// For how long one watch goes on, in seconds; the server ends it then, and the next one goes on
+/// where it was.
 const ROUND: u32 = 240;
 
 /// Locks are looked at one by one up to so many.
@@ -39,13 +41,13 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<PartialObjectMeta<Confi
 /// What the watch of one store handle needs.
 #[derive(Debug)]
 pub(super) struct Watch {
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<StoreClient>,
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
 }
 
 /// What one event means for the watch.
-enum Heard {
+enum WatchOutcome {
     Fine,
     /// It ended; the next one begins after this revision.
     Over,
@@ -87,11 +89,11 @@ pub(super) async fn run(watch: Weak<Watch>) {
             event = open.next() => {
                 let Some(this) = watch.upgrade() else { break };
                 let heard = heard(&this, event, &mut from);
-                if matches!(heard, Heard::Fine) {
+                if matches!(heard, WatchOutcome::Fine) {
                     pause = PAUSE.0;
                     continue;
                 }
-                if matches!(heard, Heard::TooOld) {
+                if matches!(heard, WatchOutcome::TooOld) {
                     from = None;
                 }
                 events = None;
@@ -139,7 +141,7 @@ fn heard(
     watch: &Watch,
     event: Option<kube::Result<WatchEvent<PartialObjectMeta<ConfigMap>>>>,
     from: &mut Option<String>,
-) -> Heard {
+) -> WatchOutcome {
     match event {
         Some(Ok(WatchEvent::Added(map) | WatchEvent::Modified(map) | WatchEvent::Deleted(map))) => {
             let (name, version) = (map.metadata.name.as_deref(), map.metadata.resource_version.clone());
@@ -150,14 +152,14 @@ fn heard(
                 }
             }
             *from = version;
-            Heard::Fine
+            WatchOutcome::Fine
         }
         Some(Ok(WatchEvent::Bookmark(mark))) => {
             *from = Some(mark.metadata.resource_version);
-            Heard::Fine
+            WatchOutcome::Fine
         }
-        Some(Ok(WatchEvent::Error(status))) if status.code == 410 => Heard::TooOld,
-        Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => Heard::Over,
+        Some(Ok(WatchEvent::Error(status))) if status.code == 410 => WatchOutcome::TooOld,
+        Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => WatchOutcome::Over,
     }
 }
 

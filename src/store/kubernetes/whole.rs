@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::{
     KubernetesStore, Meta, SCHEMA,
-    alive::{self, Look, Said},
+    alive::{self, LeaseStatus, Look},
     chain,
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
-    link::{Link, Written},
-    lock::{self, Head, Next, Row, Words, data, text, whole},
+    link::{StoreClient, WriteResult},
+    lock::{self, ApprovalSet, Head, Next, Row, data, text, whole},
     names::{self, Pointer},
     objects::{self, FENCED, KIND},
 };
@@ -37,7 +37,7 @@ pub(super) fn kind(map: &ConfigMap) -> &str {
 }
 
 /// What a binding holds.
-pub(super) fn bound(map: &ConfigMap, link: &Link) -> Result<(String, LockKey), StoreError> {
+pub(super) fn bound(map: &ConfigMap, link: &StoreClient) -> Result<(String, LockKey), StoreError> {
     let found: Option<(String, LockKey)> = data(map, "bound", &link.faults)?;
     let name = map.metadata.name.as_deref().unwrap_or_default();
     found.ok_or_else(|| link.faults.record(name, "it binds nothing"))
@@ -109,7 +109,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
 }
 
 /// Reads the schema that the store has now.
-pub(super) async fn schema(link: &Link) -> Result<i64, StoreError> {
+pub(super) async fn schema(link: &StoreClient) -> Result<i64, StoreError> {
     let meta: Option<Meta> = match link.get(objects::STORE).await? {
         Some(map) => data(&map, "meta", &link.faults)?,
         None => None,
@@ -118,7 +118,7 @@ pub(super) async fn schema(link: &Link) -> Result<i64, StoreError> {
 }
 
 /// The schema as it is told: one whose older lines are not chained yet is migrated once more.
-async fn told_schema(link: &Link) -> Result<i64, StoreError> {
+async fn told_schema(link: &StoreClient) -> Result<i64, StoreError> {
     let map = link.get(objects::STORE).await?;
     let meta: Option<Meta> = map.map(|map| data(&map, "meta", &link.faults)).transpose()?.flatten();
     Ok(meta.map_or(SCHEMA, |meta| if meta.before.is_some() { meta.schema } else { meta.schema.min(SCHEMA - 1) }))
@@ -132,7 +132,7 @@ pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> 
     let look = Look { asked, answered: link.clock.monotonic(), now };
     let mut alive = Vec::new();
     for lease in &found {
-        let said = Said::of(lease, &link.faults)?;
+        let said = LeaseStatus::of(lease, &link.faults)?;
         if store.alive.until(&said, look, store.time.is_given()) > now {
             alive.push(alive::process(lease));
         }
@@ -140,14 +140,15 @@ pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> 
     Ok(Usage { schema: told_schema(link).await?, newest: SCHEMA, alive })
 }
 
-/// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it fails.
+/// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it
+/// fails.
 fn only_fenced(map: &ConfigMap, row: &Row) -> bool {
     let fenced = map.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(FENCED));
     fenced && *row.commits == Commits::default() && *row.lock == ServerLock::new(row.lock.key.clone())
 }
 
-/// Writes everything into a namespace that nobody has used. Not all at once: its id, which comes last, says that it is all
-/// there.
+/// Writes everything into a namespace that nobody has used. Not all at once: its id, which comes
+/// last, says that it is all there.
 pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     if !read(store).await?.is_empty() {
@@ -165,7 +166,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         let next = Next {
             head: Some(Head::of(lock, String::new(), Some(ChainEnd::default()))),
             active: Some(&lock.active),
-            approvals: claim.is_some().then(|| Words { claim, approvals, commits: String::new(), chain: None }),
+            approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new(), chain: None }),
             busy: Some(!lock.is_idle()),
             ..Next::default()
         };
@@ -184,20 +185,25 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
     let creating = objects.into_iter().map(|(name, object)| async move { link.create(&name, object).await });
     let mut created = stream::iter(creating).buffer_unordered(AT_ONCE);
     while let Some(done) = created.next().await {
-        if let Written::Moved = done? {
+        if let WriteResult::Moved = done? {
             return Err(faults.in_use());
         }
     }
     let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA, before: Some(end) };
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
-        Written::Done(_) => Ok(()),
-        Written::Moved => Err(faults.unavailable("its id went away while it was filled")),
+        WriteResult::Done(_) => Ok(()),
+        WriteResult::Moved => Err(faults.unavailable("its id went away while it was filled")),
     }
 }
 
 /// The object that binds a server's name.
-pub(super) fn binding(name: &str, server: &str, key: &LockKey, link: &Link) -> Result<serde_json::Value, StoreError> {
+pub(super) fn binding(
+    name: &str,
+    server: &str,
+    key: &LockKey,
+    link: &StoreClient,
+) -> Result<serde_json::Value, StoreError> {
     let bound = text(name, &(server, key), &link.faults)?;
     Ok(json!({"metadata": {"name": name, "labels": {KIND: "bound"}}, "data": {"bound": bound}}))
 }
@@ -206,7 +212,7 @@ pub(super) fn binding(name: &str, server: &str, key: &LockKey, link: &Link) -> R
 fn moved(
     contents: &Contents,
     end: &mut ChainEnd,
-    faults: &super::fault::Faults,
+    faults: &super::fault::ErrorMapper,
 ) -> Result<Vec<Vec<Entry>>, StoreError> {
     let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
     let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };

@@ -2,14 +2,14 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::{fault::Faults, link::Link, schema};
+use super::{fault::ErrorMapper, link::StoreClient, schema};
 use crate::store::{
     AuditProof, BrokenLine, ChainEnd, ChainEnds, StoreError,
     chain::{ChainName, NO_CHAIN, NOT_THERE},
 };
 
-/// The first line that does not fit, and why: `missing`, `changed` or `end`. The hash is made here and not by the database's
-/// function, which a role that owns the schema could replace.
+/// The first line that does not fit, and why: `missing`, `changed` or `end`. The hash is made here
+/// and not by the database's function, which a role that owns the schema could replace.
 const BROKEN: &str = "\
     WITH line AS (
         SELECT a.*, coalesce(lag(a.number) OVER before, c.forgotten) AS number_before,
@@ -37,14 +37,15 @@ const BROKEN: &str = "\
 const COUNTS: &str = "SELECT count(a.number), count(*) - count(a.number), (SELECT c.forgotten FROM metal.audit_chain AS c) \
                       FROM metal.audit AS a";
 
-/// The end of the chain; and, given the place of a line, its hash: that of the line, or nothing where it was pruned.
+/// The end of the chain; and, given the place of a line, its hash: that of the line, or nothing
+/// where it was pruned.
 const END: &str = "SELECT number, encode(hash, 'hex') FROM metal.audit_chain";
 const AT: &str = "SELECT encode(a.hash, 'hex') FROM metal.audit AS a WHERE a.number = $1 \
                   UNION ALL SELECT encode(c.forgotten_hash, 'hex') FROM metal.audit_chain AS c WHERE c.forgotten = $1 \
                   UNION ALL SELECT NULL FROM metal.audit_chain AS c WHERE c.forgotten > $1";
 
 /// Verifies all of it, of one moment.
-pub(super) async fn verify(link: &Link, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+pub(super) async fn verify(link: &StoreClient, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
     let fault = |error: sqlx::Error| link.faults.sqlx(&error);
     let mut session = link.session().await?;
     let mut db = session.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(fault)?;
@@ -57,7 +58,7 @@ pub(super) async fn verify(link: &Link, earlier: &ChainEnds) -> Result<AuditProo
 pub(super) async fn read(
     db: &mut PgConnection,
     pooled: bool,
-    faults: &Faults,
+    faults: &ErrorMapper,
     earlier: &ChainEnds,
 ) -> Result<AuditProof, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, postgres::PgArguments};
 
 use super::{
-    fault::{Faults, is_taken_name},
-    link::Link,
+    fault::{ErrorMapper, is_taken_name},
+    link::StoreClient,
     rows::{escaped, signed, text},
     schema::{self, SUPPORTED},
 };
 use crate::{
     maintenance::{approval::Approval, ownership::Ownership, state::Maintenance},
-    store::{StoreError, capacity, extended::StoredSlot, optimistic::Change},
+    store::{StoreError, capacity, extended::StoredSlot, optimistic::CommitDelta},
 };
 
 /// Columns of what a change writes, one list for each.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct RecordColumns {
     pub(super) uids: Vec<String>,
     pub(super) namespaces: Vec<String>,
     pub(super) names: Vec<String>,
@@ -26,8 +26,13 @@ pub(super) struct Written {
     pub(super) bodies: Vec<String>,
 }
 
-impl Written {
-    pub(super) fn add(&mut self, record: &Maintenance, fate: &'static str, faults: &Faults) -> Result<(), StoreError> {
+impl RecordColumns {
+    pub(super) fn add(
+        &mut self,
+        record: &Maintenance,
+        fate: &'static str,
+        faults: &ErrorMapper,
+    ) -> Result<(), StoreError> {
         self.uids.push(escaped(&record.uid.0).into_owned());
         self.namespaces.push(record.id.namespace().to_owned());
         self.names.push(record.id.name().to_owned());
@@ -51,7 +56,7 @@ pub(super) struct Approvals {
 }
 
 impl Approvals {
-    pub(super) fn between(before: &Ownership, after: &Ownership, faults: &Faults) -> Result<Self, StoreError> {
+    pub(super) fn between(before: &Ownership, after: &Ownership, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let mut moved = Self::default();
         let kept = |one: &Approval, other: &Approval| {
             Approval { used_by: None, ..one.clone() } == Approval { used_by: None, ..other.clone() }
@@ -94,7 +99,7 @@ pub(super) struct Prepared {
     claim_moved: bool,
     claim: Option<String>,
     withdrawn: Vec<String>,
-    written: Written,
+    written: RecordColumns,
     approvals: Approvals,
     namespaces: Vec<String>,
     names: Vec<String>,
@@ -107,7 +112,7 @@ pub(super) struct Prepared {
 const ARGUMENTS: usize = 29;
 
 impl Prepared {
-    pub(super) fn of(change: &Change<'_>, channel: String, faults: &Faults) -> Result<Self, StoreError> {
+    pub(super) fn of(change: &CommitDelta<'_>, channel: String, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let (before, after) = (&change.before.lock, change.after);
         let key = &after.key.0;
         if change.adds() {
@@ -117,7 +122,7 @@ impl Prepared {
         let claim = after.ownership.claim.as_ref().map(|claim| text(key, claim, faults)).transpose()?;
         let head = (after.generation, after.last_ticket, StoredSlot::of(after))
             != (before.generation, before.last_ticket, StoredSlot::of(before));
-        let mut written = Written::default();
+        let mut written = RecordColumns::default();
         for record in change.finished {
             written.add(record, "ended", faults)?;
         }
@@ -146,7 +151,7 @@ impl Prepared {
         })
     }
 
-    fn bind<'q>(&'q self, query: Asked<'q>) -> Asked<'q> {
+    fn bind<'q>(&'q self, query: CommitQuery<'q>) -> CommitQuery<'q> {
         let (written, approvals) = (&self.written, &self.approvals);
         query
             .bind(&self.key)
@@ -182,9 +187,10 @@ impl Prepared {
     }
 }
 
-type Asked<'q> = sqlx::query::QueryAs<'q, Postgres, (i32, Option<i64>), PgArguments>;
+type CommitQuery<'q> = sqlx::query::QueryAs<'q, Postgres, (i32, Option<i64>), PgArguments>;
 
-/// So many changes as one statement: each is made if its own lock is as it was, whatever becomes of the others.
+/// So many changes as one statement: each is made if its own lock is as it was, whatever becomes of
+/// the others.
 fn statement(changes: usize) -> String {
     let one = |n: usize| {
         let argument = |which: usize| format!("${}", n * ARGUMENTS + which);
@@ -200,21 +206,27 @@ fn statement(changes: usize) -> String {
     (0..changes).map(one).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// What came of some changes: the new revision of each, or nothing where somebody else wrote since it was read.
-pub(super) enum Outcome {
+/// What came of some changes: the new revision of each, or nothing where somebody else wrote since
+/// it was read.
+pub(super) enum CommitOutcome {
     /// Of each.
     Done(Vec<Option<i64>>),
     /// One of them has a name that is taken; none was made.
     NameTaken,
 }
 
-/// Writes changes of different locks. What is an error for one of them is an error for all, and none is made.
-pub(super) async fn commit(db: &mut PgConnection, changes: &[Prepared], link: &Link) -> Result<Outcome, StoreError> {
+/// Writes changes of different locks. What is an error for one of them is an error for all, and
+/// none is made.
+pub(super) async fn commit(
+    db: &mut PgConnection,
+    changes: &[Prepared],
+    link: &StoreClient,
+) -> Result<CommitOutcome, StoreError> {
     let faults = &link.faults;
     let query = sqlx::query_as(AssertSqlSafe(statement(changes.len()))).persistent(!link.pooled);
     let query = changes.iter().fold(query, |query, change| change.bind(query));
     let rows = match query.fetch_all(&mut *db).await {
-        Err(error) if is_taken_name(&error) => return Ok(Outcome::NameTaken),
+        Err(error) if is_taken_name(&error) => return Ok(CommitOutcome::NameTaken),
         rows => rows.map_err(|error| faults.sqlx(&error))?,
     };
     if rows.len() < changes.len() {
@@ -222,5 +234,5 @@ pub(super) async fn commit(db: &mut PgConnection, changes: &[Prepared], link: &L
     }
     let revisions: HashMap<i32, Option<i64>> = rows.into_iter().collect();
     let of = |n| i32::try_from(n).ok().and_then(|n| revisions.get(&n).copied().flatten());
-    Ok(Outcome::Done((0..changes.len()).map(of).collect()))
+    Ok(CommitOutcome::Done((0..changes.len()).map(of).collect()))
 }

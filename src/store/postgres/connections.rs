@@ -1,8 +1,9 @@
 //! The connections of one process, which are as many as are in use at once.
 //!
-//! Closing what nobody needs is not left to sqlx's pool: in 0.9 its maintenance counts idle connections in a way that now and
-//! then wraps round, and then turns in a circle on one core, for ever (transact-rs/sqlx issue 3645; mended after 0.9.0 by
-//! pull request 4289). It runs only where a pool has an idle timeout or a longest life, so ours have neither.
+//! Closing what nobody needs is not left to sqlx's pool: in 0.9 its maintenance counts idle
+//! connections in a way that now and then wraps round, and then turns in a circle on one core, for
+//! ever (transact-rs/sqlx issue 3645; mended after 0.9.0 by pull request 4289). It runs only where
+//! a pool has an idle timeout or a longest life, so ours have neither.
 
 use std::{
     sync::{
@@ -20,11 +21,12 @@ use sqlx::{
 
 use crate::clock::{Clock, within};
 
-/// How many connections a process has at most, beside the one that listens: hundreds of processes share a server that
-/// has a hundred by default.
+/// How many connections a process has at most, beside the one that listens: hundreds of processes
+/// share a server that has a hundred by default.
 const CONNECTIONS: u32 = 3;
 
-/// How often those are closed that nobody needed since the last time: between two heartbeats of a process that only waits.
+/// How often those are closed that nobody needed since the last time: between two heartbeats of a
+/// process that only waits.
 const TIDY: Duration = Duration::from_secs(3);
 
 /// How long closing may take.
@@ -99,7 +101,8 @@ impl Connections {
                     clock.sleep(TIDY).await;
                     let Some(this) = this.upgrade() else { return };
                     this.tidy().await;
-                    // Whoever opens one while this is decided finds either somebody who tidies, or nobody and begins.
+                    // Whoever opens one while this is decided finds either somebody who tidies, or
+                    // nobody and begins.
                     this.tidied.store(false, Ordering::SeqCst);
                     if this.pool.is_closed() || this.pool.size() == 0 || this.tidied.swap(true, Ordering::SeqCst) {
                         return;

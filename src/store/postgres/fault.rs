@@ -2,18 +2,19 @@
 
 use std::{ops::Deref, time::Duration};
 
-use crate::store::{StoreError, fault::About};
+use crate::store::{StoreError, fault::StoreErrors};
 
-/// Makes errors of one store. <https://www.postgresql.org/docs/current/errcodes-appendix.html> has the codes.
+/// Makes errors of one store. <https://www.postgresql.org/docs/current/errcodes-appendix.html> has
+/// the codes.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
-    about: About,
+pub(super) struct ErrorMapper {
+    about: StoreErrors,
     patience: Duration,
 }
 
-impl Faults {
+impl ErrorMapper {
     pub(super) fn new(address: &str, patience: Duration) -> Self {
-        Self { about: About::new(address), patience }
+        Self { about: StoreErrors::new(address), patience }
     }
 
     pub(super) fn silent(&self) -> StoreError {
@@ -54,10 +55,10 @@ impl Faults {
     }
 }
 
-impl Deref for Faults {
-    type Target = About;
+impl Deref for ErrorMapper {
+    type Target = StoreErrors;
 
-    fn deref(&self) -> &About {
+    fn deref(&self) -> &StoreErrors {
         &self.about
     }
 }
@@ -75,7 +76,8 @@ pub(super) fn is_taken_name(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.constraint() == Some("maintenances_active_name"))
 }
 
-/// Whether the server takes no more connections. The pool waits for one and says then that its time is over.
+/// Whether the server takes no more connections. The pool waits for one and says then that its time
+/// is over.
 pub(super) fn has_no_connection_left(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::PoolTimedOut) || code(error).as_deref() == Some("53300")
 }

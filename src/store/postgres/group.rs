@@ -3,8 +3,8 @@
 use futures_util::future::BoxFuture;
 
 use super::{
-    commit::{Outcome, Prepared, commit},
-    link::Link,
+    commit::{CommitOutcome, Prepared, commit},
+    link::StoreClient,
     rows,
 };
 use crate::{
@@ -29,13 +29,13 @@ pub(super) enum Committed {
 /// Requests about different locks that come together.
 #[derive(Debug)]
 pub(super) struct Groups {
-    link: Link,
+    link: StoreClient,
     loads: Together<Wanted, Result<Loaded, StoreError>>,
     commits: Together<Prepared, Result<Committed, StoreError>>,
 }
 
 impl Groups {
-    pub(super) fn new(link: &Link) -> Self {
+    pub(super) fn new(link: &StoreClient) -> Self {
         let (loads, commits) = (link.clone(), link.clone());
         Self {
             link: link.clone(),
@@ -59,7 +59,7 @@ impl Groups {
     }
 }
 
-fn carry_loads(link: Link, wanted: Vec<Wanted>) -> BoxFuture<'static, Vec<Result<Loaded, StoreError>>> {
+fn carry_loads(link: StoreClient, wanted: Vec<Wanted>) -> BoxFuture<'static, Vec<Result<Loaded, StoreError>>> {
     Box::pin(async move {
         let together = async {
             let mut session = link.session().await?;
@@ -74,20 +74,22 @@ fn carry_loads(link: Link, wanted: Vec<Wanted>) -> BoxFuture<'static, Vec<Result
     })
 }
 
-fn carry_commits(link: Link, changes: Vec<Prepared>) -> BoxFuture<'static, Vec<Result<Committed, StoreError>>> {
+fn carry_commits(link: StoreClient, changes: Vec<Prepared>) -> BoxFuture<'static, Vec<Result<Committed, StoreError>>> {
     Box::pin(async move {
         match write(&link, &changes).await {
-            Ok(Outcome::Done(revisions)) => revisions.into_iter().map(|one| Ok(Committed::Revision(one))).collect(),
+            Ok(CommitOutcome::Done(revisions)) => {
+                revisions.into_iter().map(|one| Ok(Committed::Revision(one))).collect()
+            }
             Err(error @ StoreError::Unavailable { .. }) => changes.iter().map(|_| Err(error.clone())).collect(),
-            Ok(Outcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
+            Ok(CommitOutcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
             Err(error) if changes.len() == 1 => vec![Err(error)],
             // None was made, and one of them is to blame.
-            Ok(Outcome::NameTaken) | Err(_) => {
+            Ok(CommitOutcome::NameTaken) | Err(_) => {
                 let mut each = Vec::with_capacity(changes.len());
                 for change in changes.chunks(1) {
                     each.push(write(&link, change).await.map(|outcome| match outcome {
-                        Outcome::Done(revisions) => Committed::Revision(revisions.first().copied().flatten()),
-                        Outcome::NameTaken => Committed::NameTaken,
+                        CommitOutcome::Done(revisions) => Committed::Revision(revisions.first().copied().flatten()),
+                        CommitOutcome::NameTaken => Committed::NameTaken,
                     }));
                 }
                 each
@@ -96,7 +98,7 @@ fn carry_commits(link: Link, changes: Vec<Prepared>) -> BoxFuture<'static, Vec<R
     })
 }
 
-async fn write(link: &Link, changes: &[Prepared]) -> Result<Outcome, StoreError> {
+async fn write(link: &StoreClient, changes: &[Prepared]) -> Result<CommitOutcome, StoreError> {
     let written = async {
         let mut session = link.session().await?;
         let outcome = commit(&mut session, changes, link).await?;

@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
 
 use super::{
     connections::{Connections, Taken},
-    fault::Faults,
+    fault::ErrorMapper,
 };
 use crate::{
     clock::Clock,
@@ -19,9 +19,9 @@ use crate::{
 
 /// How a database is reached.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct StoreClient {
     pub(super) connections: Arc<Connections>,
-    pub(super) faults: Faults,
+    pub(super) faults: ErrorMapper,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Patience,
     pub(super) limit: Duration,
@@ -29,10 +29,10 @@ pub(super) struct Link {
     pub(super) pooled: bool,
 }
 
-impl Link {
+impl StoreClient {
     pub(super) fn new(
         options: PgConnectOptions,
-        faults: Faults,
+        faults: ErrorMapper,
         clock: Arc<dyn Clock>,
         limit: Duration,
         pooled: bool,
@@ -66,16 +66,17 @@ impl Link {
     }
 }
 
-/// A connection in use. Dropping it without [`Session::end`] closes it: what is under way on it ends with it.
+/// A connection in use. Dropping it without [`Session::end`] closes it: what is under way on it
+/// ends with it.
 pub(super) struct Session<'a> {
-    link: &'a Link,
+    link: &'a StoreClient,
     taken: Taken,
     open: bool,
     well: bool,
 }
 
 impl<'a> Session<'a> {
-    fn new(link: &'a Link, taken: Taken) -> Self {
+    fn new(link: &'a StoreClient, taken: Taken) -> Self {
         Self { link, taken, open: false, well: false }
     }
 

@@ -1,7 +1,7 @@
 //! The store for many machines: a PostgreSQL database, in its schema `metal`.
 //!
-//! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a lock of the database.
-//! The store's clock is the server's.
+//! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a
+//! lock of the database. The store's clock is the server's.
 
 mod chain;
 mod commit;
@@ -27,22 +27,22 @@ pub use self::url::PostgresOptions;
 
 use self::{
     commit::Prepared,
-    fault::Faults,
+    fault::ErrorMapper,
     group::{Committed, Groups},
-    link::Link,
+    link::StoreClient,
     rows::escaped,
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage,
+    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition, Usage,
     group::transact,
     lease_end,
-    optimistic::{Change, Conditional, Loaded, Written, look},
+    optimistic::{CommitDelta, CommittedChange, Conditional, Loaded, look},
     recall::OwnProcesses,
     told::ToldTime,
     versions::{Program, Stamped},
-    views::{Known, Snapshot, Stored, Views},
-    watchers::{Lookout, Watchers},
+    views::{CachedLock, LockCache, ReadResult, Stored},
+    watchers::{ChangeTask, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -59,26 +59,27 @@ pub struct PostgresStore {
     /// Why it may lose what it confirmed, unless that is accepted.
     loses: Option<&'static str>,
     groups: Groups,
-    link: Link,
+    link: StoreClient,
     time: ToldTime,
     own_processes: OwnProcesses,
-    views: Views,
+    views: LockCache,
     watch: Arc<Watch>,
-    lookout: Lookout,
+    lookout: ChangeTask,
 }
 
 impl PostgresStore {
-    /// Opens a store, and makes its schema first when it is missing. Must be called inside a tokio runtime, which also
-    /// runs the watch. `clock` measures waits only; what time it is says the server.
+    /// Opens a store, and makes its schema first when it is missing. Must be called inside a tokio
+    /// runtime, which also runs the watch. `clock` measures waits only; what time it is says the
+    /// server.
     pub async fn open(
         url: &SecretString,
         clock: Arc<dyn Clock>,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
-        let faults = Faults::new(&parsed.address, options.patience);
+        let faults = ErrorMapper::new(&parsed.address, options.patience);
         let (notifications, accepted) = (parsed.notifications, parsed.accept_lost_commits);
-        let link = Link::new(parsed.connect, faults, clock, options.patience, !notifications);
+        let link = StoreClient::new(parsed.connect, faults, clock, options.patience, !notifications);
         let opened = link
             .patience
             .repeat(|| async {
@@ -87,7 +88,7 @@ impl PostgresStore {
                 schema::open(&mut taken.connection, options.migrating, &link.faults).await
             })
             .await?;
-        let lookout = Lookout::new();
+        let lookout = ChangeTask::new();
         let time = ToldTime::new(options.time.clone(), Arc::clone(&link.clock));
         time.note(opened.now);
         Ok(Self {
@@ -95,7 +96,7 @@ impl PostgresStore {
             time,
             own_processes: OwnProcesses::default(),
             loses: opened.loses.filter(|_| !accepted),
-            views: Views::default(),
+            views: LockCache::default(),
             watch: Arc::new(Watch {
                 link: link.clone(),
                 interval: options.watch_interval,
@@ -119,7 +120,7 @@ impl PostgresStore {
         Ok(url::parse(url)?.address)
     }
 
-    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+    async fn snapshot(&self, key: &LockKey, known: &CachedLock) -> ReadResult {
         let Loaded { stored, leases, now } = look(self, known, key).await?;
         Ok(LockView::new(stored.lock, leases, now))
     }
@@ -145,9 +146,9 @@ impl PostgresStore {
             .await
     }
 
-    fn found(&self, (fate, uid, body): &(String, String, String)) -> Result<Found, StoreError> {
+    fn found(&self, (fate, uid, body): &(String, String, String)) -> Result<RecordLookup, StoreError> {
         let record = Box::new(rows::json(uid, body, &self.link.faults)?);
-        Ok(if fate == "active" { Found::Active(record) } else { Found::Past(record) })
+        Ok(if fate == "active" { RecordLookup::Active(record) } else { RecordLookup::Past(record) })
     }
 }
 
@@ -163,7 +164,7 @@ impl Conditional for PostgresStore {
         self.own_processes.loaded(own, self.time.carried()?)
     }
 
-    async fn commit(&self, change: &Change<'_>) -> Result<Option<Written>, StoreError> {
+    async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError> {
         let key = &change.after.key;
         let channel = if self.watch.notifications {
             watch::message(key, change.before.revision.saturating_add(1))
@@ -172,11 +173,11 @@ impl Conditional for PostgresStore {
         };
         let prepared = Prepared::of(change, channel, &self.link.faults)?;
         if let Committed::Revision(revision) = self.groups.commit(key, prepared).await? {
-            return Ok(revision.map(Written::from));
+            return Ok(revision.map(CommittedChange::from));
         }
         // Which of the new names it was, if it still is.
         for record in change.written().filter(|record| change.is_new(record)) {
-            if let Some(Found::Active(other)) = self.find(&record.id).await? {
+            if let Some(RecordLookup::Active(other)) = self.find(&record.id).await? {
                 return Err(StoreError::NameTaken { id: record.id.clone(), key: other.lock_key.clone() });
             }
         }
@@ -242,9 +243,9 @@ impl Store for PostgresStore {
             .await
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
-        // Two looks into two indexes, of one moment; a name is active once, and its records end in the order in which
-        // they began.
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
+        // Two looks into two indexes, of one moment; a name is active once, and its records end in
+        // the order in which they began.
         let row = self
             .row(
                 "(SELECT fate, uid, body FROM metal.maintenances WHERE fate = 'active' AND namespace = $1 AND name = $2) \
@@ -258,7 +259,7 @@ impl Store for PostgresStore {
         row.map(|row| self.found(&row)).transpose()
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         let query = "SELECT fate, uid, body FROM metal.maintenances WHERE uid = $1 AND fate <> 'gone'";
         let row = self.row(query, &escaped(&uid.0), None).await?;
         row.map(|row| self.found(&row)).transpose()

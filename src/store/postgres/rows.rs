@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sqlx::PgConnection;
 
-use super::{commit::Approvals, fault::Faults, link::Link};
+use super::{commit::Approvals, fault::ErrorMapper, link::StoreClient};
 use crate::{
     maintenance::{
         approval::{Approval, Claim},
@@ -47,23 +47,23 @@ pub(super) fn unescaped(text: &str) -> String {
 }
 
 /// A moment as microseconds since 1970, which is what PostgreSQL's clock counts.
-pub(super) fn time(micros: i64, faults: &Faults) -> Result<Timestamp, StoreError> {
+pub(super) fn time(micros: i64, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
     Timestamp::from_microsecond(micros).map_err(|error| faults.unreadable(format!("{micros} is no time: {error}")))
 }
 
-fn unsigned(value: i64, faults: &Faults) -> Result<u64, StoreError> {
+fn unsigned(value: i64, faults: &ErrorMapper) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
 }
 
-pub(super) fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) fn signed(value: u64, faults: &ErrorMapper) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is more than PostgreSQL can count")))
 }
 
-pub(super) fn json<T: DeserializeOwned>(what: &str, text: &str, faults: &Faults) -> Result<T, StoreError> {
+pub(super) fn json<T: DeserializeOwned>(what: &str, text: &str, faults: &ErrorMapper) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| faults.record(what, &error))
 }
 
-pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &Faults) -> Result<String, StoreError> {
+pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &ErrorMapper) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
@@ -90,7 +90,7 @@ struct LockRow {
 }
 
 impl LockRow {
-    fn lock(&mut self, active: Vec<Shared<Maintenance>>, faults: &Faults) -> Result<ServerLock, StoreError> {
+    fn lock(&mut self, active: Vec<Shared<Maintenance>>, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
         let mut lock = ServerLock::new(LockKey(unescaped(&self.lock_key)));
         lock.generation = unsigned(self.generation, faults)?;
         lock.last_ticket = unsigned(self.last_ticket, faults)?;
@@ -101,8 +101,9 @@ impl LockRow {
         let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.clone());
         let given = self.approvals.iter().zip(&self.approval_owners).zip(std::mem::take(&mut self.approval_uses));
         for ((body, by), used_by) in given {
-            // The database saw to it that this owner gave it; it counts for a claim of this owner only.
-            // One that cannot be read counts for nothing: an approver could freeze the server with it. `store check` tells.
+            // The database saw to it that this owner gave it; it counts for a claim of this owner
+            // only. One that cannot be read counts for nothing: an approver could freeze the server
+            // with it. `store check` tells.
             if owner.as_deref() == Some(&*unescaped(by))
                 && let Ok(approval) = serde_json::from_str::<Approval>(body)
             {
@@ -120,14 +121,15 @@ impl LockRow {
         Unreadable::part(stored.map(|(uid, body)| Unreadable::or_record(&unescaped(uid), body)))
     }
 
-    fn leases(&self, faults: &Faults) -> Result<Leases, StoreError> {
+    fn leases(&self, faults: &ErrorMapper) -> Result<Leases, StoreError> {
         let leases = self.runners.iter().zip(&self.untils);
         let leases = leases.map(|(runner, until)| Ok((RunnerId(unescaped(runner)), time(*until, faults)?)));
         Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
     }
 }
 
-/// One statement, so that all of it is of one moment: the records that `$records` says, of the locks that `$which` says.
+/// One statement, so that all of it is of one moment: the records that `$records` says, of the
+/// locks that `$which` says.
 macro_rules! lock_query {
     ($records:literal, $which:literal) => {
         lock_query!($records, "", $which)
@@ -164,7 +166,7 @@ pub(super) async fn load(
     db: &mut PgConnection,
     key: &LockKey,
     known: Option<Stored>,
-    link: &Link,
+    link: &StoreClient,
 ) -> Result<Loaded, StoreError> {
     let faults = &link.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
@@ -198,7 +200,7 @@ pub(super) async fn load(
 pub(super) async fn load_group(
     db: &mut PgConnection,
     wanted: &[(LockKey, Option<Stored>)],
-    link: &Link,
+    link: &StoreClient,
 ) -> Result<Vec<Result<Loaded, StoreError>>, StoreError> {
     let faults = &link.faults;
     if let [(key, known)] = wanted {
@@ -266,19 +268,19 @@ pub(super) async fn load_group(
 }
 
 /// The store's time.
-pub(super) async fn now(db: &mut PgConnection, link: &Link) -> Result<Timestamp, StoreError> {
+pub(super) async fn now(db: &mut PgConnection, link: &StoreClient) -> Result<Timestamp, StoreError> {
     let now = sqlx::query_scalar("SELECT (extract(epoch FROM metal.clock()) * 1000000)::bigint");
     let now = now.persistent(!link.pooled).fetch_one(db).await;
     time(now.map_err(|error| link.faults.sqlx(&error))?, &link.faults)
 }
 
-fn whole(mut row: LockRow, faults: &Faults) -> Result<Loaded, StoreError> {
+fn whole(mut row: LockRow, faults: &ErrorMapper) -> Result<Loaded, StoreError> {
     let (records, unreadable) = row.records();
     let lock = ServerLock { unreadable, ..row.lock(records, faults)? };
     loaded(&row, Arc::new(lock), faults)
 }
 
-fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loaded, StoreError> {
+fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &ErrorMapper) -> Result<Loaded, StoreError> {
     let commits = Arc::new(Commits::parse(&row.commits, ""));
     Ok(Loaded {
         stored: Stored {
@@ -295,7 +297,7 @@ fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &Faults) -> Result<Loade
 }
 
 /// What is known with what moved since. `None` when that does not add up: then all of it is read.
-fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loaded>, StoreError> {
+fn onto(known: Stored, mut row: LockRow, faults: &ErrorMapper) -> Result<Option<Loaded>, StoreError> {
     // What is known may have been lost since, and other changes may have its revision.
     if row.revision < known.revision || !Commits::parse(&row.commits, "").go_on_from(&known.commits) {
         return Ok(None);
@@ -331,7 +333,7 @@ fn onto(known: Stored, mut row: LockRow, faults: &Faults) -> Result<Option<Loade
 }
 
 /// Reads every lock that has an active record or an owner, sorted by key, and the time.
-pub(super) async fn load_all(db: &mut PgConnection, link: &Link) -> Result<Vec<LockView>, StoreError> {
+pub(super) async fn load_all(db: &mut PgConnection, link: &StoreClient) -> Result<Vec<LockView>, StoreError> {
     let query = lock_query!(
         "m.fate = 'active'",
         "l.claim IS NOT NULL OR l.slot LIKE '{\"format\":%' OR l.lock_key IN (SELECT o.lock_key FROM metal.maintenances AS o WHERE o.fate = 'active')"
@@ -341,7 +343,11 @@ pub(super) async fn load_all(db: &mut PgConnection, link: &Link) -> Result<Vec<L
     Ok(views)
 }
 
-async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> Result<Vec<LockView>, StoreError> {
+async fn load_some(
+    db: &mut PgConnection,
+    query: &'static str,
+    link: &StoreClient,
+) -> Result<Vec<LockView>, StoreError> {
     let faults = &link.faults;
     let rows: Vec<LockRow> =
         sqlx::query_as(query).persistent(!link.pooled).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
@@ -363,12 +369,12 @@ async fn load_some(db: &mut PgConnection, query: &'static str, link: &Link) -> R
 }
 
 /// Reads every lock there is, sorted by key.
-pub(super) async fn load_every(db: &mut PgConnection, link: &Link) -> Result<Vec<LockView>, StoreError> {
+pub(super) async fn load_every(db: &mut PgConnection, link: &StoreClient) -> Result<Vec<LockView>, StoreError> {
     load_some(db, lock_query!("m.fate = 'active'", "true"), link).await
 }
 
 /// Inserts a lock without its records.
-pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &Link) -> Result<(), StoreError> {
+pub(super) async fn insert(db: &mut PgConnection, lock: &ServerLock, link: &StoreClient) -> Result<(), StoreError> {
     let (faults, key) = (&link.faults, &lock.key.0);
     let empty = ServerLock::new(lock.key.clone());
     let slot = StoredSlot::of(lock).map(|slot| text(key, &slot, faults)).transpose()?;

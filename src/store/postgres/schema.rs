@@ -1,11 +1,12 @@
-//! Brings a database to the schema of this program, also when many processes use it for the first time at once.
+//! Brings a database to the schema of this program, also when many processes use it for the first
+//! time at once.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
-use super::{fault::Faults, rows};
+use super::{fault::ErrorMapper, rows};
 use crate::store::{StoreError, versions::Supported};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -19,14 +20,15 @@ const MIGRATING: i64 = 1_835_365_484;
 /// What this version reads and writes.
 pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: HEARTBEATS };
 
-/// The schema from which on the database itself holds each role to what it may do, and chains the audit.
+/// The schema from which on the database itself holds each role to what it may do, and chains the
+/// audit.
 pub(super) const ROLES: i64 = 2;
 
 /// The schema from which on lines join the chain with a heartbeat.
 const HEARTBEATS: i64 = 3;
 
 /// The version of the schema; 0 when there is none.
-pub(super) async fn version(db: &mut PgConnection, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) async fn version(db: &mut PgConnection, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let there: bool = sqlx::query_scalar(
         "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'metal' AND tablename = 'schema_versions')",
@@ -52,7 +54,8 @@ pub(super) struct Opened {
     pub(super) loses: Option<&'static str>,
 }
 
-/// Why a server may lose what it confirmed: `synchronous_standby_names` and `synchronous_commit` as they are for us
+/// Why a server may lose what it confirmed: `synchronous_standby_names` and `synchronous_commit` as
+/// they are for us
 /// (<https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT>).
 fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     match (commit, standbys.trim()) {
@@ -66,8 +69,9 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     }
 }
 
-/// Makes a new database ready. One that has a schema which this version reads and writes is only read.
-pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &Faults) -> Result<Opened, StoreError> {
+/// Makes a new database ready. One that has a schema which this version reads and writes is only
+/// read.
+pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     // In a transaction, as everything here: a pooler may give each one another session.
     let mut transaction = db.begin().await.map_err(fault)?;
@@ -86,24 +90,26 @@ pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &Faults
 }
 
 /// Brings a database to the newest schema.
-pub(super) async fn migrate(db: &mut PgConnection, faults: &Faults) -> Result<(), StoreError> {
+pub(super) async fn migrate(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     let mut transaction = db.begin().await.map_err(|error| faults.sqlx(&error))?;
     run(&mut transaction, false, faults).await?;
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 
-/// Runs the migrations that are missing. `new`: only in a database that still is empty, because another version may have
-/// made the schema meanwhile.
-async fn run(db: &mut PgConnection, new: bool, faults: &Faults) -> Result<(), StoreError> {
-    // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does not keep.
+/// Runs the migrations that are missing. `new`: only in a database that still is empty, because
+/// another version may have made the schema meanwhile.
+async fn run(db: &mut PgConnection, new: bool, faults: &ErrorMapper) -> Result<(), StoreError> {
+    // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does
+    // not keep.
     let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATING).persistent(false);
     locked.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     let found = version(db, faults).await?;
     if found >= SUPPORTED.newest || (new && found > 0) {
         return Ok(());
     }
-    // Behind a pooler a session may have been another client's. sqlx names its statements in every session alike, and those
-    // of migrations cannot be left without a name. sqlx forgets its own first: it would use them after the migration.
+    // Behind a pooler a session may have been another client's. sqlx names its statements in every
+    // session alike, and those of migrations cannot be left without a name. sqlx forgets its own
+    // first: it would use them after the migration.
     db.clear_cached_statements().await.map_err(|error| faults.sqlx(&error))?;
     sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     let migrations = Migrator {

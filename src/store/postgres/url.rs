@@ -13,7 +13,8 @@ use crate::{clock::Clock, loopback::is_loopback, store::StoreError};
 pub struct PostgresOptions {
     /// How long somebody waits for the server before the store counts as unavailable.
     pub patience: Duration,
-    /// How often changes are looked for while PostgreSQL tells them too; without that they are looked for twice a second.
+    /// How often changes are looked for while PostgreSQL tells them too; without that they are
+    /// looked for twice a second.
     pub watch_interval: Duration,
     /// Tells the time instead of the server, where it is carried on between two reads. For tests.
     pub time: Option<Arc<dyn Clock>>,
@@ -56,11 +57,12 @@ fn is_here(connect: &PgConnectOptions) -> bool {
     connect.get_socket().is_some() || connect.get_host().starts_with('/') || is_loopback(connect.get_host())
 }
 
-/// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction pooler, which passes
-/// neither notifications nor anything else that outlives a transaction, and `accept_lost_commits=yes`.
+/// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction
+/// pooler, which passes neither notifications nor anything else that outlives a transaction, and
+/// `accept_lost_commits=yes`.
 ///
-/// Unlike libpq's, the default of `sslmode` is `verify-full` for a server on another machine: with `prefer`, which is libpq's, the
-/// password goes in clear to whatever answers there.
+/// Unlike libpq's, the default of `sslmode` is `verify-full` for a server on another machine: with
+/// `prefer`, which is libpq's, the password goes in clear to whatever answers there.
 pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
     // What sqlx takes for one that is not said.
     parse_beside(url, std::env::var_os("PGSSLMODE").is_some())
@@ -91,7 +93,8 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
             ("accept_lost_commits", other) => {
                 return Err(refused(format!("accept_lost_commits={other:?} is neither yes nor no")));
             }
-            // sqlx passes over what it does not know, and a typing error would be a connection without TLS.
+            // sqlx passes over what it does not know, and a typing error would be a connection
+            // without TLS.
             (
                 "sslmode" | "sslrootcert" | "sslcert" | "sslkey" | "host" | "port" | "dbname" | "user" | "password"
                 | "application_name" | "options" | "hostaddr" | "ssl-mode" | "ssl-root-cert" | "ssl-cert" | "ssl-key"

@@ -1,5 +1,6 @@
-//! Notices what other processes commit: PostgreSQL tells us, and we look from time to time, because nobody promises that
-//! it does. Without notifications (behind a transaction pooler) only the looks are left.
+//! Notices what other processes commit: PostgreSQL tells us, and we look from time to time, because
+//! nobody promises that it does. Without notifications (behind a transaction pooler) only the looks
+//! are left.
 
 use std::{
     sync::{Arc, Weak},
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     connections,
     fault::has_no_connection_left,
-    link::Link,
+    link::StoreClient,
     rows::{escaped, unescaped},
 };
 use crate::{
@@ -24,7 +25,8 @@ use crate::{
 /// The channel of `metal.commit`.
 const CHANNEL: &str = "metal_changes";
 
-/// The longest payload that PostgreSQL takes is 8,000 bytes; a longer key is not named, and everybody looks.
+/// The longest payload that PostgreSQL takes is 8,000 bytes; a longer key is not named, and
+/// everybody looks.
 const LONGEST_KEY: usize = 7_000;
 
 /// How long to leave a server alone that could not be watched.
@@ -33,12 +35,13 @@ const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
 /// How long not to listen to a server that has too few connections for it.
 const PAUSE_WHEN_CROWDED: Duration = Duration::from_secs(15);
 
-/// How often changes are looked for while nobody tells them, and when each look needs a new connection.
+/// How often changes are looked for while nobody tells them, and when each look needs a new
+/// connection.
 const DEAF: Duration = Duration::from_millis(500);
 const LOOK_WHEN_CROWDED: Duration = Duration::from_secs(2);
 
-/// Whether more than half of the connections are taken: then they are for those who have something to do, and who only
-/// waits looks now and then.
+/// Whether more than half of the connections are taken: then they are for those who have something
+/// to do, and who only waits looks now and then.
 const CROWDED: &str = "SELECT 2 * count(*) > current_setting('max_connections')::bigint FROM pg_stat_activity \
                        WHERE backend_type = 'client backend'";
 
@@ -48,8 +51,9 @@ pub(super) fn message(key: &LockKey, revision: i64) -> String {
     if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }
 }
 
-/// The lock that a notification is about; nothing where it names none. Each role of the database can send one with any
-/// revision in it, so it is a hint where to look, and what is read there counts.
+/// The lock that a notification is about; nothing where it names none. Each role of the database
+/// can send one with any revision in it, so it is a hint where to look, and what is read there
+/// counts.
 fn hinted(payload: &str) -> Option<LockKey> {
     let (_, key) = payload.split_once(' ')?;
     Some(LockKey(unescaped(key)))
@@ -82,7 +86,7 @@ impl Look {
 /// What the watch of one store handle needs.
 #[derive(Debug)]
 pub(super) struct Watch {
-    pub(super) link: Link,
+    pub(super) link: StoreClient,
     /// How often it is looked.
     pub(super) interval: Duration,
     /// Whether PostgreSQL is asked to tell.
@@ -103,7 +107,7 @@ enum Hearing {
 }
 
 /// What the listening connection says.
-enum Heard {
+enum ListenEvent {
     /// A change.
     Change(String),
     /// Whether there will be more of them; what was before is to be looked for.
@@ -111,18 +115,18 @@ enum Heard {
 }
 
 /// A connection of its own that listens, until it is dropped.
-struct Ear {
-    heard: mpsc::Receiver<Heard>,
+struct NotificationListener {
+    heard: mpsc::Receiver<ListenEvent>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Ear {
+impl Drop for NotificationListener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Ear {
+impl NotificationListener {
     fn open(watch: &Watch) -> Self {
         let (tell, heard) = mpsc::channel(1024);
         let (options, limit) = (watch.link.connections.options(), watch.link.limit);
@@ -138,7 +142,7 @@ impl Ear {
                         (Hearing::Deaf, PAUSE_AFTER_FAULT)
                     }
                 };
-                if tell.send(Heard::Now(said)).await.is_err() {
+                if tell.send(ListenEvent::Now(said)).await.is_err() {
                     return;
                 }
                 // What listened went back into its pool, and would stay open there.
@@ -151,7 +155,7 @@ impl Ear {
 }
 
 /// Listens until that fails. `Ok`: not at all, because there are too few connections.
-async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::Error> {
+async fn listen(pool: &PgPool, tell: &mpsc::Sender<ListenEvent>) -> Result<(), sqlx::Error> {
     let mut connection = pool.acquire().await?;
     if sqlx::query_scalar(CROWDED).fetch_one(&mut *connection).await? {
         return Ok(());
@@ -160,10 +164,10 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<Heard>) -> Result<(), sqlx::E
     let mut listener = PgListener::connect_with(pool).await?;
     listener.eager_reconnect(false);
     listener.listen(CHANNEL).await?;
-    let mut next = Heard::Now(Hearing::Listening);
+    let mut next = ListenEvent::Now(Hearing::Listening);
     while tell.send(next).await.is_ok() {
         match listener.try_recv().await? {
-            Some(notification) => next = Heard::Change(notification.payload().to_owned()),
+            Some(notification) => next = ListenEvent::Change(notification.payload().to_owned()),
             None => return Err(sqlx::Error::WorkerCrashed),
         }
     }
@@ -179,7 +183,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
             break;
         }
         if this.notifications && ear.is_none() {
-            ear = Some(Ear::open(&this));
+            ear = Some(NotificationListener::open(&this));
         }
         let mut pause = match hearing {
             Hearing::Listening => this.interval,
@@ -206,19 +210,19 @@ pub(super) async fn run(watch: Weak<Watch>) {
         };
         let Some(this) = watch.upgrade() else { break };
         next = match heard {
-            Some(Heard::Change(payload)) => {
+            Some(ListenEvent::Change(payload)) => {
                 let mut look = Look::Nowhere;
                 look.and(&payload, &this.watchers);
                 // One look for all that was told meanwhile.
                 while let Some(more) = ear.as_mut().and_then(|ear| ear.heard.try_recv().ok()) {
                     match more {
-                        Heard::Change(payload) => look.and(&payload, &this.watchers),
-                        Heard::Now(now) => (hearing, look) = (now, Look::Everywhere),
+                        ListenEvent::Change(payload) => look.and(&payload, &this.watchers),
+                        ListenEvent::Now(now) => (hearing, look) = (now, Look::Everywhere),
                     }
                 }
                 look
             }
-            Some(Heard::Now(now)) => {
+            Some(ListenEvent::Now(now)) => {
                 hearing = now;
                 Look::Everywhere
             }

@@ -6,7 +6,7 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::{
     PostgresStore, chain,
-    commit::Written,
+    commit::RecordColumns,
     rights,
     rows::{self, escaped, text, unescaped},
     schema,
@@ -133,7 +133,7 @@ async fn records(
 ) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     for record in records {
-        let mut row = Written::default();
+        let mut row = RecordColumns::default();
         row.add(record, fate, faults)?;
         let query = sqlx::query(
             "INSERT INTO metal.maintenances (uid, lock_key, namespace, name, fate, revision, runner, body, ended_at) \

@@ -1,18 +1,19 @@
-//! The chain of the audit log. The file has one writer at a time, so one chain for all locks costs nobody a wait; and its end is
-//! read with the schema, and written with the names of the commits, so it costs no statement either.
+//! The chain of the audit log. The file has one writer at a time, so one chain for all locks costs
+//! nobody a wait; and its end is read with the schema, and written with the names of the commits,
+//! so it costs no statement either.
 
 use sqlx::SqliteConnection;
 
 use super::{
     SqliteStore,
-    fault::Faults,
+    fault::ErrorMapper,
     rows::{self, AuditRow},
 };
 use crate::{
     maintenance::lock::AuditEvent,
     store::{
         AuditProof, ChainEnd, ChainEnds, StoreError,
-        chain::{self, ChainName, ChainPlace, Chains, Line},
+        chain::{self, AuditLine, ChainName, ChainPlace, Chains},
     },
 };
 
@@ -25,13 +26,13 @@ pub(super) fn text(end: &ChainEnd) -> String {
     format!("{} {}", end.number, end.hash)
 }
 
-pub(super) fn parse(text: &str, faults: &Faults) -> Result<ChainEnd, StoreError> {
+pub(super) fn parse(text: &str, faults: &ErrorMapper) -> Result<ChainEnd, StoreError> {
     let parts = text.split_once(' ').and_then(|(number, hash)| Some((number.parse().ok()?, hash.to_owned())));
     let (number, hash) = parts.ok_or_else(|| faults.unreadable(format!("{text:?} is not the end of a chain")))?;
     Ok(ChainEnd { number, hash })
 }
 
-async fn value(db: &mut SqliteConnection, key: &str, faults: &Faults) -> Result<Option<ChainEnd>, StoreError> {
+async fn value(db: &mut SqliteConnection, key: &str, faults: &ErrorMapper) -> Result<Option<ChainEnd>, StoreError> {
     let text: Option<String> = sqlx::query_scalar("SELECT value FROM meta WHERE key = ?")
         .bind(key)
         .fetch_optional(db)
@@ -44,7 +45,7 @@ pub(super) async fn write(
     db: &mut SqliteConnection,
     key: &str,
     end: &ChainEnd,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
         .bind(key)
@@ -55,16 +56,17 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Adds lines to the log, and to the chain where the file has one; its new end is written by the caller.
+/// Adds lines to the log, and to the chain where the file has one; its new end is written by the
+/// caller.
 pub(super) async fn save(
     db: &mut SqliteConnection,
     events: &[AuditEvent],
     end: Option<&mut ChainEnd>,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let lines = match end {
         Some(end) => chain::add(&ChainName::default(), end, events),
-        None => events.iter().cloned().map(Line::from).collect(),
+        None => events.iter().cloned().map(AuditLine::from).collect(),
     };
     for line in &lines {
         rows::save_event(db, line, faults).await?;
@@ -73,7 +75,7 @@ pub(super) async fn save(
 }
 
 /// Gives the lines that are older than the chain their places in it.
-pub(super) async fn adopt(db: &mut SqliteConnection, faults: &Faults) -> Result<(), StoreError> {
+pub(super) async fn adopt(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     if value(db, END, faults).await?.is_some() {
         return Ok(());
     }
@@ -92,7 +94,7 @@ pub(super) async fn adopt(db: &mut SqliteConnection, faults: &Faults) -> Result<
     write(db, END, &end, faults).await
 }
 
-async fn rows_by_id(db: &mut SqliteConnection, faults: &Faults) -> Result<Vec<(i64, AuditRow)>, StoreError> {
+async fn rows_by_id(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<Vec<(i64, AuditRow)>, StoreError> {
     type Row = (i64, String, String, String, String, i64, String, String, String);
     let found: Vec<Row> =
         sqlx::query_as("SELECT id, at, namespace, name, uid, generation, actor, what, detail FROM audit ORDER BY id")
@@ -116,7 +118,7 @@ pub(super) async fn verify(store: &SqliteStore, earlier: &ChainEnds) -> Result<A
 pub(super) async fn read(
     db: &mut SqliteConnection,
     earlier: &ChainEnds,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<AuditProof, StoreError> {
     let Some(end) = value(db, END, faults).await? else {
         let has = super::schema::version(db, faults).await? >= super::schema::CHAINED;
@@ -135,7 +137,7 @@ pub(super) async fn read(
         let chain = link.map(|(number, hash)| ChainPlace { name: ChainName::default(), number, hash });
         // One that cannot be read fits nowhere.
         match rows::event(row, faults) {
-            Ok(event) => chains.line(Line { event, chain }),
+            Ok(event) => chains.line(AuditLine { event, chain }),
             Err(error) => return Ok(chain::unreadable(chain.map(|link| link.number), &error)),
         }
     }
@@ -151,7 +153,7 @@ pub(super) async fn prune(
     db: &mut SqliteConnection,
     before: &str,
     most: u32,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<u64, StoreError> {
     let last: Option<(i64, i64, String)> = sqlx::query_as(
         "WITH oldest AS (SELECT id, number, hash, at < ? AS is_old FROM audit ORDER BY id LIMIT ?) \

@@ -2,18 +2,18 @@
 
 use std::{ops::Deref, time::Duration};
 
-use crate::store::{StoreError, fault::About};
+use crate::store::{StoreError, fault::StoreErrors};
 
 /// Makes errors of one store. <https://www.sqlite.org/rescode.html> has the codes.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
-    about: About,
+pub(super) struct ErrorMapper {
+    about: StoreErrors,
     patience: Duration,
 }
 
-impl Faults {
+impl ErrorMapper {
     pub(super) fn new(address: &str, patience: Duration) -> Self {
-        Self { about: About::new(address), patience }
+        Self { about: StoreErrors::new(address), patience }
     }
 
     pub(super) fn locked(&self) -> StoreError {
@@ -39,10 +39,10 @@ impl Faults {
     }
 }
 
-impl Deref for Faults {
-    type Target = About;
+impl Deref for ErrorMapper {
+    type Target = StoreErrors;
 
-    fn deref(&self) -> &About {
+    fn deref(&self) -> &StoreErrors {
         &self.about
     }
 }

@@ -1,4 +1,5 @@
-//! The database file on its disk: where it is, who may read it, whether it is still the one we opened.
+//! The database file on its disk: where it is, who may read it, whether it is still the one we
+//! opened.
 
 use std::{
     env,
@@ -7,13 +8,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the store is when nobody says otherwise: the user's state directory. `None` when there is no home.
+/// Where the store is when nobody says otherwise: the user's state directory. `None` when there is
+/// no home.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     path_in(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
 }
 
-/// The XDG base directory rules: a relative `XDG_STATE_HOME` is ignored, and `~/.local/state` is the default.
+/// The XDG base directory rules: a relative `XDG_STATE_HOME` is ignored, and `~/.local/state` is
+/// the default.
 fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let state = state_home
         .filter(|path| path.is_absolute())
@@ -21,15 +24,15 @@ fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf
     Some(state.join("terraform-provider-metal").join("coordination.sqlite"))
 }
 
-/// Which file is behind a path, so that one that was removed or replaced under us is noticed: we would go on with a file
-/// that nobody else sees.
+/// Which file is behind a path, so that one that was removed or replaced under us is noticed: we
+/// would go on with a file that nobody else sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl FileId {
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
@@ -44,8 +47,8 @@ impl Identity {
     }
 }
 
-/// Makes the folder and an empty file when they are missing, for this user only, and returns the real path. SQLite gives
-/// its own files beside it the same permissions.
+/// Makes the folder and an empty file when they are missing, for this user only, and returns the
+/// real path. SQLite gives its own files beside it the same permissions.
 pub(super) fn prepare(path: &Path) -> io::Result<PathBuf> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,8 +1,9 @@
 //! Transitions of one process as one transaction.
 //!
-//! The file has one writer at a time and each of its commits waits for the disk, so what comes while a transaction is under
-//! way goes into the next one together. Each transition is applied in the task that asked for it, and has its own result: a
-//! refused one writes nothing, and the others do not notice.
+//! The file has one writer at a time and each of its commits waits for the disk, so what comes
+//! while a transaction is under way goes into the next one together. Each transition is applied in
+//! the task that asked for it, and has its own result: a refused one writes nothing, and the others
+//! do not notice.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -14,8 +15,8 @@ use tokio::{
 };
 
 use super::{
-    fault::Faults,
-    lane::{Held, Lane},
+    fault::ErrorMapper,
+    lane::{Lane, Transaction},
     leases::{self, Moment},
     rows, schema,
     watch::Watch,
@@ -29,14 +30,15 @@ use crate::{
     store::{
         StoreError, Transition, capacity,
         together::Together,
-        views::{Known, Stored},
+        views::{CachedLock, Stored},
     },
 };
 
 /// How many transitions are one transaction at most: the others of this machine wait for its end.
 const MOST: usize = 64;
 
-/// How long a task is waited for that has to apply its transition. It is one of this process, and nearly always at once.
+/// How long a task is waited for that has to apply its transition. It is one of this process, and
+/// nearly always at once.
 const UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// A lock for the task that changes it.
@@ -46,14 +48,14 @@ struct Draft {
     now: Timestamp,
 }
 
-type Answer = (Box<Draft>, Result<(), Refusal>);
+type AppliedDraft = (Box<Draft>, Result<(), Refusal>);
 
 /// A transition that is asked for.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct PendingTransition {
     key: LockKey,
-    known: Arc<Known>,
-    apply: mpsc::UnboundedSender<(Box<Draft>, oneshot::Sender<Answer>)>,
+    known: Arc<CachedLock>,
+    apply: mpsc::UnboundedSender<(Box<Draft>, oneshot::Sender<AppliedDraft>)>,
 }
 
 /// What writes, and who is told.
@@ -61,12 +63,12 @@ pub(super) struct Asked {
 pub(super) struct Writer {
     pub(super) lane: Lane,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) faults: Faults,
+    pub(super) faults: ErrorMapper,
     pub(super) watch: Arc<Watch>,
 }
 
 /// The transitions of this process.
-pub(super) type Transitions = Together<Asked, Result<(), StoreError>>;
+pub(super) type Transitions = Together<PendingTransition, Result<(), StoreError>>;
 
 /// Collects what `writer` writes.
 pub(super) fn transitions(writer: &Arc<Writer>) -> Transitions {
@@ -77,13 +79,13 @@ pub(super) fn transitions(writer: &Arc<Writer>) -> Transitions {
 /// Applies a transition, alone or with others.
 pub(super) async fn transact(
     transitions: &Transitions,
-    known: Arc<Known>,
+    known: Arc<CachedLock>,
     key: &LockKey,
     transition: &mut Transition<'_>,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let (apply, mut drafts) = mpsc::unbounded_channel();
-    let done = transitions.send(key, Asked { key: key.clone(), known, apply });
+    let done = transitions.send(key, PendingTransition { key: key.clone(), known, apply });
     pin!(done);
     loop {
         select! {
@@ -99,7 +101,7 @@ pub(super) async fn transact(
     }
 }
 
-fn carry(writer: Arc<Writer>, asked: Vec<Asked>) -> BoxFuture<'static, Vec<Result<(), StoreError>>> {
+fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'static, Vec<Result<(), StoreError>>> {
     Box::pin(async move {
         match writer.write(&asked).await {
             Ok(results) => results,
@@ -120,7 +122,7 @@ fn carry(writer: Arc<Writer>, asked: Vec<Asked>) -> BoxFuture<'static, Vec<Resul
 
 impl Writer {
     /// A transaction of the only writer; refused after a newer version migrated the file.
-    pub(super) async fn begin(&self) -> Result<Held<'_>, StoreError> {
+    pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
         let (found, audit) = schema::beginning(&mut db, &self.faults).await?;
         if let Err(newer) = schema::SUPPORTED.check_open(found, &self.faults) {
@@ -132,11 +134,11 @@ impl Writer {
     }
 
     /// One transaction: the result of each, or why nothing was written.
-    async fn write(&self, asked: &[Asked]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+    async fn write(&self, asked: &[PendingTransition]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let mut db = self.begin().await?;
         let (mut results, mut wrote) = (Vec::with_capacity(asked.len()), false);
         // As this transaction leaves them: nobody else knows of it before its end.
-        let mut written: HashMap<LockKey, (Arc<Known>, Stored)> = HashMap::new();
+        let mut written: HashMap<LockKey, (Arc<CachedLock>, Stored)> = HashMap::new();
         for one in asked {
             let before = match written.get(&one.key) {
                 Some((_, stored)) => stored.clone(),
@@ -178,7 +180,11 @@ impl Writer {
     }
 
     /// The lock as it is in the file, if that has not lost what was seen of it before.
-    async fn load(&self, db: &mut Held<'_>, one: &Asked) -> Result<Result<Stored, StoreError>, StoreError> {
+    async fn load(
+        &self,
+        db: &mut Transaction<'_>,
+        one: &PendingTransition,
+    ) -> Result<Result<Stored, StoreError>, StoreError> {
         let seen = one.known.seen();
         let before = rows::load(db, &one.key, seen.stored.clone(), &self.faults).await?;
         let settled = one.known.settle(&seen, &before).map_err(|cause| self.watch.went_back(&one.key, cause));
@@ -188,8 +194,8 @@ impl Writer {
     /// What a transition makes of a lock, or why it makes nothing of it.
     async fn apply(
         &self,
-        db: &mut Held<'_>,
-        one: &Asked,
+        db: &mut Transaction<'_>,
+        one: &PendingTransition,
         before: &Stored,
     ) -> Result<Result<ServerLock, StoreError>, StoreError> {
         // What was waited for before it has passed.

@@ -1,8 +1,8 @@
 //! Connections, and who may use one.
 //!
-//! One lane writes and one reads: SQLite has one writer at a time anyway, so a second one in this process would only
-//! poll for the lock that the first one has. A connection on which something failed or was cancelled is thrown away
-//! with its transaction instead of being repaired.
+//! One lane writes and one reads: SQLite has one writer at a time anyway, so a second one in this
+//! process would only poll for the lock that the first one has. A connection on which something
+//! failed or was cancelled is thrown away with its transaction instead of being repaired.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -16,7 +16,7 @@ use sqlx::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::{fault::Faults, file::Identity};
+use super::{fault::ErrorMapper, file::FileId};
 use crate::{
     clock::within,
     store::{ChainEnd, StoreError},
@@ -26,9 +26,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
-    pub(super) identity: Identity,
+    pub(super) identity: FileId,
     pub(super) patience: Duration,
-    pub(super) faults: Faults,
+    pub(super) faults: ErrorMapper,
 }
 
 impl Source {
@@ -38,8 +38,8 @@ impl Source {
             .filename(&self.path)
             .create_if_missing(false)
             .busy_timeout(self.patience)
-            // An intent must be on the disk before its side effect happens: NORMAL would lose the last commits with the
-            // power. `fullfsync` is the same promise on macOS.
+            // An intent must be on the disk before its side effect happens: NORMAL would lose the
+            // last commits with the power. `fullfsync` is the same promise on macOS.
             .synchronous(SqliteSynchronous::Full)
             .pragma("fullfsync", "1")
             .disable_statement_logging()
@@ -50,7 +50,7 @@ impl Source {
 
     /// Fails when the path no longer leads to the file that was opened.
     pub(super) fn same_file(&self) -> Result<(), StoreError> {
-        match Identity::of(&self.path) {
+        match FileId::of(&self.path) {
             Ok(found) if found == self.identity => Ok(()),
             Ok(_) => Err(self.faults.unavailable("the file was replaced by another one while it was in use")),
             Err(error) => Err(self.faults.unavailable(format!("the file is gone ({error})"))),
@@ -59,7 +59,7 @@ impl Source {
 }
 
 #[derive(Debug)]
-enum Slot {
+enum ConnectionState {
     Idle(SqliteConnection),
     Empty,
     Closed,
@@ -69,38 +69,39 @@ enum Slot {
 #[derive(Debug)]
 pub(super) struct Lane {
     source: Source,
-    slot: Mutex<Slot>,
+    slot: Mutex<ConnectionState>,
 }
 
 impl Lane {
     pub(super) fn new(source: Source, connection: SqliteConnection) -> Self {
-        Self { source, slot: Mutex::new(Slot::Idle(connection)) }
+        Self { source, slot: Mutex::new(ConnectionState::Idle(connection)) }
     }
 
-    /// Starts a transaction. Waits for others, in this process or another, no longer than the store's patience.
-    pub(super) async fn begin(&self, how: &'static str) -> Result<Held<'_>, StoreError> {
+    /// Starts a transaction. Waits for others, in this process or another, no longer than the
+    /// store's patience.
+    pub(super) async fn begin(&self, how: &'static str) -> Result<Transaction<'_>, StoreError> {
         self.take(Some(how)).await
     }
 
-    /// Takes the connection for one statement, which SQLite makes a transaction by itself: two messages to its thread less.
-    /// Given back with [`Held::give_back`].
-    pub(super) async fn once(&self) -> Result<Held<'_>, StoreError> {
+    /// Takes the connection for one statement, which SQLite makes a transaction by itself: two
+    /// messages to its thread less. Given back with [`Transaction::give_back`].
+    pub(super) async fn once(&self) -> Result<Transaction<'_>, StoreError> {
         self.take(None).await
     }
 
-    async fn take(&self, transaction: Option<&'static str>) -> Result<Held<'_>, StoreError> {
+    async fn take(&self, transaction: Option<&'static str>) -> Result<Transaction<'_>, StoreError> {
         let begun = async {
             let mut slot = self.slot.lock().await;
             self.source.same_file()?;
-            let connection = match std::mem::replace(&mut *slot, Slot::Empty) {
-                Slot::Idle(connection) => connection,
-                Slot::Empty => self.source.connect().await?,
-                Slot::Closed => {
-                    *slot = Slot::Closed;
+            let connection = match std::mem::replace(&mut *slot, ConnectionState::Empty) {
+                ConnectionState::Idle(connection) => connection,
+                ConnectionState::Empty => self.source.connect().await?,
+                ConnectionState::Closed => {
+                    *slot = ConnectionState::Closed;
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Held { slot, connection, faults: &self.source.faults, schema: 0, audit: None };
+            let mut held = Transaction { slot, connection, faults: &self.source.faults, schema: 0, audit: None };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -110,24 +111,27 @@ impl Lane {
     }
 
     pub(super) async fn close(&self) {
-        if let Slot::Idle(connection) = std::mem::replace(&mut *self.slot.lock().await, Slot::Closed) {
+        if let ConnectionState::Idle(connection) =
+            std::mem::replace(&mut *self.slot.lock().await, ConnectionState::Closed)
+        {
             let _ = connection.close().await;
         }
     }
 }
 
-/// A connection inside a transaction. Dropping it without [`Held::end`] closes the connection, and SQLite rolls back.
-pub(super) struct Held<'a> {
-    slot: MutexGuard<'a, Slot>,
+/// A connection inside a transaction. Dropping it without [`Transaction::end`] closes the
+/// connection, and SQLite rolls back.
+pub(super) struct Transaction<'a> {
+    slot: MutexGuard<'a, ConnectionState>,
     connection: SqliteConnection,
-    pub(super) faults: &'a Faults,
+    pub(super) faults: &'a ErrorMapper,
     /// The schema of the file, in a transaction that writes.
     pub(super) schema: i64,
     /// The end of the chain of the audit, in a transaction that writes a file which has one.
     pub(super) audit: Option<ChainEnd>,
 }
 
-impl Held<'_> {
+impl Transaction<'_> {
     async fn run(&mut self, sql: &'static str) -> Result<(), StoreError> {
         sqlx::query(sql).execute(&mut self.connection).await.map_err(|error| self.faults.sqlx(&error))?;
         Ok(())
@@ -143,11 +147,11 @@ impl Held<'_> {
     /// Gives the connection back, outside of any transaction.
     pub(super) fn give_back(self) {
         let Self { mut slot, connection, .. } = self;
-        *slot = Slot::Idle(connection);
+        *slot = ConnectionState::Idle(connection);
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for Transaction<'_> {
     type Target = SqliteConnection;
 
     fn deref(&self) -> &SqliteConnection {
@@ -155,7 +159,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for Transaction<'_> {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
         &mut self.connection
     }

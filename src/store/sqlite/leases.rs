@@ -1,11 +1,12 @@
 //! Who is alive, by the clock of this boot.
 //!
-//! The store's clock is the wall clock of its machine, which people and NTP set. A lease must neither end nor go on by
-//! that: a step forwards would let others in while calls go on, and a step back would keep the dead alive. So a lease
-//! also has its end by the boot clock, and is judged by that within the boot; a lease of an earlier boot has ended,
-//! because no process outlives it. The wall clock counts only for leases of another machine (a file that machines share,
-//! of which plans warn), for those of older versions, and in a file that was not migrated since version 0.1.0: its schema 3
-//! has no place for the boot clock.
+//! The store's clock is the wall clock of its machine, which people and NTP set. A lease must
+//! neither end nor go on by that: a step forwards would let others in while calls go on, and a step
+//! back would keep the dead alive. So a lease also has its end by the boot clock, and is judged by
+//! that within the boot; a lease of an earlier boot has ended, because no process outlives it. The
+//! wall clock counts only for leases of another machine (a file that machines share, of which plans
+//! warn), for those of older versions, and in a file that was not migrated since version 0.1.0: its
+//! schema 3 has no place for the boot clock.
 
 use std::time::Duration;
 
@@ -13,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 use sqlx::SqliteConnection;
 
 use super::{
-    fault::Faults,
-    lane::Held,
+    fault::ErrorMapper,
+    lane::Transaction,
     rows,
     schema::{LEASES_BY_BOOT, SUPPORTED},
 };
@@ -47,7 +48,7 @@ impl Moment {
     }
 
     /// When a lease ends by the wall clock as it is set now; not after now when it has ended.
-    fn end_of(&self, row: &Row, faults: &Faults) -> Result<Timestamp, StoreError> {
+    fn end_of(&self, row: &Row, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
         let until = rows::time(&row.until, faults)?;
         let (Some(here), Some((boot, end))) = (&self.boot, row.boot()) else { return Ok(until) };
         Ok(match here.boot.relation(&boot) {
@@ -110,7 +111,7 @@ pub(super) async fn of_lock(
     db: &mut SqliteConnection,
     key: &LockKey,
     now: &Moment,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Leases, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
         "SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
@@ -125,7 +126,7 @@ pub(super) async fn of_lock(
 }
 
 /// The leases that count for any lock.
-pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
+pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
     let rows: Vec<Row> =
         sqlx::query_as("SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)")
             .persistent(false)
@@ -139,7 +140,7 @@ pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &Faults
 pub(super) async fn processes(
     db: &mut SqliteConnection,
     now: &Moment,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Vec<AliveProcess>, StoreError> {
     let rows = sqlx::query_as("SELECT * FROM leases WHERE runner_id <> ? ORDER BY runner_id").bind(SWEEPER);
     let rows: Vec<Row> = rows.persistent(false).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
@@ -153,18 +154,18 @@ pub(super) async fn processes(
     Ok(alive)
 }
 
-fn read(rows: &[Row], now: &Moment, faults: &Faults) -> Result<Leases, StoreError> {
+fn read(rows: &[Row], now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
     let leases = rows.iter().map(|row| Ok((RunnerId(row.runner_id.clone()), now.end_of(row, faults)?)));
     Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
 }
 
 /// Makes or renews a lease. `now` is read after the wait for the file's lock.
 pub(super) async fn renew(
-    db: &mut Held<'_>,
+    db: &mut Transaction<'_>,
     runner: &Runner,
     ttl: Duration,
     now: &Moment,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let stamped = Stamped { runner, program: Program::own(SUPPORTED.newest) };
     let text = serde_json::to_string(&stamped).map_err(|error| faults.record(&runner.id.0, &error))?;
@@ -197,9 +198,9 @@ pub(super) async fn renew(
     Ok(())
 }
 
-/// Dates the end of what an earlier boot left: from now on it is read like any lease that has ended, whatever becomes of
-/// the wall clock.
-async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &Faults) -> Result<(), StoreError> {
+/// Dates the end of what an earlier boot left: from now on it is read like any lease that has
+/// ended, whatever becomes of the wall clock.
+async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &ErrorMapper) -> Result<(), StoreError> {
     if now.machine().is_none_or(str::is_empty) {
         return Ok(());
     }
@@ -220,10 +221,10 @@ async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &Fau
 
 /// Ends a lease. It is kept with its end: how long its process has been away counts from it.
 pub(super) async fn resign(
-    db: &mut Held<'_>,
+    db: &mut Transaction<'_>,
     runner: &RunnerId,
     now: &Moment,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     if db.schema < LEASES_BY_BOOT {
         sqlx::query("UPDATE leases SET until = min(until, ?) WHERE runner_id = ?")
@@ -234,7 +235,8 @@ pub(super) async fn resign(
             .map_err(|error| faults.sqlx(&error))?;
         return Ok(());
     }
-    // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's counts.
+    // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's
+    // counts.
     sqlx::query(
         "UPDATE leases SET until = min(until, ?1), boot_until = min(boot_until, ?4), \
          boot = CASE WHEN boot = ?2 AND namespace = ?3 THEN boot ELSE NULL END WHERE runner_id = ?5",
@@ -250,9 +252,13 @@ pub(super) async fn resign(
     Ok(())
 }
 
-/// Forgets those that ended long ago and that nothing refers to: otherwise the table would grow by one row per process
-/// for ever.
-pub(super) async fn forget(db: &mut SqliteConnection, clock: &dyn Clock, faults: &Faults) -> Result<(), StoreError> {
+/// Forgets those that ended long ago and that nothing refers to: otherwise the table would grow by
+/// one row per process for ever.
+pub(super) async fn forget(
+    db: &mut SqliteConnection,
+    clock: &dyn Clock,
+    faults: &ErrorMapper,
+) -> Result<(), StoreError> {
     const OLD: &str = "SELECT count(*) FROM leases WHERE until < ?";
     let before = rows::time_text(clock.now().checked_sub(KEEP_ENDED).unwrap_or(Timestamp::MIN));
     let old: i64 =

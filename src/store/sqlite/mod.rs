@@ -1,7 +1,8 @@
 //! The embedded default: one SQLite file, shared by all processes of one machine.
 //!
-//! The store's clock is this machine's clock; leases are judged by one that nobody sets ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads,
-//! so a paused clock would run into its time limits while SQLite is still working.
+//! The store's clock is this machine's clock; leases are judged by one that nobody sets
+//! ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads, so a
+//! paused clock would run into its time limits while SQLite is still working.
 
 mod chain;
 mod fault;
@@ -27,19 +28,19 @@ use tokio::sync::watch::Receiver;
 pub use file::default_path;
 
 use self::{
-    fault::Faults,
-    file::Identity,
+    fault::ErrorMapper,
+    file::FileId,
     group::{Transitions, Writer},
-    lane::{Held, Lane, Source},
+    lane::{Lane, Source, Transaction},
     leases::Moment,
     rows::AuditRow,
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnds, Contents, Found, LockView, SWEEPER, Store, StoreError, Transition, Usage, forgotten_before,
-    lease_end,
-    views::{Known, Snapshot, Views},
-    watchers::{Lookout, Watchers},
+    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition, Usage,
+    forgotten_before, lease_end,
+    views::{CachedLock, LockCache, ReadResult},
+    watchers::{ChangeTask, Watchers},
 };
 use crate::{
     clock::Clock,
@@ -53,13 +54,15 @@ use crate::{
 /// How a store is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// How long somebody waits for a lock of another process before the store counts as unavailable.
+    /// How long somebody waits for a lock of another process before the store counts as
+    /// unavailable.
     pub patience: Duration,
     /// How often the commits of other processes are looked for, while somebody watches.
     pub watch_interval: Duration,
     /// Whether a file with a schema too old for this version is opened, to be migrated.
     pub migrating: bool,
-    /// Whether a file that other users may write is used: each of them may free or take every server in it.
+    /// Whether a file that other users may write is used: each of them may free or take every
+    /// server in it.
     pub shared: bool,
 }
 
@@ -80,20 +83,21 @@ pub struct SqliteStore {
     id: String,
     reach_warning: Option<String>,
     clock: Arc<dyn Clock>,
-    faults: Faults,
+    faults: ErrorMapper,
     writer: Arc<Writer>,
     transitions: Transitions,
     reader: Lane,
-    views: Views,
+    views: LockCache,
     watch: Arc<Watch>,
-    lookout: Lookout,
+    lookout: ChangeTask,
 }
 
 impl SqliteStore {
-    /// Opens a store and makes it first when it is missing: the file for this user only (0600), in a folder for this
-    /// user only (0700). Must be called inside a tokio runtime, which also runs the watch.
+    /// Opens a store and makes it first when it is missing: the file for this user only (0600), in
+    /// a folder for this user only (0700). Must be called inside a tokio runtime, which also runs
+    /// the watch.
     pub async fn open(path: &Path, clock: Arc<dyn Clock>, options: SqliteOptions) -> Result<Self, StoreError> {
-        let faults = Faults::new(&format!("sqlite://{}", path.display()), options.patience);
+        let faults = ErrorMapper::new(&format!("sqlite://{}", path.display()), options.patience);
         let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
         // Who may write it may free every server, or take one.
@@ -104,7 +108,7 @@ impl SqliteStore {
             let cause = format!("{error}. Where users share it on purpose, add ?shared=true to coordination_url");
             return Err(StoreError::Untrusted { address, cause });
         }
-        let identity = Identity::of(&path).map_err(|error| fault(&error))?;
+        let identity = FileId::of(&path).map_err(|error| fault(&error))?;
         let source = Source { path, identity, patience: options.patience, faults: faults.clone() };
         let mut first = source.connect().await?;
         let opened = schema::open(&mut first, clock.as_ref(), options, &faults).await?;
@@ -119,7 +123,7 @@ impl SqliteStore {
                 source.path.display()
             )
         });
-        let lookout = Lookout::new();
+        let lookout = ChangeTask::new();
         let watch = Arc::new(Watch {
             source: source.clone(),
             clock: clock.clone(),
@@ -140,7 +144,7 @@ impl SqliteStore {
             transitions: group::transitions(&writer),
             writer,
             reader: Lane::new(source, reader),
-            views: Views::default(),
+            views: LockCache::default(),
             watch,
             clock,
             faults,
@@ -149,12 +153,12 @@ impl SqliteStore {
     }
 
     /// A transaction of the only writer.
-    async fn write(&self) -> Result<Held<'_>, StoreError> {
+    async fn write(&self) -> Result<Transaction<'_>, StoreError> {
         self.writer.begin().await
     }
 
     /// A transaction, so that all its queries see one moment.
-    async fn read(&self) -> Result<Held<'_>, StoreError> {
+    async fn read(&self) -> Result<Transaction<'_>, StoreError> {
         self.reader.begin("BEGIN").await
     }
 
@@ -163,7 +167,7 @@ impl SqliteStore {
         Moment::of(self.clock.as_ref())
     }
 
-    async fn snapshot(&self, key: &LockKey, known: &Known) -> Snapshot {
+    async fn snapshot(&self, key: &LockKey, known: &CachedLock) -> ReadResult {
         let mut db = self.read().await?;
         let seen = known.seen();
         let stored = rows::load(&mut db, key, seen.stored.clone(), &self.faults).await?;
@@ -210,10 +214,10 @@ impl Store for SqliteStore {
         Ok(found.into_iter().map(|(lock, leases)| LockView::new(lock, leases, now.wall)).collect())
     }
 
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<Found>, StoreError> {
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         let mut db = self.read().await?;
-        // Two queries, because each has an index of its own; a name is active once, and its records end in the order in
-        // which they began.
+        // Two queries, because each has an index of its own; a name is active once, and its records
+        // end in the order in which they began.
         let mut row: Option<(bool, String, String)> = sqlx::query_as(
             "SELECT active, uid, body FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?",
         )
@@ -236,7 +240,7 @@ impl Store for SqliteStore {
         row.map(|row| found(row, &self.faults)).transpose()
     }
 
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<Found>, StoreError> {
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
         let mut db = self.reader.once().await?;
         let row: Option<(bool, String, String)> =
             sqlx::query_as("SELECT active, uid, body FROM maintenances WHERE uid = ?")
@@ -366,12 +370,16 @@ impl Store for SqliteStore {
     }
 }
 
-fn found((active, uid, body): (bool, String, String), faults: &Faults) -> Result<Found, StoreError> {
+fn found((active, uid, body): (bool, String, String), faults: &ErrorMapper) -> Result<RecordLookup, StoreError> {
     let record = Box::new(rows::record((uid, body), faults)?);
-    Ok(if active { Found::Active(record) } else { Found::Past(record) })
+    Ok(if active { RecordLookup::Active(record) } else { RecordLookup::Past(record) })
 }
 
-async fn bound(db: &mut sqlx::SqliteConnection, server: &str, faults: &Faults) -> Result<Option<LockKey>, StoreError> {
+async fn bound(
+    db: &mut sqlx::SqliteConnection,
+    server: &str,
+    faults: &ErrorMapper,
+) -> Result<Option<LockKey>, StoreError> {
     let key = sqlx::query_scalar("SELECT lock_key FROM bindings WHERE server = ?");
     let key: Option<String> = key.bind(server).fetch_optional(db).await.map_err(|error| faults.sqlx(&error))?;
     Ok(key.map(LockKey))

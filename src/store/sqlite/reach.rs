@@ -1,5 +1,5 @@
-//! Whether the file is where only this machine can lock it: SQLite's locks and its shared memory do not work across
-//! machines, so a file on a network file system would lock nothing for the others.
+//! Whether the file is where only this machine can lock it: SQLite's locks and its shared memory do
+//! not work across machines, so a file on a network file system would lock nothing for the others.
 
 use std::path::{Path, PathBuf};
 
@@ -55,8 +55,8 @@ fn warning_from(mounts: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// The file system that a path is on: the longest mount point that contains it, and of those the one mounted last.
-/// The format is described in `proc_pid_mountinfo(5)`.
+/// The file system that a path is on: the longest mount point that contains it, and of those the
+/// one mounted last. The format is described in `proc_pid_mountinfo(5)`.
 fn file_system(mounts: &str, path: &Path) -> Option<(String, PathBuf)> {
     let mut best: Option<(usize, String, PathBuf)> = None;
     for line in mounts.lines() {

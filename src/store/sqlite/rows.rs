@@ -9,21 +9,21 @@ use uuid::Uuid;
 
 use super::{
     chain,
-    fault::Faults,
+    fault::ErrorMapper,
     leases::{self, Moment},
 };
 use crate::{
     maintenance::{
         extension::Extension,
         ids::{LockKey, Uid},
-        lock::{AuditEvent, Leases, ServerLock, Slot},
+        lock::{AuditEvent, Leases, LockHolder, ServerLock},
         ownership::Ownership,
         quarantine::{Records, Unreadable},
         state::Maintenance,
     },
     store::{
         ChainEnd, StoreError,
-        chain::Line,
+        chain::AuditLine,
         extended::{self, Form},
         optimistic::Commits,
         views::Stored,
@@ -49,28 +49,28 @@ pub(super) fn time_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
 }
 
-pub(super) fn time(text: &str, faults: &Faults) -> Result<Timestamp, StoreError> {
+pub(super) fn time(text: &str, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
     text.parse().map_err(|error| faults.unreadable(format!("{text:?} is no time: {error}")))
 }
 
-fn unsigned(value: i64, faults: &Faults) -> Result<u64, StoreError> {
+fn unsigned(value: i64, faults: &ErrorMapper) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
 }
 
-pub(super) fn signed(value: u64, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) fn signed(value: u64, faults: &ErrorMapper) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| faults.unavailable(format!("{value} is more than SQLite can count")))
 }
 
-fn json<T: DeserializeOwned>(uid: &str, text: &str, faults: &Faults) -> Result<T, StoreError> {
+fn json<T: DeserializeOwned>(uid: &str, text: &str, faults: &ErrorMapper) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| faults.record(uid, &error))
 }
 
 /// A record from its columns.
-pub(super) fn record((uid, body): (String, String), faults: &Faults) -> Result<Maintenance, StoreError> {
+pub(super) fn record((uid, body): (String, String), faults: &ErrorMapper) -> Result<Maintenance, StoreError> {
     json(&uid, &body, faults)
 }
 
-pub(super) fn lock_of(row: LockRow, records: Records, faults: &Faults) -> Result<Stored, StoreError> {
+pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> Result<Stored, StoreError> {
     let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
     let mut lock = head(row, faults)?;
     (lock.active, lock.unreadable) = records;
@@ -78,7 +78,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &Faults) -> Result
 }
 
 /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
-pub(super) fn shown(row: LockRow, records: Records, faults: &Faults) -> Result<ServerLock, StoreError> {
+pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     let key = LockKey(row.0.clone());
     match head(row, faults) {
         Ok(lock) => Ok(ServerLock { active: records.0, unreadable: records.1, ..lock }),
@@ -88,13 +88,13 @@ pub(super) fn shown(row: LockRow, records: Records, faults: &Faults) -> Result<S
 }
 
 /// A lock without its records.
-fn head(row: LockRow, faults: &Faults) -> Result<ServerLock, StoreError> {
+fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, ..) = row;
     let mut lock = ServerLock::new(LockKey(key));
     lock.generation = unsigned(generation, faults)?;
     lock.last_ticket = unsigned(last_ticket, faults)?;
     if let (Some(uid), Some(since)) = (slot_uid, slot_since) {
-        lock.slot = Some(Slot { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
+        lock.slot = Some(LockHolder { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
     }
     if let Some(text) = ownership {
         (lock.ownership, lock.extension) = match json(&format!("of the lock {}", lock.key), &text, faults)? {
@@ -139,7 +139,7 @@ pub(super) async fn load(
     db: &mut SqliteConnection,
     key: &LockKey,
     known: Option<Stored>,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Stored, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let row: Option<LockRow> = sqlx::query_as(concat!("SELECT ", lock_columns!(), " FROM locks WHERE lock_key = ?"))
@@ -168,7 +168,7 @@ pub(super) async fn load(
 pub(super) async fn load_all(
     db: &mut SqliteConnection,
     now: &Moment,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Vec<(Arc<ServerLock>, Leases)>, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let records: Vec<(String, String, String)> =
@@ -208,14 +208,14 @@ pub(super) async fn load_all(
     Ok(found)
 }
 
-/// Writes what a transition changed, and nothing else. Returns what is stored now, or `None` when nothing moved (its
-/// audit lines are written all the same).
+/// Writes what a transition changed, and nothing else. Returns what is stored now, or `None` when
+/// nothing moved (its audit lines are written all the same).
 pub(super) async fn save(
     db: &mut SqliteConnection,
     stored: &Stored,
     mut after: ServerLock,
     mut audit: Option<&mut ChainEnd>,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Option<Stored>, StoreError> {
     let before = &*stored.lock;
     let finished = std::mem::take(&mut after.finished);
@@ -256,13 +256,13 @@ pub(super) async fn save(
     Ok(Some(stored))
 }
 
-/// Names the last commits of a lock. A revision is given out again by a file that was restored; a name is not. With it goes the
-/// new end of the chain.
+/// Names the last commits of a lock. A revision is given out again by a file that was restored; a
+/// name is not. With it goes the new end of the chain.
 async fn save_commits(
     db: &mut SqliteConnection,
     stored: &Stored,
     audit: Option<&ChainEnd>,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let (key, commits) = (&stored.lock.key.0, stored.commits.text());
     let query = match audit {
@@ -288,7 +288,7 @@ async fn save_commits(
 pub(super) async fn save_lock(
     db: &mut SqliteConnection,
     lock: &ServerLock,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let (ownership, extension) = (lock.ownership.clone(), lock.extension.clone());
@@ -321,12 +321,13 @@ pub(super) async fn save_lock(
     .map_err(|error| faults.sqlx(&error))
 }
 
-/// Refuses a new record whose name another lock has. A name of this lock that comes again goes in the same change.
+/// Refuses a new record whose name another lock has. A name of this lock that comes again goes in
+/// the same change.
 async fn refuse_taken_name(
     db: &mut SqliteConnection,
     before: &ServerLock,
     record: &Maintenance,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let taken: Option<String> =
         sqlx::query_scalar("SELECT lock_key FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?")
@@ -345,7 +346,7 @@ pub(super) async fn save_record(
     db: &mut SqliteConnection,
     record: &Maintenance,
     active: bool,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
     let body = serde_json::to_string(record).map_err(|error| faults.record(&record.uid.0, &error))?;
     let written = sqlx::query(
@@ -370,8 +371,12 @@ pub(super) async fn save_record(
     Err(faults.unreadable(format!("the incarnation {} of {} was used before", record.uid, record.id)))
 }
 
-pub(super) async fn save_event(db: &mut SqliteConnection, line: &Line, faults: &Faults) -> Result<(), StoreError> {
-    let Line { event, chain } = line;
+pub(super) async fn save_event(
+    db: &mut SqliteConnection,
+    line: &AuditLine,
+    faults: &ErrorMapper,
+) -> Result<(), StoreError> {
+    let AuditLine { event, chain } = line;
     // A file without the chain has no columns for it.
     let sql = match chain {
         None => {
@@ -401,7 +406,7 @@ pub(super) async fn save_event(db: &mut SqliteConnection, line: &Line, faults: &
 /// A row of `audit`.
 pub(super) type AuditRow = (String, String, String, String, i64, String, String, String);
 
-pub(super) fn event(row: AuditRow, faults: &Faults) -> Result<AuditEvent, StoreError> {
+pub(super) fn event(row: AuditRow, faults: &ErrorMapper) -> Result<AuditEvent, StoreError> {
     let (at, namespace, name, uid, generation, by, what, detail) = row;
     Ok(AuditEvent {
         at: time(&at, faults)?,

@@ -1,4 +1,5 @@
-//! Brings a file to the schema of this program, also when many processes open it for the first time at once.
+//! Brings a file to the schema of this program, also when many processes open it for the first time
+//! at once.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use sqlx::{SqliteConnection, migrate::Migrator};
 
 use super::{
     SqliteOptions, chain,
-    fault::{Faults, is_busy},
+    fault::{ErrorMapper, is_busy},
 };
 use crate::{
     clock::Clock,
@@ -41,7 +42,7 @@ pub(super) struct Opened {
     pub(super) wal: bool,
 }
 
-async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, StoreError> {
+async fn look(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<Schema, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(&mut *db).await.map_err(fault)?;
@@ -56,15 +57,16 @@ async fn look(db: &mut SqliteConnection, faults: &Faults) -> Result<Schema, Stor
 }
 
 /// The schema of a file of ours.
-pub(super) async fn version(db: &mut SqliteConnection, faults: &Faults) -> Result<i64, StoreError> {
+pub(super) async fn version(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
     version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
 }
 
-/// The schema, and the end of the chain of the audit where it has one: what a transaction that writes begins with.
+/// The schema, and the end of the chain of the audit where it has one: what a transaction that
+/// writes begins with.
 pub(super) async fn beginning(
     db: &mut SqliteConnection,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<(i64, Option<ChainEnd>), StoreError> {
     let found: (i64, Option<String>) = sqlx::query_as(
         "SELECT coalesce(max(version), 0), (SELECT value FROM meta WHERE key = 'audit') FROM _sqlx_migrations",
@@ -80,7 +82,7 @@ pub(super) async fn open(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
     options: SqliteOptions,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<Opened, StoreError> {
     let mut schema = look(db, faults).await?;
     let wal = write_ahead_log(db, clock, options.patience, faults).await?;
@@ -97,13 +99,14 @@ pub(super) async fn open(
 }
 
 /// Brings a file to the newest schema.
-pub(super) async fn migrate(db: &mut SqliteConnection, faults: &Faults) -> Result<(), StoreError> {
+pub(super) async fn migrate(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     run(db, false, faults).await
 }
 
-/// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our transaction its own
-/// become savepoints. `new`: only a file that still is empty, because another version may have made it meanwhile.
-async fn run(db: &mut SqliteConnection, new: bool, faults: &Faults) -> Result<(), StoreError> {
+/// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our
+/// transaction its own become savepoints. `new`: only a file that still is empty, because another
+/// version may have made it meanwhile.
+async fn run(db: &mut SqliteConnection, new: bool, faults: &ErrorMapper) -> Result<(), StoreError> {
     use sqlx::Connection as _;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
     match look(&mut transaction, faults).await? {
@@ -117,13 +120,13 @@ async fn run(db: &mut SqliteConnection, new: bool, faults: &Faults) -> Result<()
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 
-/// Turns write-ahead logging on, which stays on for the file. SQLite does not use its busy time-out for all the locks
-/// that this needs.
+/// Turns write-ahead logging on, which stays on for the file. SQLite does not use its busy time-out
+/// for all the locks that this needs.
 async fn write_ahead_log(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
     patience: Duration,
-    faults: &Faults,
+    faults: &ErrorMapper,
 ) -> Result<bool, StoreError> {
     let deadline = clock.monotonic() + patience;
     loop {

@@ -1,7 +1,8 @@
 //! Notices what other processes commit.
 //!
-//! `PRAGMA data_version` moves when another connection committed; it looks into shared memory and reads no page. Only
-//! then one query asks which locks moved. Heartbeats move the one but not the other.
+//! `PRAGMA data_version` moves when another connection committed; it looks into shared memory and
+//! reads no page. Only then one query asks which locks moved. Heartbeats move the one but not the
+//! other.
 
 use std::{
     sync::{

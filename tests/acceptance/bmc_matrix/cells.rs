@@ -1,4 +1,5 @@
-//! The cells of the matrix, made from the recorded personalities: what is asked of which kind of BMC, from which state.
+//! The cells of the matrix, made from the recorded personalities: what is asked of which kind of
+//! BMC, from which state.
 
 use bmc_simulator::{
     BootOverride, BootTarget, InsertChange, OverrideEnabled, Personality, PowerState, ResetType, SystemChange,

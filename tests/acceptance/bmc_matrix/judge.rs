@@ -1,4 +1,5 @@
-//! What is right: judged by what the machine did and what its BMC was asked, never by what was said about it.
+//! What is right: judged by what the machine did and what its BMC was asked, never by what was said
+//! about it.
 
 use bmc_simulator::{BootSource, EventKind, JournalQuery, PowerState, ResetType, SystemStatus};
 
@@ -55,7 +56,8 @@ pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<S
     problems
 }
 
-/// What has to be true of a server that could not be prepared: it was not touched, and the error says what to do.
+/// What has to be true of a server that could not be prepared: it was not touched, and the error
+/// says what to do.
 pub fn stopped(fleet: &Fleet, cell: &Cell, error: &str) -> Vec<String> {
     let journal = fleet.simulator.journal(&JournalQuery::system(&cell.name()));
     let changes = journal.iter().filter(|entry| entry.method != "GET" && !entry.path.contains("/Sessions"));

@@ -1,9 +1,10 @@
 //! Every recorded kind of BMC is asked for everything, by a real host, in one run.
 //!
-//! The cells are made from the personalities (`crates/bmc-simulator/personalities`), and each is a server of its own. What a BMC
-//! does not list has to be an error of the plan, before anything is switched; everything else is applied at once, planned
-//! again, and destroyed. Judged is what the machines did and what their BMCs were asked. The table beside this file says what
-//! works; `UPDATE_BMC_MATRIX=1` writes it.
+//! The cells are made from the personalities (`crates/bmc-simulator/personalities`), and each is a
+//! server of its own. What a BMC does not list has to be an error of the plan, before anything is
+//! switched; everything else is applied at once, planned again, and destroyed. Judged is what the
+//! machines did and what their BMCs were asked. The table beside this file says what works;
+//! `UPDATE_BMC_MATRIX=1` writes it.
 
 mod cells;
 mod judge;
@@ -164,7 +165,8 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
         let values = resources.get(&address).cloned().unwrap_or_default();
         let warnings = told.get(&address).cloned().unwrap_or_default();
         let (word, problem) = if let Some(error) = failed.get(&address) {
-            // What is not a matter of the BMC's lists but of the server's state, which may be another one after a plan.
+            // What is not a matter of the BMC's lists but of the server's state, which may be
+            // another one after a plan.
             ("stopped".to_owned(), judge::stopped(&fleet, cell, error))
         } else {
             let word = word(cell, &values, &warnings);

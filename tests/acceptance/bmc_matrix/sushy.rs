@@ -1,4 +1,5 @@
-//! Every method and operation on sushy-tools' emulator, which is not ours, judged by DMTF's client, which is not ours either.
+//! Every method and operation on sushy-tools' emulator, which is not ours, judged by DMTF's client,
+//! which is not ours either.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use crate::support::{
 
 use super::{APPLY, DESTROY, errors, said};
 
-/// What is asked of one machine each: the resource, its arguments, and the power and boot source that it leads to.
+/// What is asked of one machine each: the resource, its arguments, and the power and boot source
+/// that it leads to.
 const ASKED: [(&str, &str, &str, Option<&str>); 9] = [
     ("maintenance", "server_power = \"Off\"", "Off", None),
     ("maintenance", "server_power = \"On\"", "On", None),
@@ -92,7 +94,8 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
     assert_eq!(kept, [0, 1, 2, 3, 4, 5, 6, 7], "{shown:#?}");
 
     workspace.configure(&configuration(&sushy, &images, &kept));
-    // It lists HttpBootUri, and refuses it: in truth it fills a drive, which its machines in memory do not have (2.2.0).
+    // It lists HttpBootUri, and refuses it: in truth it fills a drive, which its machines in memory
+    // do not have (2.2.0).
     let failed = errors(&said(&workspace.run(&APPLY).await.failed()));
     let addresses: Vec<&str> = failed.keys().map(String::as_str).collect();
     assert_eq!(addresses, ["metal_server_boot_configuration.r2"], "{failed:#?}");
@@ -130,7 +133,8 @@ async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() 
     let options = Options { driver: Driver::Libvirt, powered_on: true, ..Options::default() };
     let (sushy, images) = (Sushy::start(options).await, Images::start().await);
     let (client, path) = (sushy.client(), format!("/redfish/v1/Systems/{}", sushy.system(MACHINE + 1)));
-    // What it lists is refused for the rest: HttpBootUri and PowerCycle are missing. The drives that it lists it does not have.
+    // What it lists is refused for the rest: HttpBootUri and PowerCycle are missing. The drives
+    // that it lists it does not have.
     for (number, possible) in [(0, true), (1, true), (2, false), (4, true), (5, true), (8, false), (6, true), (7, true)]
     {
         let (kind, arguments, power, target) = ASKED[number];

@@ -1,5 +1,5 @@
-//! `kill -9` at each step of entering and leaving both gates: the next run goes on, nothing is done twice, and nothing of ours
-//! stays.
+//! `kill -9` at each step of entering and leaving both gates: the next run goes on, nothing is done
+//! twice, and nothing of ours stays.
 
 use bmc_simulator::PowerState;
 
@@ -51,7 +51,8 @@ for_each_host! {
         let fleet = Fleet { simulator: hosts.simulator.clone() };
         let workspace = Workspace::new(host);
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
-        // On a busy machine one that is killed may have come to a later place by then; it never comes to the end.
+        // On a busy machine one that is killed may have come to a later place by then; it never
+        // comes to the end.
         for from in 0..ON_THE_WAY_IN.len() {
             let apply = workspace.start_apply();
             apply.until_it_logs_one_of_or_ends(&ON_THE_WAY_IN[from..], SOON * 2).await;

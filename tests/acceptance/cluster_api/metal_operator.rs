@@ -1,5 +1,5 @@
-//! Cluster API before metal-operator: the Node is drained before the server's owner is asked, and free once the operator has
-//! the server back.
+//! Cluster API before metal-operator: the Node is drained before the server's owner is asked, and
+//! free once the operator has the server back.
 
 use bmc_simulator::PowerState;
 
@@ -20,7 +20,8 @@ use crate::{
 /// A finalizer of the test's own.
 const KEEP: &str = "example.com/keep";
 
-/// A server `node1` that metal-operator manages for an owner, and that is the Machine `m1`; a configuration of it.
+/// A server `node1` that metal-operator manages for an owner, and that is the Machine `m1`; a
+/// configuration of it.
 async fn place(workspace: &Workspace) -> (ironcore::world::World, World) {
     let operated = claimed(Family::V0_7).await;
     let machines = World::start(Options::default()).await;

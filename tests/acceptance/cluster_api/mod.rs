@@ -1,7 +1,8 @@
 //! Machines of Cluster API: asked for before their server is taken, and free again once it is back.
 //!
-//! A real API server; stand-ins for the runtime extension and the maintenance controller, held to what the real ones did
-//! (`tests/cluster_api/table.txt`); our own BMC simulator, and the stand-in for baremetal-operator, behind them.
+//! A real API server; stand-ins for the runtime extension and the maintenance controller, held to
+//! what the real ones did (`tests/cluster_api/table.txt`); our own BMC simulator, and the stand-in
+//! for baremetal-operator, behind them.
 
 mod chain;
 mod crashes;
@@ -55,7 +56,8 @@ pub async fn counts(world: &World, kubeconfig: &Path) {
     .await;
 }
 
-/// The arguments of a provider whose `node1` is this Machine, with no more rights than the roles give that are meant for it.
+/// The arguments of a provider whose `node1` is this Machine, with no more rights than the roles
+/// give that are meant for it.
 pub async fn asks(world: &World, machine: &str) -> String {
     let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
     let cluster = Kubernetes::shared();

@@ -1,4 +1,5 @@
-//! What the guide says: its examples work, and the policy files that it names are ones that Ironic reads.
+//! What the guide says: its examples work, and the policy files that it names are ones that Ironic
+//! reads.
 
 use std::{fs, path::Path};
 
@@ -53,7 +54,8 @@ for_each_host! {
     }
 }
 
-/// Asks Ironic's own enforcer what a role may with policy files laid over each other, and compares that with what they name.
+/// Asks Ironic's own enforcer what a role may with policy files laid over each other, and compares
+/// that with what they name.
 async fn check_policy(files: &[&str], roles: &[&str], marks: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("policy.d")).unwrap();

@@ -26,7 +26,8 @@ const SERVICES: &str = include_str!("../../../roles/ironic-services.yaml");
 const ACCOUNTS: [(&str, &[&str]); 3] =
     [("ci", &["metal_runner"]), ("firmware", &["metal_runner", "metal_servicer"]), ("viewer", &["reader"])];
 
-/// An Ironic with one active node of the project of the runs, and a `clouds.yaml` with a cloud for each account.
+/// An Ironic with one active node of the project of the runs, and a `clouds.yaml` with a cloud for
+/// each account.
 struct Cloud {
     keystone: Arc<Keystone>,
     ironic: Ironic,
@@ -115,7 +116,8 @@ for_each_host! {
         assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
         assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // An account that is locked while it holds a node is told, and releases it once it is let in again.
+        // An account that is locked while it holds a node is told, and releases it once it is let
+        // in again.
         cloud.configure(&workspace, "ci", &maintenance(""));
         workspace.apply().await.succeeded();
         cloud.keystone.enable("ci", false).await;

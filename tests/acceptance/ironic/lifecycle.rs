@@ -1,4 +1,5 @@
-//! What is done to a held node beside apply and destroy: import, release and tidy by a person, and other ways to Ironic and BMCs.
+//! What is done to a held node beside apply and destroy: import, release and tidy by a person, and
+//! other ways to Ironic and BMCs.
 
 use serde_json::json;
 

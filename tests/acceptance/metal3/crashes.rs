@@ -1,4 +1,5 @@
-//! `kill -9` in the middle of entering and leaving a host: the next run goes on, and nothing of ours stays.
+//! `kill -9` in the middle of entering and leaving a host: the next run goes on, and nothing of
+//! ours stays.
 
 use bmc_simulator::PowerState;
 

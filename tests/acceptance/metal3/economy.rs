@@ -18,7 +18,8 @@ use crate::{
 
 const MANY: usize = 50;
 
-/// A request, without the name of what it is about: its method, its last part that is a kind, and whether it lists or watches.
+/// A request, without the name of what it is about: its method, its last part that is a kind, and
+/// whether it lists or watches.
 fn kind(seen: &Seen) -> String {
     let path = seen.path.split('?').next().unwrap_or_default();
     let kinds = ["baremetalhosts", "secrets", "namespaces"];

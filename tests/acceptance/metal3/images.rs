@@ -1,4 +1,5 @@
-//! Available hosts under `hold = "image"`: their operator boots them from the image of a boot configuration.
+//! Available hosts under `hold = "image"`: their operator boots them from the image of a boot
+//! configuration.
 
 use bmc_simulator::{BootSource, PowerState};
 use serde_json::json;
@@ -37,7 +38,8 @@ fn configure(world: &World, workspace: &Workspace, body: &str) {
     configure_with(world, workspace, "hold = \"image\"", body);
 }
 
-/// The host is available as before, with the power that its owner wants, and without a trace of ours.
+/// The host is available as before, with the power that its owner wants, and without a trace of
+/// ours.
 async fn is_as_before(world: &World, workspace: &Workspace, online: bool) {
     is_available(world, online).await;
     let host = world.host("node1").await;

@@ -1,4 +1,5 @@
-//! What is done to a held host beside apply and destroy: import, release and tidy by a person, and a cluster that is away.
+//! What is done to a held host beside apply and destroy: import, release and tidy by a person, and
+//! a cluster that is away.
 
 use std::fs;
 
@@ -41,7 +42,8 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// The host is as it was: managed, provisioned, on as its spec says, without a trace of ours; and nothing is locked.
+/// The host is as it was: managed, provisioned, on as its spec says, without a trace of ours; and
+/// nothing is locked.
 async fn is_as_before(world: &World, workspace: &Workspace) {
     let host = world.host("node1").await;
     assert_eq!(host["status"]["operationalStatus"], "OK", "{host}");
@@ -160,7 +162,8 @@ for_each_host! {
         workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
         configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
 
-        // Away before the first change, and while the operator manages the host again; by a person, and by destroy.
+        // Away before the first change, and while the operator manages the host again; by a person,
+        // and by destroy.
         for by_hand in [true, false] {
             workspace.apply().await.succeeded();
             let arguments = forced(&workspace).await;

@@ -1,4 +1,5 @@
-//! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC simulator behind it.
+//! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC
+//! simulator behind it.
 
 mod crashes;
 mod economy;
@@ -15,7 +16,8 @@ use crate::{servers::metal3::world::World, support::workspace::Workspace};
 /// The address of [`maintenance`] in a state.
 pub const HELD: &str = "metal_server_maintenance.held";
 
-/// Writes a configuration whose provider block reaches the hosts of a world; `block`: more in its `metal3` block.
+/// Writes a configuration whose provider block reaches the hosts of a world; `block`: more in its
+/// `metal3` block.
 pub fn configure_with(world: &World, workspace: &Workspace, block: &str, body: &str) {
     let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
     configure_as(&kubeconfig, world, workspace, block, body);

@@ -1,4 +1,5 @@
-//! Ways into a cluster, right and wrong ones, and a cluster that is away: what is said, and what is kept.
+//! Ways into a cluster, right and wrong ones, and a cluster that is away: what is said, and what is
+//! kept.
 
 use std::path::Path;
 

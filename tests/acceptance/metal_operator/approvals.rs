@@ -1,4 +1,5 @@
-//! `metal_maintenance_approval` on a cluster: the owner's key on the ServerClaim, in the form of each version, or on the Node.
+//! `metal_maintenance_approval` on a cluster: the owner's key on the ServerClaim, in the form of
+//! each version, or on the Node.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

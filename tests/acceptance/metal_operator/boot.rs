@@ -1,4 +1,5 @@
-//! `metal_server_boot_configuration` under a hold on a cluster: what the boot operator prepares, and what Redfish does.
+//! `metal_server_boot_configuration` under a hold on a cluster: what the boot operator prepares,
+//! and what Redfish does.
 
 use bmc_simulator::PowerState;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! The command line where servers are a cluster's: an owner's word, servers that are accepted as they are, and what is left
-//! behind by processes that died.
+//! The command line where servers are a cluster's: an owner's word, servers that are accepted as
+//! they are, and what is left behind by processes that died.
 
 use serde_json::{Value, json};
 

@@ -29,7 +29,8 @@ fn claim(name: &str, more: &str) -> String {
     )
 }
 
-/// Nothing that a run of this user wrote holds the content of the ignition file, which is outside of the workspace.
+/// Nothing that a run of this user wrote holds the content of the ignition file, which is outside
+/// of the workspace.
 fn keeps_silent(workspace: &Workspace) {
     for (file, content) in workspace.everything_written() {
         let found = content.windows(SENTINEL.len()).any(|window| window == SENTINEL.as_bytes());
@@ -214,7 +215,8 @@ for_each_host! {
         configure(&world, &reader, &server.replace("node1", "node9"));
         reader.apply().await.failed().says("node9 is not there");
         assert_eq!((&seen["maintenance_needed"], &seen["pending"][0]["maintenance"]), (&json!(true), &json!("ops/bios")), "{seen}");
-        // Giving it another name takes it away for a moment, and so does destroying it: both plans say what that means.
+        // Giving it another name takes it away for a moment, and so does destroying it: both plans
+        // say what that means.
         let mine = claim("b", "ignition = { secret_name = \"a-ignition\" }");
         configure(&world, &workspace, &mine);
         let plan = workspace.try_plan().await.succeeded();

@@ -1,4 +1,5 @@
-//! Many servers in one run: the API server is asked for each kind once, and nothing while nothing changes.
+//! Many servers in one run: the API server is asked for each kind once, and nothing while nothing
+//! changes.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ use crate::{
 
 const MANY: usize = 100;
 
-/// Servers that somebody else says are available. Nobody takes them anywhere: the operators are stopped.
+/// Servers that somebody else says are available. Nobody takes them anywhere: the operators are
+/// stopped.
 async fn fleet() -> World {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let simulator = Simulator::start(SimulatorConfig::with_systems(1)).await.unwrap();

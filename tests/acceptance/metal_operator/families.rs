@@ -1,4 +1,5 @@
-//! A whole maintenance in every family of versions: an unclaimed server and one whose owner is asked, side by side.
+//! A whole maintenance in every family of versions: an unclaimed server and one whose owner is
+//! asked, side by side.
 
 use bmc_simulator::{BootSource, JournalQuery, PowerState};
 
@@ -73,7 +74,8 @@ async fn keep(world: &World, key: &Key, kept: bool) {
     .await;
 }
 
-/// The last power change that the provider asked for must be done when the operator is told that the server is free.
+/// The last power change that the provider asked for must be done when the operator is told that
+/// the server is free.
 async fn given_back_in_order(world: &World, workspace: &Workspace) {
     let kind = world.maintenances();
     let objects = world.list(kind).await;

@@ -57,7 +57,8 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
     found.next().unwrap_or_else(|| panic!("{guide} has no block of {language} with {holds:?}"))
 }
 
-/// Who runs, or owns, in the words of the guide: a kubeconfig with its context, and a group with a role of the store.
+/// Who runs, or owns, in the words of the guide: a kubeconfig with its context, and a group with a
+/// role of the store.
 fn in_context(world: &World, name: &str) -> String {
     let kubeconfig = world.kubernetes.user(name, &["metal-runners"]);
     let text = fs::read_to_string(&kubeconfig).unwrap();
@@ -78,7 +79,8 @@ resource "metal_server_boot_configuration" "rescue" {
 }
 "#;
 
-/// A server that is claimed with an ignition, and every maintenance of it approved on the Node that runs on it.
+/// A server that is claimed with an ignition, and every maintenance of it approved on the Node that
+/// runs on it.
 const OWNED: &str = r#"
 resource "metal_server_claim" "db" {
   server       = "node1"
@@ -119,7 +121,8 @@ for_each_host! {
         give_role(&world, "metal-maintenance", "runner");
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
-        // Something else is booted in between. The process that puts the first back is not given its file.
+        // Something else is booted in between. The process that puts the first back is not given
+        // its file.
         configure(&world, "runner", &workspace, &(hold + RESCUE));
         workspace.apply().await.succeeded();
         assert_eq!(image(&world).await, "registry.example/rescue:3");

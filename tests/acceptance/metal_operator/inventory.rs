@@ -1,4 +1,5 @@
-//! `data.metal_servers` of a cluster: its Servers by name and label, for hosts and for the command line.
+//! `data.metal_servers` of a cluster: its Servers by name and label, for hosts and for the command
+//! line.
 
 use serde_json::json;
 

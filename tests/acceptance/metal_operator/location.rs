@@ -1,5 +1,6 @@
-//! Where a hold is in force comes from its record: who ends it with another namespace, another cluster or another backend in
-//! the configuration finds the very objects of the hold, or is refused before anything is touched.
+//! Where a hold is in force comes from its record: who ends it with another namespace, another
+//! cluster or another backend in the configuration finds the very objects of the hold, or is
+//! refused before anything is touched.
 
 use bmc_simulator::{BootSource, PowerState};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! A server that is taken away while it is prepared or held: whoever lost it stops and leaves the hardware alone.
+//! A server that is taken away while it is prepared or held: whoever lost it stops and leaves the
+//! hardware alone.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! The guide "from kubernetes_manifest to metal": a hold that another provider made is taken over, and the server stays in
-//! maintenance all the while.
+//! The guide "from kubernetes_manifest to metal": a hold that another provider made is taken over,
+//! and the server stays in maintenance all the while.
 //!
-//! With `KUBERNETES_PROVIDER` set to a built terraform-provider-kubernetes the old hold is made by that provider, as users
-//! made theirs. Without, the object is made directly, and the state is written as that provider writes it.
+//! With `KUBERNETES_PROVIDER` set to a built terraform-provider-kubernetes the old hold is made by
+//! that provider, as users made theirs. Without, the object is made directly, and the state is
+//! written as that provider writes it.
 
 use std::{env, fs, path::PathBuf, sync::Arc};
 

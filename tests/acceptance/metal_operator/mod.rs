@@ -1,4 +1,5 @@
-//! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC simulator behind them.
+//! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC
+//! simulator behind them.
 
 mod access;
 mod answers;

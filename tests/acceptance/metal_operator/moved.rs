@@ -1,4 +1,5 @@
-//! `moved` from a `kubernetes_manifest`: the server stays in maintenance from the old object to ours.
+//! `moved` from a `kubernetes_manifest`: the server stays in maintenance from the old object to
+//! ours.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -17,7 +18,8 @@ use crate::{
 /// Where the other provider is said to come from. The host is made up.
 const KUBERNETES: &str = "example.com/other/kubernetes";
 
-/// Our own program stands in for the other provider: a host only loads it, because none of its resources is left.
+/// Our own program stands in for the other provider: a host only loads it, because none of its
+/// resources is left.
 fn with_other_provider(workspace: &mut Workspace) {
     let plugins = tempfile::tempdir_in(workspace.folder()).unwrap().keep();
     symlink(provider::binary(), plugins.join("terraform-provider-kubernetes")).unwrap();

@@ -1,4 +1,5 @@
-//! `metal_server_operation` on a cluster: by the operator's annotation in a turn of its own, and under a hold.
+//! `metal_server_operation` on a cluster: by the operator's annotation in a turn of its own, and
+//! under a hold.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! The cluster, the provider or both go away in the middle: nothing is lost and nothing is done twice.
+//! The cluster, the provider or both go away in the middle: nothing is lost and nothing is done
+//! twice.
 
 use std::time::Duration;
 
@@ -118,7 +119,8 @@ for_each_host! {
     }
 }
 
-/// Somebody died while waiting and does not come back: his request would hold the server for nobody.
+/// Somebody died while waiting and does not come back: his request would hold the server for
+/// nobody.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_nobody_drives_is_taken_back_by_the_next_of_the_same_store() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;

@@ -1,5 +1,5 @@
-//! An API server that takes every connection and answers nothing: a plan ends, a wait goes on when it speaks again, and so
-//! does giving back.
+//! An API server that takes every connection and answers nothing: a plan ends, a wait goes on when
+//! it speaks again, and so does giving back.
 
 use std::time::Duration;
 

@@ -53,7 +53,8 @@ for_each_host! {
         assert_eq!(written(&world).await, meant);
         workspace.plan().await.is_empty();
 
-        // What somebody else changes is seen, and so is what an API server filled in without changing the meaning.
+        // What somebody else changes is seen, and so is what an API server filled in without
+        // changing the meaning.
         let theirs = json!({"spec": {"tolerations": [{"key": "rack", "operator": "Exists"}]}});
         world.cluster.merge(Kind::Claim, &Key::within("default", "a"), theirs).await.unwrap();
         assert_eq!(workspace.plan().await.change(CLAIM)["actions"], json!(["update"]));

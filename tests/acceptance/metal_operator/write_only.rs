@@ -1,4 +1,5 @@
-//! `ignition_wo`: the boot operator gets the content, and nothing that is written on this side has it.
+//! `ignition_wo`: the boot operator gets the content, and nothing that is written on this side has
+//! it.
 
 use bmc_simulator::PowerState;
 use serde_json::json;

@@ -19,7 +19,8 @@ pub const CONTENT: &[u8] = b"an image";
 /// Its SHA-256.
 pub const SHA256: &str = "a5df3fde7b200c3fa2791144c7e05c5c2bced4c6ad863d3a4cf76c972c1712f9";
 
-/// Serves `CONTENT` under every path that ends in `.iso`, `.img` or `.efi`, and 404 under all others; stops when dropped.
+/// Serves `CONTENT` under every path that ends in `.iso`, `.img` or `.efi`, and 404 under all
+/// others; stops when dropped.
 #[derive(Debug)]
 pub struct Images {
     address: SocketAddr,

@@ -1,4 +1,5 @@
-//! Mirrors of providers, filled with archives that the release's own code makes: a folder, and an HTTPS server before it.
+//! Mirrors of providers, filled with archives that the release's own code makes: a folder, and an
+//! HTTPS server before it.
 
 use std::{
     fs,
@@ -24,12 +25,13 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{certificates::Certificates, provider, workspace::Workspace};
 
-/// The version before, and this one. Both hold the program of this build, unless `PREVIOUS_PROGRAM` names one that was
-/// built from an older commit.
+/// The version before, and this one. Both hold the program of this build, unless `PREVIOUS_PROGRAM`
+/// names one that was built from an older commit.
 pub const VERSIONS: [&str; 2] = ["0.0.9", env!("CARGO_PKG_VERSION")];
 /// The platform that the tests run on.
 pub const HERE: &str = "linux_amd64";
-/// All platforms of a release. The archives of the others hold a text, which is enough for their hashes.
+/// All platforms of a release. The archives of the others hold a text, which is enough for their
+/// hashes.
 pub const PLATFORMS: [&str; 5] = [HERE, "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"];
 
 /// The folder of a filesystem mirror: `HOST/NAMESPACE/TYPE/` with archives below it.
@@ -53,7 +55,8 @@ pub fn folder() -> &'static Path {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider-mirror");
         let made = all.join(format!("{:x}", content.finalize()));
         if !made.exists() {
-            // Renamed when it is whole, so that another process of the tests sees all of it or nothing.
+            // Renamed when it is whole, so that another process of the tests sees all of it or
+            // nothing.
             fs::create_dir_all(&all).expect("writable");
             let new = tempfile::tempdir_in(&all).expect("writable");
             fill(&packager, new.path(), &programs);
@@ -89,7 +92,8 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Lets a workspace install from the folder, and from nowhere else: no development override, no registry.
+/// Lets a workspace install from the folder, and from nowhere else: no development override, no
+/// registry.
 pub fn install_from_folder(workspace: &mut Workspace) {
     install(workspace, &format!("filesystem_mirror {{\n    path = \"{}\"\n  }}", folder().display()));
 }
@@ -112,8 +116,9 @@ pub struct NetworkMirror {
 }
 
 impl NetworkMirror {
-    /// Serves the folder. With `exchanged`, an archive of this version is that of the version before, and the mirror's own
-    /// hashes fit it. (A byte more behind the archive is no change: hosts lock the hash of what is in it.)
+    /// Serves the folder. With `exchanged`, an archive of this version is that of the version
+    /// before, and the mirror's own hashes fit it. (A byte more behind the archive is no change:
+    /// hosts lock the hash of what is in it.)
     pub async fn start(exchanged: bool) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::tempdir().expect("the temporary folder is writable");

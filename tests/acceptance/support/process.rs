@@ -15,8 +15,8 @@ pub fn signal_group(leader: u32, signal: Signal) -> bool {
     kill_process_group(number(leader), signal).is_ok()
 }
 
-/// Waits until a child of ours is gone with all its threads, and with the locks on files that they held. It is left to be
-/// reaped.
+/// Waits until a child of ours is gone with all its threads, and with the locks on files that they
+/// held. It is left to be reaped.
 pub fn wait_for_end(child: u32) {
     let _ = waitid(WaitId::Pid(number(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
 }

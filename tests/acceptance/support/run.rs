@@ -57,7 +57,8 @@ impl Run {
     }
 
     /// The output as one line of words: hosts frame diagnostics with a bar and break their lines.
-    /// First all of stdout, then all of stderr, so that a line of one never parts a sentence of the other.
+    /// First all of stdout, then all of stderr, so that a line of one never parts a sentence of the
+    /// other.
     pub fn words(&self) -> String {
         [words(&self.stdout), words(&self.stderr)].join(" ")
     }
@@ -156,7 +157,8 @@ impl Running {
         line.unwrap_or_default().to_owned()
     }
 
-    /// Waits until the log holds one of these texts, or the run has ended: a run that is to be killed may get further meanwhile.
+    /// Waits until the log holds one of these texts, or the run has ended: a run that is to be
+    /// killed may get further meanwhile.
     pub async fn until_it_logs_one_of_or_ends(&self, texts: &[&str], limit: Duration) {
         let reached = || texts.iter().any(|text| self.log().contains(text));
         eventually(&format!("one of {texts:?} in the log"), limit, async || {

@@ -1,5 +1,5 @@
-//! The project's own BMC simulator, ready for a workspace: started in this process, with the provider block that reaches
-//! it.
+//! The project's own BMC simulator, ready for a workspace: started in this process, with the
+//! provider block that reaches it.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Fleet {
         Behaviour::default()
     }
 
-    /// Writes inventory and authority beside the configuration, and the configuration: the provider block with `extra`
-    /// arguments, then `body`.
+    /// Writes inventory and authority beside the configuration, and the configuration: the provider
+    /// block with `extra` arguments, then `body`.
     pub fn configure_with(&self, workspace: &Workspace, extra: &str, body: &str) {
         workspace.write("servers.yaml", &self.simulator.inventory());
         let authority = self.simulator.trust().map(|trust| {

@@ -1,9 +1,11 @@
-//! sushy-emulator: a Redfish service of OpenStack's, with machines that exist only in its memory, or in that of libvirt.
+//! sushy-emulator: a Redfish service of OpenStack's, with machines that exist only in its memory,
+//! or in that of libvirt.
 //!
 //! What it can show and what not (2.2.0): power, boot targets and virtual media work; power changes
 //! come true up to 11 s after they were accepted; `BootSourceOverrideEnabled` always reads
-//! `Continuous`; there are no sessions, tasks, events or `ETag`s. Before libvirt's hypervisor for tests power comes true at
-//! once, and a boot target needs a device of the machine: its only one has a disk and a network, and no drive.
+//! `Continuous`; there are no sessions, tasks, events or `ETag`s. Before libvirt's hypervisor for
+//! tests power comes true at once, and a boot target needs a device of the machine: its only one
+//! has a disk and a network, and no drive.
 
 use std::{
     fs::{self, File},
@@ -24,7 +26,8 @@ pub const USERNAME: &str = "admin";
 pub enum Driver {
     /// In the emulator.
     Fake,
-    /// In libvirt's hypervisor for tests, which is a part of the library (`test:///default`) and has one machine, that is on.
+    /// In libvirt's hypervisor for tests, which is a part of the library (`test:///default`) and
+    /// has one machine, that is on.
     Libvirt,
 }
 

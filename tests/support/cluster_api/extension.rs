@@ -1,7 +1,8 @@
 //! The runtime extension: carries labels from a Machine to its Node and the approval back.
 //!
-//! Two controllers do this in parallel: one is woken by Machines and reads the Node from a cache, the other is woken by Nodes and
-//! reads the Machine from a cache. The later one may write what is no longer true.
+//! Two controllers do this in parallel: one is woken by Machines and reads the Node from a cache,
+//! the other is woken by Nodes and reads the Machine from a cache. The later one may write what is
+//! no longer true.
 
 use std::{
     collections::HashMap,
@@ -39,7 +40,8 @@ pub struct Options {
     pub resync: Duration,
     /// While closed, Nodes are looked at by events only, as within the minute.
     pub resyncs: Gate,
-    /// While closed, what has decided to approve does not write it yet: how an approval that comes too late is made.
+    /// While closed, what has decided to approve does not write it yet: how an approval that comes
+    /// too late is made.
     pub approves: Gate,
     /// How many are held by `approves`.
     pub held: Arc<AtomicUsize>,
@@ -63,11 +65,13 @@ struct Shared {
     machines: Cache,
     options: Options,
     rounds: Rounds,
-    /// Held while a workload cluster is connected for the first time. Turns of all Nodes wait for it.
+    /// Held while a workload cluster is connected for the first time. Turns of all Nodes wait for
+    /// it.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// The extension, running. It stops when this is dropped, in the middle of what it does, as after a kill.
+/// The extension, running. It stops when this is dropped, in the middle of what it does, as after a
+/// kill.
 pub struct Extension {
     shared: Arc<Shared>,
     _tasks: Vec<Task>,
@@ -182,7 +186,8 @@ impl Management {
     }
 }
 
-/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event or resync.
+/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event or
+/// resync.
 struct Nodes {
     shared: Arc<Shared>,
     client: Client,
@@ -201,7 +206,8 @@ impl Turns for Nodes {
     }
 }
 
-/// The labels of a Node and the marks of a Machine, from both as the caches show them. The Node is written first.
+/// The labels of a Node and the marks of a Machine, from both as the caches show them. The Node is
+/// written first.
 async fn propagate(
     shared: &Shared,
     workload: &Client,

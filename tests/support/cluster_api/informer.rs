@@ -1,4 +1,5 @@
-//! What controllers written in Go stand on: a cache of objects that a watch keeps up, and a queue of the names that changed.
+//! What controllers written in Go stand on: a cache of objects that a watch keeps up, and a queue
+//! of the names that changed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -54,7 +55,8 @@ impl Cache {
     }
 }
 
-/// Keeps a cache up and tells each listener which names changed. The receiver shows when the cache was filled.
+/// Keeps a cache up and tells each listener which names changed. The receiver shows when the cache
+/// was filled.
 pub fn follow(
     api: Api<DynamicObject>,
     selector: &str,
@@ -122,7 +124,8 @@ impl Rounds {
         self.0.lock().unwrap().clear();
     }
 
-    /// Waits until each name has had a whole turn that began after this call, or until there will be none.
+    /// Waits until each name has had a whole turn that began after this call, or until there will
+    /// be none.
     pub async fn one_more(&self, none: impl Fn() -> bool) {
         let before = self.0.lock().unwrap().clone();
         patience::until("each name has another turn", async || {

@@ -77,7 +77,8 @@ struct Kept {
     comparable: bool,
 }
 
-/// The changes since the start: in the order in which one API server wrote them, or as they were heard of from two.
+/// The changes since the start: in the order in which one API server wrote them, or as they were
+/// heard of from two.
 #[derive(Clone)]
 pub struct Journal(Arc<Mutex<Kept>>);
 
@@ -145,7 +146,8 @@ impl Journal {
         }
     }
 
-    /// Asks about every moment since the start; returns the changes up to the first one for which the answer is no.
+    /// Asks about every moment since the start; returns the changes up to the first one for which
+    /// the answer is no.
     pub fn first_against(&self, holds: impl Fn(&Moment) -> bool) -> Option<Vec<String>> {
         let mut moment = Moment::new();
         let mut said = Vec::new();

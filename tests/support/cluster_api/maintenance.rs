@@ -1,8 +1,10 @@
-//! The maintenance-controller with profiles for the maintenance of Machines: a Node that is marked by the runtime extension is
-//! cordoned, drained and approved, and taken into service again when the mark is gone.
+//! The maintenance-controller with profiles for the maintenance of Machines: a Node that is marked
+//! by the runtime extension is cordoned, drained and approved, and taken into service again when
+//! the mark is gone.
 //!
-//! What it knows of a Node is in an annotation of the Node, so a restart forgets nothing. A Node takes at most one step in a turn.
-//! While the drain is not done nothing else is looked at, also not whether the maintenance is wanted any more.
+//! What it knows of a Node is in an annotation of the Node, so a restart forgets nothing. A Node
+//! takes at most one step in a turn. While the drain is not done nothing else is looked at, also
+//! not whether the maintenance is wanted any more.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +32,8 @@ const IN_MAINTENANCE: &str = "in-maintenance";
 /// How the maintenance-controller is set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How often a Node is looked at without an event (`intervals.requeue`). Minutes where people run it.
+    /// How often a Node is looked at without an event (`intervals.requeue`). Minutes where people
+    /// run it.
     pub requeue: Duration,
 }
 
@@ -120,7 +123,8 @@ fn known(node: &DynamicObject, profile: &str) -> Result<Value, Failure> {
 }
 
 impl Controller {
-    /// What is done on entering a state, then at most one change of the state. Returns the state after it.
+    /// What is done on entering a state, then at most one change of the state. Returns the state
+    /// after it.
     async fn step(
         &self,
         node: &DynamicObject,

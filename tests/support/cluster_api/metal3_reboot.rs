@@ -1,5 +1,6 @@
-//! What the runtime extension does for Metal3: the host of an approved Machine has a reboot annotation, which switches it off.
-//! Neither `enabled` nor the Node counts here, and a Machine that is gone leaves the annotation where it is.
+//! What the runtime extension does for Metal3: the host of an approved Machine has a reboot
+//! annotation, which switches it off. Neither `enabled` nor the Node counts here, and a Machine
+//! that is gone leaves the annotation where it is.
 
 use kube::{Client, ResourceExt as _};
 use serde_json::json;

@@ -1,9 +1,11 @@
-//! Stand-ins for SAP's runtime extension and maintenance-controller, which answer for the Machines of Cluster API.
+//! Stand-ins for SAP's runtime extension and maintenance-controller, which answer for the Machines
+//! of Cluster API.
 //!
-//! Nothing here is their code. What they do was read from their sources and compared with what the real ones did
-//! (`tests/cluster_api/table.txt`). They get the same events as the real ones and nothing more, they judge by what their caches
-//! hold, and they write without a condition, as the real ones do. Cluster API itself does nothing here: [`world::World`] makes its
-//! objects and plays the part of its controllers where a test asks for it.
+//! Nothing here is their code. What they do was read from their sources and compared with what the
+//! real ones did (`tests/cluster_api/table.txt`). They get the same events as the real ones and
+//! nothing more, they judge by what their caches hold, and they write without a condition, as the
+//! real ones do. Cluster API itself does nothing here: [`world::World`] makes its objects and plays
+//! the part of its controllers where a test asks for it.
 
 pub mod extension;
 pub mod informer;

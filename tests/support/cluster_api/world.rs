@@ -22,14 +22,16 @@ use super::{
 /// The name of the cluster that the Machines belong to.
 pub const CLUSTER: &str = "workload";
 
-/// How the controllers are set up. Closing `extension.approves` holds approvals that are decided and not yet written.
+/// How the controllers are set up. Closing `extension.approves` holds approvals that are decided
+/// and not yet written.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub extension: extension::Options,
     pub maintenance: maintenance::Options,
 }
 
-/// A namespace of the management cluster, and the Nodes of the workload cluster that belong to it. Everything ends with it.
+/// A namespace of the management cluster, and the Nodes of the workload cluster that belong to it.
+/// Everything ends with it.
 pub struct World {
     pub management: Client,
     pub workload: Client,
@@ -152,7 +154,8 @@ impl World {
         self.maintenance = None;
     }
 
-    /// Waits until each controller that runs has looked at each Node once more: what it does without an event is done then.
+    /// Waits until each controller that runs has looked at each Node once more: what it does
+    /// without an event is done then.
     pub async fn settled(&self) {
         if let Some(running) = &self.maintenance {
             running.rounds.one_more(|| false).await;
@@ -220,7 +223,8 @@ impl World {
         self.create("BareMetalHost", name, json!({"spec": {"online": true, "bmc": bmc}})).await;
     }
 
-    /// Makes a Machine one of Metal3: a Metal3Machine between it and a host, which names it as its consumer.
+    /// Makes a Machine one of Metal3: a Metal3Machine between it and a host, which names it as its
+    /// consumer.
     pub async fn on_host(&self, machine: &str, host: &str) {
         let owner: Value = self.machine(machine).await;
         let provider_id = format!("metal3://{}/{host}/{machine}", self.namespace);
@@ -307,7 +311,8 @@ impl World {
         self.machine(name).await["metadata"]["labels"][MAINTENANCE].as_str().map(str::to_owned)
     }
 
-    /// The owner of the Node approves nothing until [`World::allow`]. What is approved already stays so.
+    /// The owner of the Node approves nothing until [`World::allow`]. What is approved already
+    /// stays so.
     pub async fn withhold(&self, machine: &str) {
         self.label_node(machine, json!({WITHHELD: "true"})).await;
     }
@@ -316,7 +321,8 @@ impl World {
         self.label_node(machine, json!({WITHHELD: null})).await;
     }
 
-    /// A Pod on the Node of a Machine. Once it is evicted it stays until [`World::end_pod`], as with a kubelet that takes its time.
+    /// A Pod on the Node of a Machine. Once it is evicted it stays until [`World::end_pod`], as
+    /// with a kubelet that takes its time.
     pub async fn add_pod(&self, machine: &str, name: &str) {
         let spec = json!({
             "nodeName": self.node_name(machine),
@@ -342,7 +348,8 @@ impl World {
         self.api("Machine").delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Finishes a deletion as Cluster API does: only where no hook is left. Returns the hooks that are.
+    /// Finishes a deletion as Cluster API does: only where no hook is left. Returns the hooks that
+    /// are.
     pub async fn finish_deletion(&self, name: &str) -> Vec<String> {
         let machine = self.machine(name).await;
         assert!(!machine["metadata"]["deletionTimestamp"].is_null(), "{name} is not being deleted");
@@ -380,7 +387,8 @@ impl World {
     }
 }
 
-/// A kubeconfig that names no file of this machine for its certificate, as Cluster API's Secret has it.
+/// A kubeconfig that names no file of this machine for its certificate, as Cluster API's Secret has
+/// it.
 fn whole_kubeconfig(kubernetes: &Kubernetes, path: &PathBuf) -> String {
     let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let cluster = &mut config["clusters"][0]["cluster"];

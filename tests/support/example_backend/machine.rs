@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use terraform_provider_metal::{
-    backend::{BackendError, BootControl, Identity, Machine, MediaControl, PowerControl},
+    backend::{BackendError, BootControl, HardwareIdentity, Machine, MediaControl, PowerControl},
     maintenance::machine::{
         BootOverride, Capabilities, MachineDescription, MachineView, MediaSlot, PowerState, ResetType,
     },
@@ -54,8 +54,8 @@ impl Machine for FileMachine {
         format!("file://{}", self.file.display())
     }
 
-    async fn identify(&self) -> Result<Identity, BackendError> {
-        Ok(Identity { uuid: Some(self.read()?.uuid), ..Identity::default() })
+    async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
+        Ok(HardwareIdentity { uuid: Some(self.read()?.uuid), ..HardwareIdentity::default() })
     }
 
     async fn observe(&self) -> Result<MachineView, BackendError> {

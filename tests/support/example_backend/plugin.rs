@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
-        plug::{BackendFlag, BackendPlugin, Block, Connected, Kind, Problem, Setting, Variables},
+        plug::{AttributeKind, BackendFlag, BackendPlugin, Block, Connected, Problem, Setting, Variables},
     },
     clock::Clock,
     maintenance::location::Location,
@@ -18,11 +18,11 @@ use crate::machine::FileMachine;
 #[derive(Debug)]
 pub struct ExamplePlugin;
 
-const FILE: Setting =
-    Setting::new("server_file", Kind::Name, "The file of the server `node1`.").or_env("METAL_EXAMPLE_SERVER_FILE", "");
+const FILE: Setting = Setting::new("server_file", AttributeKind::Name, "The file of the server `node1`.")
+    .or_env("METAL_EXAMPLE_SERVER_FILE", "");
 
 const SETTINGS: &[Setting] =
-    &[Setting::new("servers", Kind::Texts, "The file of each server, by the server's name."), FILE];
+    &[Setting::new("servers", AttributeKind::Texts, "The file of each server, by the server's name."), FILE];
 
 const FLAGS: &[BackendFlag] = &[BackendFlag::file("example-server", &FILE, "The file of the server node1")];
 

@@ -1,4 +1,5 @@
-//! What boot-operator does for a `ServerBootConfiguration`: judges image and ignition, and tells what was fetched.
+//! What boot-operator does for a `ServerBootConfiguration`: judges image and ignition, and tells
+//! what was fetched.
 
 use std::sync::Arc;
 
@@ -104,7 +105,8 @@ fn network_boots(ctx: &Context, server: &Object) -> Option<usize> {
     ctx.options.network_boots.as_ref().map(|boots| boots(&Key::of(server).name))
 }
 
-/// Whether the boot server would hand out this configuration: the maintenance's while in maintenance, else the claim's.
+/// Whether the boot server would hand out this configuration: the maintenance's while in
+/// maintenance, else the claim's.
 fn is_served(configuration: &Object, server: &Object) -> bool {
     let ours = Some(Key::of(configuration));
     let maintenance = Key::referred(server, "/spec/maintenanceBootConfigurationRef");

@@ -1,4 +1,5 @@
-//! The controller of `ServerClaim`: binds claims to servers that are free, and hands on what they want.
+//! The controller of `ServerClaim`: binds claims to servers that are free, and hands on what they
+//! want.
 
 use std::sync::Arc;
 

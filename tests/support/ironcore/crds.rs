@@ -20,7 +20,8 @@ const SECRET: &str = include_str!("crds/bmcsecret.yaml");
 const LEGACY: &str = include_str!("crds/servermaintenance-legacy.yaml");
 const NEW: &str = include_str!("crds/servermaintenance.yaml");
 
-/// The definitions of a family, ready to apply. `both`: with the maintenance operator's beside them.
+/// The definitions of a family, ready to apply. `both`: with the maintenance operator's beside
+/// them.
 pub fn definitions(family: Family, both: bool) -> Vec<Value> {
     let mut texts = vec![SERVER, CLAIM, BOOT, BMC, SECRET];
     if family.group() == Some(METAL) {

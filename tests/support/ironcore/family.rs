@@ -22,8 +22,8 @@ pub enum Family {
     V0_6,
     /// v0.7: parking, `unclaimable`, healing of references to nothing.
     V0_7,
-    /// The maintenance operator beside a metal-operator of early August 2026, the newest one that it works with: its
-    /// group is the only one with `ServerMaintenance`.
+    /// The maintenance operator beside a metal-operator of early August 2026, the newest one that
+    /// it works with: its group is the only one with `ServerMaintenance`.
     MaintenanceGroup,
     /// After v0.7: neither `ServerMaintenance` nor a reference to one; only parking.
     Parked,
@@ -76,7 +76,8 @@ impl Family {
         matches!(self, Self::V0_7 | Self::Parked)
     }
 
-    /// Whether the server controller clears a reference to a `ServerMaintenance` of its own group that is not there.
+    /// Whether the server controller clears a reference to a `ServerMaintenance` of its own group
+    /// that is not there.
     pub const fn heals(self) -> bool {
         matches!(self, Self::V0_7)
     }
@@ -128,7 +129,8 @@ impl Family {
         }
     }
 
-    /// The kind of reset that a value of the operation annotation asks for; the words are those of v0.2 and later.
+    /// The kind of reset that a value of the operation annotation asks for; the words are those of
+    /// v0.2 and later.
     pub fn reset(operation: &str) -> Option<&'static str> {
         match operation {
             // The same table serves BMCs, so servers take their word too.

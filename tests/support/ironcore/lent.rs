@@ -1,8 +1,9 @@
-//! An API server that one test after the other has for itself. Starting one costs a core several seconds, which is more than
-//! most tests take; so it is left as it was and lent again.
+//! An API server that one test after the other has for itself. Starting one costs a core several
+//! seconds, which is more than most tests take; so it is left as it was and lent again.
 //!
-//! What a test left in it is taken away behind its back, in its etcd: no finalizer, no right and no controller has a say. A
-//! server that was killed, or whose test failed, is lent to nobody any more.
+//! What a test left in it is taken away behind its back, in its etcd: no finalizer, no right and no
+//! controller has a say. A server that was killed, or whose test failed, is lent to nobody any
+//! more.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! The controllers of `ServerMaintenance`, of the old group by versions and of the maintenance operator.
+//! The controllers of `ServerMaintenance`, of the old group by versions and of the maintenance
+//! operator.
 
 use std::{cmp::Reverse, sync::Arc};
 

@@ -1,9 +1,11 @@
-//! Stand-ins for the IronCore operators: their kinds and controllers that behave like those of metal-operator,
-//! metal-maintenance-operator and boot-operator, by family of versions, against a real API server and real BMCs.
+//! Stand-ins for the IronCore operators: their kinds and controllers that behave like those of
+//! metal-operator, metal-maintenance-operator and boot-operator, by family of versions, against a
+//! real API server and real BMCs.
 //!
-//! Nothing here is their code. What each does was read from their sources and compared with what they do when they run;
-//! DESIGN.md, "The stand-ins and the real operators", says with which versions. Controllers get the same events as the
-//! real ones and nothing more: what a real one sleeps through, a stand-in sleeps through.
+//! Nothing here is their code. What each does was read from their sources and compared with what
+//! they do when they run; DESIGN.md, "The stand-ins and the real operators", says with which
+//! versions. Controllers get the same events as the real ones and nothing more: what a real one
+//! sleeps through, a stand-in sleeps through.
 
 pub mod api;
 pub mod bmc;
@@ -59,20 +61,22 @@ pub struct Options {
     pub power_timeout: Duration,
     /// Whether a server that is new and on is switched off first, as `--enforce-first-boot` does.
     pub enforce_first_boot: bool,
-    /// Whether a shutdown that did not happen is followed by force, as `--enforce-power-off` does. Never while parking.
+    /// Whether a shutdown that did not happen is followed by force, as `--enforce-power-off` does.
+    /// Never while parking.
     pub enforce_power_off: bool,
     /// Where the boot configurations of discovery live.
     pub namespace: String,
     /// The maintenance operator beside this family: kind and controller of its group too.
     pub maintenance_operator: bool,
-    /// While closed, the boot operator does not look at boot configurations: a stale `Ready` stays `Ready`.
+    /// While closed, the boot operator does not look at boot configurations: a stale `Ready` stays
+    /// `Ready`.
     pub boot: Gate,
     /// While closed, no server gets through its discovery.
     pub discovery: Gate,
     /// While closed, the maintenance controller sleeps.
     pub maintenance: Gate,
-    /// The race of two requests that both saw the server free: whoever loses says `InMaintenance` too, until its
-    /// controller has another look at it (v0.6 and later) or for good.
+    /// The race of two requests that both saw the server free: whoever loses says `InMaintenance`
+    /// too, until its controller has another look at it (v0.6 and later) or for good.
     pub both_in_maintenance: bool,
     /// What lets the boot operator know that a machine has fetched its script and its ignition.
     pub network_boots: Option<NetworkBoots>,
@@ -115,7 +119,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// The boots from the network before a boot configuration was ready; `now` counts when it is asked for the first time.
+    /// The boots from the network before a boot configuration was ready; `now` counts when it is
+    /// asked for the first time.
     fn boots_before(&self, configuration: &Key, now: usize) -> usize {
         *self.boots.lock().unwrap().entry(configuration.clone()).or_insert(now)
     }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// How long something may take that normally takes a second or two, on a machine that is busy with other tests.
+/// How long something may take that normally takes a second or two, on a machine that is busy with
+/// other tests.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks until there is an answer.

@@ -120,7 +120,8 @@ impl Turn<'_> {
             self.merge(json!({"spec": {"power": "On"}})).await?;
         }
         self.switch("On").await?;
-        // The probe, once it runs, tells what it found; here every machine that is on has one that runs.
+        // The probe, once it runs, tells what it found; here every machine that is on has one that
+        // runs.
         if self.ctx.options.discovery.is_closed() {
             return Ok(());
         }
@@ -254,7 +255,8 @@ impl Turn<'_> {
         self.enter(next).await.map(|_| ())
     }
 
-    /// Whether the server stays in maintenance for requests that are next. Only those of its own group are known.
+    /// Whether the server stays in maintenance for requests that are next. Only those of its own
+    /// group are known.
     async fn others_wait(&self) -> Result<bool, Failure> {
         if !matches!(self.ctx.family, Family::V0_6 | Family::V0_7) {
             return Ok(false);

@@ -1,4 +1,5 @@
-//! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts with.
+//! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts
+//! with.
 
 use std::{
     fs,
@@ -31,7 +32,8 @@ pub struct Request {
     pub agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: String,
-    /// The plural of the kind with its group, `servers.metal.ironcore.dev`; empty when no kind was asked for.
+    /// The plural of the kind with its group, `servers.metal.ironcore.dev`; empty when no kind was
+    /// asked for.
     pub resource: String,
     /// `status` and the like; mostly empty.
     pub subresource: String,
@@ -58,7 +60,8 @@ struct Since {
 }
 
 impl World {
-    /// Starts everything, with one server for each machine of a simulator, of the same name. They are all `Available`.
+    /// Starts everything, with one server for each machine of a simulator, of the same name. They
+    /// are all `Available`.
     pub async fn start(family: Family, options: Options, simulator: &Simulator) -> Self {
         let this = Self::empty(family, options, simulator).await;
         for name in simulator.systems() {
@@ -83,7 +86,8 @@ impl World {
         Self { operators, cluster, family, simulator: simulator.clone(), kubernetes, since }
     }
 
-    /// A server for a machine of the simulator, through a BMC object of its own, which machines behind one BMC share.
+    /// A server for a machine of the simulator, through a BMC object of its own, which machines
+    /// behind one BMC share.
     pub async fn add_server(&self, name: &str) {
         let bmc = self.simulator.bmc_of(name).unwrap();
         self.add_secret(&bmc).await;
@@ -234,7 +238,8 @@ impl World {
         self.cluster.merge(Kind::Claim, &Key::within(namespace, claim), change).await.unwrap();
     }
 
-    /// The labels and annotations of a claim that tell about maintenance, as `label key=value`, in order.
+    /// The labels and annotations of a claim that tell about maintenance, as `label key=value`, in
+    /// order.
     pub async fn marks(&self, namespace: &str, claim: &str) -> Vec<String> {
         marks(&self.object(Kind::Claim, &Key::within(namespace, claim)).await)
     }

@@ -1,8 +1,10 @@
-//! A stand-in for Metal3's baremetal-operator and the Ironic behind it, against a real API server and real BMCs.
+//! A stand-in for Metal3's baremetal-operator and the Ironic behind it, against a real API server
+//! and real BMCs.
 //!
-//! Nothing here is its code. What it does was read from its source (v0.14, and what v0.13.2 does otherwise) and compared with
-//! what the real one did (`tests/metal3/table.txt`). It gets the same events as the real one and nothing more: a change of a
-//! host counts when generation, annotations or finalizers change, what is detached is looked at again only by an event.
+//! Nothing here is its code. What it does was read from its source (v0.14, and what v0.13.2 does
+//! otherwise) and compared with what the real one did (`tests/metal3/table.txt`). It gets the same
+//! events as the real one and nothing more: a change of a host counts when generation, annotations
+//! or finalizers change, what is detached is looked at again only by an event.
 
 pub mod bmc;
 pub mod operator;

@@ -18,7 +18,8 @@ use tokio::task::JoinHandle;
 
 use super::{super::gate::Gate, turn};
 
-/// A version of the operator: the first one that does what is written here, and all after it up to the next one.
+/// A version of the operator: the first one that does what is written here, and all after it up to
+/// the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// v0.11.0 to v0.12.6.

@@ -89,7 +89,8 @@ async fn labels_secret(operator: &Operator, host: &DynamicObject) -> Result<(), 
     }
 }
 
-/// `checkInitiateDelete`: the state that a deletion begins with; `None`: it has begun, or is delayed.
+/// `checkInitiateDelete`: the state that a deletion begins with; `None`: it has begun, or is
+/// delayed.
 fn initiates(version: Version, host: &DynamicObject) -> Option<&'static str> {
     let (state, detach) = (at(host, "/status/provisioning/state"), host.annotations().get(DETACHED));
     let is_detached = at(host, "/status/operationalStatus") == "detached";

@@ -1,4 +1,5 @@
-//! A namespace with hosts behind simulated BMCs and the operator's stand-in: what a test starts with.
+//! A namespace with hosts behind simulated BMCs and the operator's stand-in: what a test starts
+//! with.
 
 use std::{collections::HashMap, sync::OnceLock};
 

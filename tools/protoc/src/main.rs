@@ -1,4 +1,5 @@
-//! Copies the vendored `protoc` and Google's well-known types to the folder named as the first argument.
+//! Copies the vendored `protoc` and Google's well-known types to the folder named as the first
+//! argument.
 use std::{env, error::Error, fs, path::Path};
 
 fn copy_tree(from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {

@@ -71,7 +71,8 @@ impl Incoming {
     }
 }
 
-/// Answers one request and carries out what it asks for. Also tells the account that the caller proved to be.
+/// Answers one request and carries out what it asks for. Also tells the account that the caller
+/// proved to be.
 pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> (Reply, Option<String>) {
     let mut account = None;
     let mut reply = respond(bmc, request, route, &mut account).unwrap_or_else(|refusal| *refusal);
@@ -230,8 +231,8 @@ fn not_modified(request: &Incoming, reply: &Reply) -> bool {
     }
 }
 
-/// The specification wants 501 for query parameters with a dollar that are not supported; all others
-/// are ignored.
+/// The specification wants 501 for query parameters with a dollar that are not supported; all
+/// others are ignored.
 fn unsupported_query(request: &Incoming) -> Option<String> {
     request
         .query

@@ -157,8 +157,8 @@ impl Alias {
         Self(bound.to_owned())
     }
 
-    /// Reads an alias as it is shown to people; a UUID in any spelling. `None`: it is a configured name, or a UUID
-    /// that is none.
+    /// Reads an alias as it is shown to people; a UUID in any spelling. `None`: it is a configured
+    /// name, or a UUID that is none.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         if let Some(uuid) = text.strip_prefix(UUID) {

@@ -43,7 +43,8 @@ impl DrainRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
 pub struct DrainView {
-    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does not let it be read.
+    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does
+    /// not let it be read.
     pub cluster: Option<String>,
     /// Whether the cluster has the Node.
     pub exists: bool,

@@ -33,7 +33,8 @@ impl PendingEffect {
         attempts.iter().any(|attempt| attempt.action == self.action && attempt.at == self.at)
     }
 
-    /// Whether the effect shows in the same place as that of another call, so that a look cannot tell them apart.
+    /// Whether the effect shows in the same place as that of another call, so that a look cannot
+    /// tell them apart.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         let place = |action: &Action| match action {
@@ -45,9 +46,11 @@ impl PendingEffect {
         place(&self.action) == place(&other.action)
     }
 
-    /// Whether what is observed shows that the effect has come, or can come no more. `media`: the drives, where they are known.
+    /// Whether what is observed shows that the effect has come, or can come no more. `media`: the
+    /// drives, where they are known.
     ///
-    /// A restart leaves no such sign, because the server is on before and after it: it is waited out.
+    /// A restart leaves no such sign, because the server is on before and after it: it is waited
+    /// out.
     #[must_use]
     pub fn is_settled_by(&self, machine: &MachineView, media: Option<&[MediaSlot]>) -> bool {
         let drive = |name: &str| media?.iter().find(|drive| drive.slot == name);

@@ -8,10 +8,11 @@ use std::fmt;
 
 /// Who decides whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum QueueAuthority {
     /// The server's own system has a queue: it is asked before our slot is taken.
     Theirs,
-    /// It allows the start, and has no queue: it is asked before our slot is taken, once it is our turn.
+    /// It allows the start, and has no queue: it is asked before our slot is taken, once it is our
+    /// turn.
     OnTurn,
     /// It has none: our queue orders, and it is entered under our slot.
     Ours,
@@ -20,26 +21,29 @@ pub enum Order {
 /// What a server's own system is like.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct System {
+pub struct ExternalSystem {
     /// Its name, for people.
     pub name: String,
     /// Who orders.
-    pub order: Order,
-    /// Whether a maintenance enters it at all; an operation only asks whether it may go on beside it.
+    pub order: QueueAuthority,
+    /// Whether a maintenance enters it at all; an operation only asks whether it may go on beside
+    /// it.
     pub enters: bool,
     /// Whether it prepares what is booted, and says when that is ready.
     pub boots: bool,
-    /// Whether it knows the owners of its servers and asks them. Where it does not, claims and approvals are those of the
-    /// coordination store.
+    /// Whether it knows the owners of its servers and asks them. Where it does not, claims and
+    /// approvals are those of the coordination store.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub owners: bool,
-    /// The gate that it is, where it stands before the server's own system (`cluster_api`); `None`: it is that system.
+    /// The gate that it is, where it stands before the server's own system (`cluster_api`); `None`:
+    /// it is that system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<String>,
     /// What follows when it takes a server away.
     #[serde(default, skip_serializing_if = "Loss::is_end")]
     pub loss: Loss,
-    /// Whether it brings a server that it gets back to the power that it wants by itself, so that the power before need not be known.
+    /// Whether it brings a server that it gets back to the power that it wants by itself, so that
+    /// the power before need not be known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restores_power: bool,
 }
@@ -67,10 +71,10 @@ impl Loss {
     }
 }
 
-impl System {
+impl ExternalSystem {
     /// A server's own maintenance system that prepares no boot and knows no owners.
     #[must_use]
-    pub fn own(name: impl Into<String>, order: Order, enters: bool) -> Self {
+    pub fn own(name: impl Into<String>, order: QueueAuthority, enters: bool) -> Self {
         Self {
             name: name.into(),
             order,
@@ -95,7 +99,7 @@ impl System {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRecord {
     /// The system.
-    pub system: System,
+    pub system: ExternalSystem,
     /// Whether a request may be there: recorded before it is made.
     pub asked: bool,
     /// Whether it was seen to allow the start.
@@ -106,7 +110,8 @@ pub struct GateRecord {
     pub said: Option<String>,
     /// Why it is ours no more, once that was seen: then the server is not touched again.
     pub lost: Option<String>,
-    /// What the backend wants to know again when the server is left: how things were before it was entered.
+    /// What the backend wants to know again when the server is left: how things were before it was
+    /// entered.
     pub memory: BTreeMap<String, String>,
     /// Whether it was seen to be left again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -116,7 +121,7 @@ pub struct GateRecord {
 impl GateRecord {
     /// Nothing was asked yet.
     #[must_use]
-    pub fn new(system: System) -> Self {
+    pub fn new(system: ExternalSystem) -> Self {
         Self {
             system,
             asked: false,
@@ -132,7 +137,7 @@ impl GateRecord {
     /// Whether it is asked before our slot is taken.
     #[must_use]
     pub fn is_external(&self) -> bool {
-        self.system.order != Order::Ours
+        self.system.order != QueueAuthority::Ours
     }
 
     /// Whether it still has a request of ours.
@@ -143,7 +148,7 @@ impl GateRecord {
 
 /// Who asks, and for what: what a request to a server's own system says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GateWish {
+pub struct ExternalRequest {
     /// The coordination store that knows the maintenance, by its id.
     pub store: String,
     /// This incarnation of the maintenance.
@@ -166,13 +171,13 @@ pub struct GateWish {
     pub asked: bool,
     /// Whether the server was taken with it: see [`GateRecord::entered`].
     pub entered: bool,
-    /// See [`System::enters`].
+    /// See [`ExternalSystem::enters`].
     pub enters: bool,
     /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
     pub namespace: Option<String>,
     /// See [`GateRecord::memory`].
     pub memory: BTreeMap<String, String>,
-    /// The gates before this one that allow it ([`System::gate`]).
+    /// The gates before this one that allow it ([`ExternalSystem::gate`]).
     pub outer: Vec<String>,
 }
 
@@ -189,13 +194,13 @@ pub enum Asks {
 
 /// Where our request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ExternalState {
     /// Nothing of ours is there, and the server may be asked for, or is as it was.
     Absent,
     /// Ours waits, or could not be made now. The words complete "waiting for".
     Waiting(String),
-    /// Ours was made and the system acts on it by itself: it is not to be helped, and no limit but that of the maintenance
-    /// ends it. The words complete "waiting for".
+    /// Ours was made and the system acts on it by itself: it is not to be helped, and no limit but
+    /// that of the maintenance ends it. The words complete "waiting for".
     Entering(String),
     /// The server is ours: every condition of the system holds.
     Granted,
@@ -209,11 +214,12 @@ pub enum Standing {
     Returning(String),
     /// Ours is gone, and left something behind that the next [`Action::LeaveGate`] removes.
     Leftovers(String),
-    /// Nothing of ours is there, and another author's request is: it cannot be made now. The words complete "waiting for".
+    /// Nothing of ours is there, and another author's request is: it cannot be made now. The words
+    /// complete "waiting for".
     Taken(String),
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ExternalState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("the external request is not there"),
@@ -241,16 +247,18 @@ pub enum BootReadiness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateView {
     /// Where it stands.
-    pub standing: Standing,
+    pub standing: ExternalState,
     /// What shall be booted, where the system prepares that.
     pub boot: Option<BootReadiness>,
     /// See [`GateRecord::memory`]: what is to be remembered from before the server is entered.
     pub memory: BTreeMap<String, String>,
-    /// The maintenance of ours, by its UID, whose request has the server, where the end of that is all that ours waits for.
+    /// The maintenance of ours, by its UID, whose request has the server, where the end of that is
+    /// all that ours waits for.
     pub behind: Option<Uid>,
 }
 
-/// The gates of a record, as they are stored: a record of one gate has the form that it had when there was never another one.
+/// The gates of a record, as they are stored: a record of one gate has the form that it had when
+/// there was never another one.
 pub(super) mod stored {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

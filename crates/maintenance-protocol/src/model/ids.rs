@@ -118,7 +118,8 @@ impl fmt::Display for LockKey {
     }
 }
 
-/// One incarnation of a maintenance: a UUID that is never used again, also not under the same `namespace/name`.
+/// One incarnation of a maintenance: a UUID that is never used again, also not under the same
+/// `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(pub String);
@@ -129,7 +130,8 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The fencing token: grows with every attachment to a lock key, is never reset, also not by release.
+/// The fencing token: grows with every attachment to a lock key, is never reset, also not by
+/// release.
 pub type Generation = u64;
 
 /// One process: a UUID made at its start.
@@ -148,7 +150,8 @@ pub struct Runner {
     pub host: String,
     /// The process number on that host.
     pub pid: u32,
-    /// What lets a process of the same machine tell whether this one still runs; empty where that cannot be known.
+    /// What lets a process of the same machine tell whether this one still runs; empty where that
+    /// cannot be known.
     pub process: String,
     /// The CI run, for example `ci-4711`, when one was detected or given.
     pub run: Option<String>,
@@ -159,7 +162,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A process of which is known who runs it and where: no CI run, and nothing that tells whether it still runs.
+    /// A process of which is known who runs it and where: no CI run, and nothing that tells whether
+    /// it still runs.
     #[must_use]
     pub fn new(id: impl Into<String>, user: &str, host: &str, pid: u32) -> Self {
         let (id, user, host) = (RunnerId(id.into()), user.to_owned(), host.to_owned());

@@ -1,12 +1,12 @@
-//! Where a server and the external request of a record are: kept in the record, so that every later process acts there and not
-//! where its own configuration points.
+//! Where a server and the external request of a record are: kept in the record, so that every later
+//! process acts there and not where its own configuration points.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a backend, by the name of its block in the provider configuration. A record may name one that this version
-/// does not have.
+/// The kind of a backend, by the name of its block in the provider configuration. A record may name
+/// one that this version does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BackendKind(String);
@@ -44,8 +44,8 @@ pub struct ClusterIdentity {
     pub address: String,
 }
 
-/// Returns our cluster, if the one that was asked is known to be another; both by the UID of their namespace `kube-system`.
-/// Where a role hides one of them, it is not known.
+/// Returns our cluster, if the one that was asked is known to be another; both by the UID of their
+/// namespace `kube-system`. Where a role hides one of them, it is not known.
 #[must_use]
 pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> Option<&'a str> {
     ours.filter(|ours| asked.is_some_and(|asked| asked != *ours))
@@ -53,8 +53,8 @@ pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> O
 
 /// Where a server is reached, and where the external request for it lies.
 ///
-/// Not part of the spec nor of its digest: it is a fact of the configuration that enqueued, not a wish. The address of a BMC
-/// is not kept, because the lock key identifies the machine.
+/// Not part of the spec nor of its digest: it is a fact of the configuration that enqueued, not a
+/// wish. The address of a BMC is not kept, because the lock key identifies the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// The kind of the backend.
@@ -85,8 +85,8 @@ impl Location {
         Self { backend: BackendKind::named(backend), cluster: None, namespace: None }
     }
 
-    /// Compares the place of a record (`self`) with the place that a configuration reaches. The namespace is not compared:
-    /// who acts uses that of the record.
+    /// Compares the place of a record (`self`) with the place that a configuration reaches. The
+    /// namespace is not compared: who acts uses that of the record.
     ///
     /// # Errors
     /// Why the configuration does not reach the record's place.

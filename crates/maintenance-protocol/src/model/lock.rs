@@ -3,7 +3,7 @@
 use super::aliases::Alias;
 use super::approval::Claim;
 use super::extension::Extension;
-use super::gate::System;
+use super::gate::ExternalSystem;
 use super::ids::Attachment;
 use super::ids::Generation;
 use super::ids::LockKey;
@@ -45,7 +45,7 @@ impl Leases {
 
 /// Which maintenance is admitted. Has no time limit: it is freed by release only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slot {
+pub struct LockHolder {
     /// The admitted maintenance.
     pub uid: Uid,
     /// Since when, on the store's clock.
@@ -67,8 +67,8 @@ pub struct AuditEvent {
     pub generation: Generation,
     /// Who.
     pub by: String,
-    /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`, `failed`, `withdrawn`,
-    /// `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
+    /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`,
+    /// `failed`, `withdrawn`, `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
     pub what: String,
     /// More, for people.
     pub detail: String,
@@ -129,7 +129,8 @@ pub enum Refusal {
         /// The hold.
         holder: MaintenanceId,
     },
-    /// The request replaces the maintenance that holds the server, which is only released afterwards.
+    /// The request replaces the maintenance that holds the server, which is only released
+    /// afterwards.
     #[error("{id} replaces {holder}, which holds the server and is only released afterwards")]
     OwnPredecessor {
         /// The holder.
@@ -259,7 +260,7 @@ impl Enqueued {
 
 /// A wish, before it has a record.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct EnqueueRequest {
     /// The incarnation to use if it is new.
     pub uid: Uid,
     /// Its name.
@@ -271,7 +272,7 @@ pub struct Request {
     /// Where the server is reached by whoever asks; `None` where that is not known.
     pub location: Option<Location>,
     /// The server's own maintenance system, where it has one.
-    pub gates: Vec<System>,
+    pub gates: Vec<ExternalSystem>,
     /// Who asks.
     pub runner: Runner,
     /// Whether it keeps its place without a process.
@@ -299,7 +300,7 @@ pub struct ServerLock {
     /// The last ticket number given out.
     pub last_ticket: u64,
     /// Who is admitted.
-    pub slot: Option<Slot>,
+    pub slot: Option<LockHolder>,
     /// All maintenances that are not over, in no order.
     pub active: Vec<Shared<Maintenance>>,
     /// Whose server it is, and what its owner allowed.

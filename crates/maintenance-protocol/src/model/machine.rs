@@ -1,6 +1,7 @@
 //! What a machine is seen to be, and what it can be told: the words shared by rules and backends.
 //!
-//! Values that a BMC gave are kept in its own spelling, because they are given back to it unchanged.
+//! Values that a BMC gave are kept in its own spelling, because they are given back to it
+//! unchanged.
 
 use std::fmt;
 
@@ -151,8 +152,8 @@ impl BootMode {
     }
 }
 
-/// A boot override as the BMC lists it. A property that it does not list, or lists as null, is `None`.
-/// Redfish `ComputerSystem.Boot` (DSP2046).
+/// A boot override as the BMC lists it. A property that it does not list, or lists as null, is
+/// `None`. Redfish `ComputerSystem.Boot` (DSP2046).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BootOverride {
     /// `BootSourceOverrideEnabled`: `Disabled`, `Once` or `Continuous`.
@@ -161,8 +162,8 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
-    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole. Where a server's own maintenance
-    /// system boots it: the image's name there.
+    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole. Where a
+    /// server's own maintenance system boots it: the image's name there.
     pub http_boot_uri: Option<String>,
     /// `UefiTargetBootSourceOverride`: the UEFI device path that the target `UefiTarget` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,7 +171,8 @@ pub struct BootOverride {
     /// `BootNext`: the boot option that the target `UefiBootNext` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_next: Option<String>,
-    /// What configures the booted system, where the server's own maintenance system delivers that. Never read back.
+    /// What configures the booted system, where the server's own maintenance system delivers that.
+    /// Never read back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
 }
@@ -265,7 +267,8 @@ impl MediaSlot {
         }
     }
 
-    /// Whether a system sees this drive as an optical one. So does one that does not say what it is (Gigabyte).
+    /// Whether a system sees this drive as an optical one. So does one that does not say what it is
+    /// (Gigabyte).
     #[must_use]
     pub fn is_optical(&self) -> bool {
         self.media_types.is_empty() || self.media_types.iter().any(|kind| kind == "CD" || kind == "DVD")
@@ -290,7 +293,8 @@ pub struct MachineView {
     pub power: PowerState,
     /// `BootProgress.LastState`, where the BMC tells (Redfish ComputerSystem v1.13 or newer).
     pub boot_progress: Option<String>,
-    /// `LastResetTime`, where the BMC tells (Redfish ComputerSystem v1.12 or newer): compared with itself only.
+    /// `LastResetTime`, where the BMC tells (Redfish ComputerSystem v1.12 or newer): compared with
+    /// itself only.
     #[serde(default)]
     pub last_reset: Option<String>,
     /// The boot override, where the BMC has one.
@@ -317,7 +321,8 @@ pub struct MachineDescription {
     pub host_name: Option<String>,
 }
 
-/// What a machine can be told to do. A capability that is missing is an error at plan, never a surprise at apply.
+/// What a machine can be told to do. A capability that is missing is an error at plan, never a
+/// surprise at apply.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
@@ -331,7 +336,8 @@ pub struct Capabilities {
     pub boot_modes: Vec<String>,
     /// Whether `HttpBootUri` can be set.
     pub http_boot_uri: bool,
-    /// Whether the firmware's boot menu is listed (`BootOptions`), so that one entry of it can be booted.
+    /// Whether the firmware's boot menu is listed (`BootOptions`), so that one entry of it can be
+    /// booted.
     #[serde(default)]
     pub boot_menu: bool,
     /// The boot override target of a filled virtual drive, where the configuration names it.
@@ -340,11 +346,12 @@ pub struct Capabilities {
     /// The virtual drive to fill, where the configuration names it.
     #[serde(default)]
     pub media_slot: Option<String>,
-    /// Whether the power that it shows follows only changes that are made through it: a system that switches itself off is not
-    /// seen.
+    /// Whether the power that it shows follows only changes that are made through it: a system that
+    /// switches itself off is not seen.
     #[serde(default)]
     pub power_not_followed: bool,
-    /// Whether its external system boots it from the address of a live ISO, and hands no ignition file over.
+    /// Whether its external system boots it from the address of a live ISO, and hands no ignition
+    /// file over.
     #[serde(default)]
     pub live_iso: bool,
     /// Where it has no boot override: why, and what to use instead, in sentences.
@@ -360,7 +367,8 @@ impl Capabilities {
     }
 }
 
-/// A URL as people may see it: without user, password, query and fragment, any of which may hold a secret.
+/// A URL as people may see it: without user, password, query and fragment, any of which may hold a
+/// secret.
 #[must_use]
 pub fn shown_url(text: &str) -> String {
     match url::Url::parse(text) {

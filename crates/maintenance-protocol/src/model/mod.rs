@@ -1,4 +1,5 @@
-//! The data that stores keep of a server and its maintenances, and that rules read and change. It knows no rule.
+//! The data that stores keep of a server and its maintenances, and that rules read and change. It
+//! knows no rule.
 
 pub mod alias_moves;
 pub mod aliases;

@@ -30,8 +30,8 @@ pub struct NodeRecord {
     pub held_by: Option<String>,
     /// The one that may be ours: recorded before it is taken.
     pub taken: Option<NodeLease>,
-    /// The cluster of the Node, by the UID of its namespace `kube-system`, as it was seen last before the Lease was taken;
-    /// `None`: a role hides it, or an earlier version made the record.
+    /// The cluster of the Node, by the UID of its namespace `kube-system`, as it was seen last
+    /// before the Lease was taken; `None`: a role hides it, or an earlier version made the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }
@@ -43,7 +43,8 @@ impl NodeRecord {
         *self == Self::default()
     }
 
-    /// Returns the cluster of the Lease that was taken, if one that was seen is known to be in another.
+    /// Returns the cluster of the Lease that was taken, if one that was seen is known to be in
+    /// another.
     #[must_use]
     pub fn elsewhere(&self, seen: &SeenLease) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), seen.cluster.as_deref())
@@ -53,7 +54,8 @@ impl NodeRecord {
 /// The Lease of a Node, as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenLease {
-    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role hides it.
+    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role hides
+    /// it.
     pub cluster: Option<String>,
     /// Whose it is.
     pub view: NodeView,

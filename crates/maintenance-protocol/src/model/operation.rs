@@ -36,16 +36,17 @@ impl WhenOff {
 /// What has to be seen before an operation counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum CompletionProof {
     /// The machine accepted it.
     Accepted,
-    /// The power it leads to, and, where the machine tells when it was reset last, that it was reset.
+    /// The power it leads to, and, where the machine tells when it was reset last, that it was
+    /// reset.
     Power,
     /// That, and that the operating system runs again, as boot progress tells.
     Boot,
 }
 
-impl Proof {
+impl CompletionProof {
     /// All values in the spelling of the configuration.
     pub const NAMES: [&'static str; 3] = ["accepted", "power", "boot"];
 
@@ -69,12 +70,12 @@ pub struct OperationSpec {
     /// What it does to a server that is off, where it needs one that is on.
     pub when_off: WhenOff,
     /// What has to be seen.
-    pub proof: Proof,
+    pub proof: CompletionProof,
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum OperationOutcome {
     /// What was asked to be seen was seen.
     Proven,
     /// The machine accepted it, and that was all that was asked.
@@ -85,7 +86,7 @@ pub enum Outcome {
     Unproven,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for OperationOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Proven => "Proven",

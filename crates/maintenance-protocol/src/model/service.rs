@@ -5,7 +5,8 @@ use serde::Serialize;
 use shown_text as shown;
 use std::fmt;
 
-/// What the external system is told to do: its own steps, or a list of them that it keeps under a name.
+/// What the external system is told to do: its own steps, or a list of them that it keeps under a
+/// name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
     /// The steps, in order; empty with a runbook.
@@ -63,7 +64,8 @@ pub enum ServiceState {
     Impossible(String),
     /// It is carried out. The words tell how far it is.
     Running(String),
-    /// Nothing runs. `ran`: whether this service was carried out to its end since it was begun, where that is recorded.
+    /// Nothing runs. `ran`: whether this service was carried out to its end since it was begun,
+    /// where that is recorded.
     Idle {
         /// `None`: nothing tells.
         ran: Option<bool>,
@@ -77,8 +79,8 @@ pub enum ServiceState {
 /// The observation of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// What the external system shows that changes whenever work begins or ends: kept from before a service is begun, so that
-    /// a later one is told from it.
+    /// What the external system shows that changes whenever work begins or ends: kept from before a
+    /// service is begun, so that a later one is told from it.
     pub stamp: String,
     /// Where it stands.
     pub state: ServiceState,

@@ -9,8 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value that copies share until one of them changes it.
 ///
-/// Each transition works on a copy of its lock, and each waiter of a process reads one: with a thousand records, copying them
-/// was most of what an enqueue cost. Copies that were not changed are equal at a glance.
+/// Each transition works on a copy of its lock, and each waiter of a process reads one: with a
+/// thousand records, copying them was most of what an enqueue cost. Copies that were not changed
+/// are equal at a glance.
 #[derive(Clone, Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 

@@ -51,7 +51,7 @@ impl fmt::Display for Policy {
 
 /// What a record is kept for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum MaintenanceKind {
     /// `metal_server_maintenance`: holds the server until it is given back.
     Maintenance,
     /// `metal_server_boot_configuration`: needs the server only while it changes it.
@@ -72,7 +72,8 @@ pub enum BootMethod {
     VirtualMedia,
     /// The local disk.
     Disk,
-    /// What the server's own maintenance system boots. The configuration names the part of that system which does so.
+    /// What the server's own maintenance system boots. The configuration names the part of that
+    /// system which does so.
     #[serde(rename = "boot_operator")]
     OwnSystem,
 }
@@ -122,7 +123,8 @@ impl BootMethod {
 /// A URL that must answer with a status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlCheck {
-    /// What is asked with GET. May carry a token in its query, so that only its origin and path are shown to people.
+    /// What is asked with GET. May carry a token in its query, so that only its origin and path are
+    /// shown to people.
     pub url: String,
     /// The status that counts.
     pub status: u16,
@@ -174,17 +176,19 @@ pub enum WaitFor {
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// What the record is kept for.
-    pub kind: Kind,
+    pub kind: MaintenanceKind,
     /// The server's name in the configuration.
     pub server: String,
     /// The hold under which this acts, instead of a turn of its own.
     pub parent: Option<Uid>,
     /// Whether the owner is asked.
     pub policy: Policy,
-    /// With `OwnerApproval`: whether a server that nobody claimed has to be claimed (and approved) first.
+    /// With `OwnerApproval`: whether a server that nobody claimed has to be claimed (and approved)
+    /// first.
     #[serde(default)]
     pub require_claim: bool,
-    /// With `OwnerApproval`: after how long without an answer it is taken all the same. Announced from the start.
+    /// With `OwnerApproval`: after how long without an answer it is taken all the same. Announced
+    /// from the start.
     #[serde(default)]
     pub escalate_after: Option<Duration>,
     /// The provider's `always_perform_maintenance`: nobody is asked, whatever the policy.
@@ -217,7 +221,8 @@ pub struct Spec {
     pub boot: Option<BootSpec>,
     /// When it ends by itself.
     pub complete_when: Option<CompleteWhen>,
-    /// How long the server may be held, from the moment it was taken. Afterwards the hold is overdue.
+    /// How long the server may be held, from the moment it was taken. Afterwards the hold is
+    /// overdue.
     pub expires_after: Option<Duration>,
     /// How long a place in the queue is kept for a process that went away.
     pub hold_place_for: Duration,
@@ -234,7 +239,7 @@ pub struct Spec {
 impl Spec {
     /// The least that can be asked: hold this server as it is, asking nobody.
     #[must_use]
-    pub fn new(kind: Kind, server: &str) -> Self {
+    pub fn new(kind: MaintenanceKind, server: &str) -> Self {
         Self {
             kind,
             server: server.to_owned(),
@@ -262,7 +267,8 @@ impl Spec {
         }
     }
 
-    /// What it does to a running server, in words: after the server's name. Empty when it only takes it.
+    /// What it does to a running server, in words: after the server's name. Empty when it only
+    /// takes it.
     #[must_use]
     pub fn effect(&self) -> String {
         if let Some(operation) = &self.operation {
@@ -340,7 +346,7 @@ mod tests {
     use super::*;
 
     fn spec() -> Spec {
-        Spec::new(Kind::Maintenance, "node-1")
+        Spec::new(MaintenanceKind::Maintenance, "node-1")
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
     location::Location,
     machine::{BootOverride, MediaSlot, PowerState},
     node::NodeRecord,
-    operation::Outcome,
+    operation::OperationOutcome,
     spec::Spec,
     step::{Attempt, Step},
     update::Update,
@@ -71,8 +71,9 @@ pub struct Progress {
     pub restarts: u8,
     /// What came of an operation.
     #[serde(default)]
-    pub outcome: Option<Outcome>,
-    /// How often something under the hold changed the server meanwhile. What was decided before that is outdated.
+    pub outcome: Option<OperationOutcome>,
+    /// How often something under the hold changed the server meanwhile. What was decided before
+    /// that is outdated.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disturbed: u32,
 }
@@ -95,8 +96,8 @@ impl Progress {
         self.steps.get(self.current).copied()
     }
 
-    /// Makes the next try begin the step under way afresh. A last look that found something else begins with the first
-    /// step: looking again would put nothing back.
+    /// Makes the next try begin the step under way afresh. A last look that found something else
+    /// begins with the first step: looking again would put nothing back.
     pub fn begin_afresh(&mut self, now: Timestamp) {
         if self.step() == Some(Step::Verify) {
             self.current = 0;
@@ -220,8 +221,9 @@ impl Phase {
 
 /// The durable row of a maintenance: the truth. A state file is only a view of it.
 ///
-/// A field that this version does not know makes a record unreadable ([`super::quarantine`]): written back without the field,
-/// it would mean something else to the newer version that wrote it. So a new field is written only where it is not the default.
+/// A field that this version does not know makes a record unreadable ([`super::quarantine`]):
+/// written back without the field, it would mean something else to the newer version that wrote it.
+/// So a new field is written only where it is not the default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {
@@ -235,11 +237,12 @@ pub struct Maintenance {
     pub owner: String,
     /// What was asked.
     pub spec: Spec,
-    /// Where the server is reached and its external request lies; `None` in records of versions that did not keep it.
+    /// Where the server is reached and its external request lies; `None` in records of versions
+    /// that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
-    /// What is known of our requests to the gates before the server, the outermost first; the last one is the server's own
-    /// maintenance system, where it has one.
+    /// What is known of our requests to the gates before the server, the outermost first; the last
+    /// one is the server's own maintenance system, where it has one.
     #[serde(default, rename = "native", with = "super::gate::stored", skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateRecord>,
     /// What is known of the Lease of the Kubernetes Node that runs on it.
@@ -273,29 +276,31 @@ pub struct Maintenance {
     pub phase: Phase,
     /// How the server was before. Written before the first change.
     pub prior: Option<PriorState>,
-    /// The maintenance from which it took the server as that one left it; `prior` is of before that one.
+    /// The maintenance from which it took the server as that one left it; `prior` is of before that
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_over: Option<MaintenanceId>,
     /// The maintenance that took the server over as this one left it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_to: Option<MaintenanceId>,
-    /// Whether the server may have been started under a boot configuration of this maintenance, so that it runs
-    /// something else than before.
+    /// Whether the server may have been started under a boot configuration of this maintenance, so
+    /// that it runs something else than before.
     pub booted: bool,
-    /// The drives into which something may have been inserted, or from which something may have been ejected, by it or under it:
-    /// those have to be seen again before it is over.
+    /// The drives into which something may have been inserted, or from which something may have
+    /// been ejected, by it or under it: those have to be seen again before it is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
     /// What came of an operation.
     #[serde(default)]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<OperationOutcome>,
     /// The power that was seen last, for people.
     pub last_power: Option<PowerState>,
     /// Who may act on it now.
     pub attachment: Option<Attachment>,
     /// The generation of the last attachment; 0 before the first.
     pub generation: Generation,
-    /// Until when somebody from whom it was taken may be in the middle of a call, on the store's clock.
+    /// Until when somebody from whom it was taken may be in the middle of a call, on the store's
+    /// clock.
     #[serde(default)]
     pub calls_until: Option<Timestamp>,
     /// Since when nobody is attached, on the store's clock.
@@ -305,7 +310,8 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says `release`.
+    /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says
+    /// `release`.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         let after = self.spec.expires_after.and_then(|after| jiff::SignedDuration::try_from(after).ok());

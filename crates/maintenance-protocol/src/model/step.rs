@@ -1,8 +1,9 @@
 //! The steps between a free server and a prepared one, and back.
 //!
-//! A step is judged by what the machine shows, never by whether it was called: so a process that takes over after a
-//! crash goes on at the recorded step without doing anything twice that must not be. Each call is recorded as an
-//! [`Attempt`] before it is made; one without a reply is answered by observing.
+//! A step is judged by what the machine shows, never by whether it was called: so a process that
+//! takes over after a crash goes on at the recorded step without doing anything twice that must not
+//! be. Each call is recorded as an [`Attempt`] before it is made; one without a reply is answered
+//! by observing.
 
 use std::fmt;
 
@@ -147,7 +148,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it changes something, so that it is recorded before it is called and needs the lease.
+    /// Whether it changes something, so that it is recorded before it is called and needs the
+    /// lease.
     #[must_use]
     pub fn is_mutation(&self) -> bool {
         !matches!(self, Self::Record | Self::CheckImage | Self::AskPreparer)
@@ -201,8 +203,8 @@ pub struct Attempt {
     pub at: Timestamp,
     /// What came of it.
     pub reply: Reply,
-    /// When the call was answered, or was given up, on the store's clock; one that is refused later was answered before.
-    /// `None`: it was not, or by a version that did not keep it.
+    /// When the call was answered, or was given up, on the store's clock; one that is refused later
+    /// was answered before. `None`: it was not, or by a version that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Timestamp>,
 }

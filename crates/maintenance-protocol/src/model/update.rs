@@ -27,7 +27,8 @@ pub struct Update {
     pub booted_before: bool,
     /// Where it has got to.
     pub stage: Stage,
-    /// When the change was asked for, on the store's clock; `None`: a version that did not keep it asked.
+    /// When the change was asked for, on the store's clock; `None`: a version that did not keep it
+    /// asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
 }

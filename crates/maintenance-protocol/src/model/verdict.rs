@@ -4,24 +4,27 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{operation::Outcome, step::Action};
+use super::{operation::OperationOutcome, step::Action};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How long an operating system may take to shut down before the power is cut.
     pub graceful_shutdown: Duration,
-    /// How long a power change may take after the machine was told without asking its operating system.
+    /// How long a power change may take after the machine was told without asking its operating
+    /// system.
     pub power_change: Duration,
     /// How long boot progress is waited for after the power is on, where the machine shows it.
     pub boot_progress: Duration,
     /// How long a call may be under way: the length of a lease.
     pub call: Duration,
-    /// How long a boot change may take to be shown after it was accepted, or sent without a known outcome.
+    /// How long a boot change may take to be shown after it was accepted, or sent without a known
+    /// outcome.
     pub settle: Duration,
     /// The same of a medium: a BMC first has to reach the image's server.
     pub media: Duration,
-    /// How long a machine may refuse a call for now. BMCs refuse power changes for about a minute after one.
+    /// How long a machine may refuse a call for now. BMCs refuse power changes for about a minute
+    /// after one.
     pub busy: Duration,
     /// The same while its firmware tests the machine (POST).
     pub post: Duration,
@@ -67,7 +70,7 @@ pub enum Verdict {
     /// The machine was changed by somebody else meanwhile: begin again at the switch-off.
     Again,
     /// Nothing: an operation ended so.
-    Concluded(Outcome),
+    Concluded(OperationOutcome),
     /// It cannot be done.
     Fail(String),
 }

@@ -10,8 +10,8 @@ use crate::{
     aliases::SystemUuid,
     identity::{Identified, Sighting, decide},
     ids::Runner,
-    lock::{AskingState, Leases, Request},
-    spec::{Kind, Spec},
+    lock::{AskingState, EnqueueRequest, Leases},
+    spec::{MaintenanceKind, Spec},
 };
 
 const UUIDS: [[&str; 2]; 2] = [
@@ -92,9 +92,9 @@ impl World {
     }
 
     /// Where an identifier leads.
-    fn place(&self, alias: &Alias) -> Option<Place> {
-        let mut place = Place::At { key: self.first.get(alias)?.clone(), version: 0 };
-        while let Place::At { key, version } = &place {
+    fn place(&self, alias: &Alias) -> Option<AliasTarget> {
+        let mut place = AliasTarget::At { key: self.first.get(alias)?.clone(), version: 0 };
+        while let AliasTarget::At { key, version } = &place {
             match self.locks.get(key).and_then(|lock| lock.moved_on(alias, *version)) {
                 Some(next) => place = next,
                 None => break,
@@ -124,7 +124,7 @@ impl World {
             address: self.address(server, address),
             name: Alias::name(&format!("team{process}/server{server}")),
         };
-        let places = |seen: &Sighting| -> BTreeMap<Alias, Place> {
+        let places = |seen: &Sighting| -> BTreeMap<Alias, AliasTarget> {
             seen.aliases().into_iter().filter_map(|alias| Some((alias.clone(), self.place(&alias)?))).collect()
         };
         let mut found = decide(&seen, &places(&seen), &BTreeMap::new());
@@ -163,11 +163,11 @@ impl World {
         let Identified { key, claims, .. } = found.clone();
         self.made += 1;
         let uid = Uid(format!("u{}", self.made));
-        let request = Request {
+        let request = EnqueueRequest {
             uid: uid.clone(),
             id: MaintenanceId::new("ops", &format!("m{}", self.made)).unwrap(),
             owner: "team".into(),
-            spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(Kind::Maintenance, "node") },
+            spec: Spec { hold_place_for: Duration::from_mins(15), ..Spec::new(MaintenanceKind::Maintenance, "node") },
             location: None,
             gates: Vec::new(),
             runner: Runner::new(format!("r{process}"), "ada", "desk", 1),
@@ -198,7 +198,7 @@ impl World {
         let rebind = Rebind { to: Some(&to), by: "ada", reason: "new mainboard" };
         let mut from: BTreeMap<LockKey, Vec<AliasClaim>> = BTreeMap::new();
         for alias in aliases {
-            if let Some(Place::At { key, version }) = self.place(&alias)
+            if let Some(AliasTarget::At { key, version }) = self.place(&alias)
                 && key != to
             {
                 from.entry(key).or_default().push(AliasClaim { alias, version });
@@ -227,7 +227,8 @@ impl World {
             Step::Enqueue { process } => self.enqueue(process),
             Step::Release { process } => self.release(process),
             Step::Rebind { server, to } => self.rebind(server, to),
-            // With a second address and a hidden serial number nothing would tell that it is the same server.
+            // With a second address and a hidden serial number nothing would tell that it is the
+            // same server.
             Step::Replace { server } if self.one_address => self.boards[server] = 1,
             Step::Replace { .. } => {}
         }
@@ -347,7 +348,8 @@ fn each_rule_is_needed() {
         ),
         (
             Without::NeedForUuid,
-            // The BMC hides its UUID, and one owner reaches it by another address than the other one.
+            // The BMC hides its UUID, and one owner reaches it by another address than the other
+            // one.
             vec![look(0, true, false), enqueue(0), claim(0), look(1, false, true), enqueue(1), claim(1)],
         ),
     ] {

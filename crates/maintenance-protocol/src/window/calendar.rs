@@ -1,9 +1,10 @@
 //! Freezes out of an iCalendar file (RFC 5545).
 //!
-//! Every `VEVENT` is a freeze, whatever its `TRANSP` says; events with `STATUS:CANCELLED` are none. A `DATE` event covers
-//! whole days of the window's zone. A `DATE-TIME` event is in UTC, in the zone of its `TZID`, or, without either, in the
-//! window's zone; a time in a gap or fold of its zone is read as section 3.3.5 says (with the offset before the gap; the
-//! first one). Nothing is passed over in silence: what would have to be understood to know the freeze (repetitions, zones
+//! Every `VEVENT` is a freeze, whatever its `TRANSP` says; events with `STATUS:CANCELLED` are none.
+//! A `DATE` event covers whole days of the window's zone. A `DATE-TIME` event is in UTC, in the
+//! zone of its `TZID`, or, without either, in the window's zone; a time in a gap or fold of its
+//! zone is read as section 3.3.5 says (with the offset before the gap; the first one). Nothing is
+//! passed over in silence: what would have to be understood to know the freeze (repetitions, zones
 //! that only the file defines) is refused with the event's name and line.
 
 use jiff::{
@@ -77,7 +78,8 @@ fn not_one(calendars: usize, problem: String) -> WindowError {
     if calendars == 0 { wrong(format!("it is no iCalendar file: {problem}")) } else { wrong(problem) }
 }
 
-/// Lines with those that continue them (a line that begins with a space or a tab), with their numbers from 1.
+/// Lines with those that continue them (a line that begins with a space or a tab), with their
+/// numbers from 1.
 fn unfolded(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -228,7 +230,8 @@ impl Event {
         local.to_zoned(zone).map(Moment::At).map_err(|_| wrong())
     }
 
-    /// The zone of a `TZID`. Some programs put their own path before the name, as `/example.org/Europe/Berlin`.
+    /// The zone of a `TZID`. Some programs put their own path before the name, as
+    /// `/example.org/Europe/Berlin`.
     fn zone(&self, id: &str) -> Result<TimeZone, WindowError> {
         let ends = id.match_indices('/').map(|(at, _)| id.get(at + 1..).unwrap_or_default());
         std::iter::once(id).chain(ends.filter(|_| id.starts_with('/'))).find_map(|name| zone_of(name).ok()).ok_or_else(

@@ -1,13 +1,16 @@
 //! Five-field cron schedules as sets of bits, and the next local time that is in them.
 //!
-//! The fields are minute (0-59), hour (0-23), day of month (1-31), month (1-12 or JAN-DEC) and day of week (0-7 or
-//! SUN-SAT; 0 and 7 are Sunday). A field is `*`, or a list of values, ranges `a-b` and steps `*/n`, `a-b/n`. A day of week
-//! may carry its number within the month: `TUE#2` is the second Tuesday, `FRI#L` the last Friday.
+//! The fields are minute (0-59), hour (0-23), day of month (1-31), month (1-12 or JAN-DEC) and day
+//! of week (0-7 or SUN-SAT; 0 and 7 are Sunday). A field is `*`, or a list of values, ranges `a-b`
+//! and steps `*/n`, `a-b/n`. A day of week may carry its number within the month: `TUE#2` is the
+//! second Tuesday, `FRI#L` the last Friday.
 //!
-//! Days: when both day fields are restricted, a day that is in **either** counts, as POSIX says. Implementations disagree
-//! whether `*/2` restricts, so a step over `*` in one day field beside a restricted other one is refused: `1-31/2` says it.
+//! Days: when both day fields are restricted, a day that is in **either** counts, as POSIX says.
+//! Implementations disagree whether `*/2` restricts, so a step over `*` in one day field beside a
+//! restricted other one is refused: `1-31/2` says it.
 //!
-//! Steps that are greater than their range (`*/90` minutes) are refused too: they never mean what was meant.
+//! Steps that are greater than their range (`*/90` minutes) are refused too: they never mean what
+//! was meant.
 
 use jiff::civil::{Date, DateTime};
 
@@ -116,7 +119,8 @@ impl Cron {
         self.months_of_a_cycle().any(|(year, month)| self.days_of(year, month) != 0)
     }
 
-    /// The shortest time from one start to the next on the local clock, when it is less than `than`; both in minutes.
+    /// The shortest time from one start to the next on the local clock, when it is less than
+    /// `than`; both in minutes.
     pub(super) fn period_shorter(&self, than: i64) -> Option<i64> {
         let times: Vec<i64> = values(self.hours)
             .flat_map(|hour| values(self.minutes).map(move |minute| i64::from(hour) * 60 + i64::from(minute)))
@@ -147,8 +151,8 @@ impl Cron {
         shortest
     }
 
-    /// Weekdays and leap days come back together after 28 years; one more closes the circle. (Only where a century has no
-    /// leap day may days that are rarer than that be nearer to each other.)
+    /// Weekdays and leap days come back together after 28 years; one more closes the circle. (Only
+    /// where a century has no leap day may days that are rarer than that be nearer to each other.)
     #[expect(clippy::unused_self, reason = "reads as a question to the schedule")]
     fn months_of_a_cycle(&self) -> impl Iterator<Item = (i16, i8)> + use<> {
         (2000..=2028).flat_map(|year| (1..=12).map(move |month| (year, month)))

@@ -82,8 +82,8 @@ pub enum WindowError {
 }
 
 impl WindowError {
-    /// The attribute that is to blame: `schedule`, `duration`, `time_zone`, `exclude`, `min_remaining` or
-    /// `exclude_calendar`.
+    /// The attribute that is to blame: `schedule`, `duration`, `time_zone`, `exclude`,
+    /// `min_remaining` or `exclude_calendar`.
     #[must_use]
     pub fn field(&self) -> &'static str {
         match self {

@@ -1,21 +1,27 @@
 //! When a maintenance may start.
 //!
-//! A window opens at the times of a cron schedule on the clocks of a time zone, and stays open for a duration.
+//! A window opens at the times of a cron schedule on the clocks of a time zone, and stays open for
+//! a duration.
 //!
-//! - **Duration** is elapsed time: `4h` is four hours, also in the night in which the clocks change.
-//! - **A start that does not exist** (the clocks skip it) happens at the first instant after the gap. Several starts in one
-//!   gap are one opening. Where a zone skips a whole day, its starts happen at the first instant of the next day.
+//! - **Duration** is elapsed time: `4h` is four hours, also in the night in which the clocks
+//!   change.
+//! - **A start that does not exist** (the clocks skip it) happens at the first instant after the
+//!   gap. Several starts in one gap are one opening. Where a zone skips a whole day, its starts
+//!   happen at the first instant of the next day.
 //! - **A start that occurs twice** (the clocks go back over it) happens once, the first time.
-//! - **Openings never overlap**: a duration that is longer than the time from one start to the next on the local clock is
-//!   refused. Where a change of the clocks brings two starts closer together, the earlier opening ends when the later starts.
-//! - **An opening belongs to the local day on which it starts**, also across midnight, month and year: an excluded day
-//!   removes the openings that start on it, whole, and no others. The day counts on which the opening really starts, so an
-//!   opening that a gap pushed over midnight belongs to the later day.
-//! - **A freeze** ([`Period`]) removes the starts inside it. An opening that began before ends where the freeze begins, and
-//!   does not go on after it: nothing may start during a freeze.
+//! - **Openings never overlap**: a duration that is longer than the time from one start to the next
+//!   on the local clock is refused. Where a change of the clocks brings two starts closer together,
+//!   the earlier opening ends when the later starts.
+//! - **An opening belongs to the local day on which it starts**, also across midnight, month and
+//!   year: an excluded day removes the openings that start on it, whole, and no others. The day
+//!   counts on which the opening really starts, so an opening that a gap pushed over midnight
+//!   belongs to the later day.
+//! - **A freeze** ([`Period`]) removes the starts inside it. An opening that began before ends
+//!   where the freeze begins, and does not go on after it: nothing may start during a freeze.
 //!
-//! [`WindowSpec`] is what is stored, [`Window`] what is asked. Rules only: no clock, and of the outside world nothing but the
-//! time zone database, that of the system where it has one, else the one built into the program.
+//! [`WindowSpec`] is what is stored, [`Window`] what is asked. Rules only: no clock, and of the
+//! outside world nothing but the time zone database, that of the system where it has one, else the
+//! one built into the program.
 
 mod calendar;
 mod cron;
@@ -109,7 +115,8 @@ pub enum Start {
     Never,
 }
 
-/// A window as it was asked for. Complete in itself: what a record stores means the same on every machine.
+/// A window as it was asked for. Complete in itself: what a record stores means the same on every
+/// machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSpec {
     /// Five-field cron, on the clocks of `time_zone`: the starts of the openings.
@@ -118,7 +125,8 @@ pub struct WindowSpec {
     pub duration: Duration,
     /// A name of the IANA time zone database.
     pub time_zone: String,
-    /// Days (`2026-12-24`) and ranges of days (`2026-12-20/2027-01-06`, both included) on which no opening starts.
+    /// Days (`2026-12-24`) and ranges of days (`2026-12-20/2027-01-06`, both included) on which no
+    /// opening starts.
     pub exclude: Vec<String>,
     /// Freezes, as an iCalendar file told them ([`freeze_periods`]). In any order; may overlap.
     pub exclude_periods: Vec<Period>,
@@ -128,7 +136,8 @@ pub struct WindowSpec {
     pub on_close: OnClose,
 }
 
-/// Exclusions that leave nothing for so long are a mistake. The rarest schedule, 29 February, pauses for eight years.
+/// Exclusions that leave nothing for so long are a mistake. The rarest schedule, 29 February,
+/// pauses for eight years.
 const LONGEST_PAUSE_YEARS: i16 = 40;
 
 impl WindowSpec {
@@ -175,7 +184,8 @@ impl WindowSpec {
         }
     }
 
-    /// When what starts now is to be given back because the window closes; `None` when it may finish.
+    /// When what starts now is to be given back because the window closes; `None` when it may
+    /// finish.
     #[must_use]
     pub fn gives_back_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.on_close {
@@ -207,8 +217,8 @@ impl WindowSpec {
     }
 }
 
-/// The zone of that name: from the system's database, so that a machine that is kept up to date knows the newest rules, else
-/// from the one built into the program.
+/// The zone of that name: from the system's database, so that a machine that is kept up to date
+/// knows the newest rules, else from the one built into the program.
 pub fn time_zone(name: &str) -> Result<TimeZone, WindowError> {
     let found = jiff::tz::db().get(name).or_else(|_| TimeZoneDatabase::bundled().get(name));
     match found {

@@ -16,7 +16,8 @@ use super::{
 
 /// A compiled window. Asking costs microseconds, whenever it opens next.
 ///
-/// Made by [`WindowSpec::compile`](super::WindowSpec::compile) only, which makes sure that it opens.
+/// Made by [`WindowSpec::compile`](super::WindowSpec::compile) only, which makes sure that it
+/// opens.
 #[derive(Clone, Debug)]
 pub struct Window {
     pub(super) cron: Cron,
@@ -43,7 +44,8 @@ impl Window {
 
     /// All openings that end after `from`, ascending and without overlap.
     pub fn openings(&self, from: Timestamp) -> impl Iterator<Item = Opening> {
-        // What starts later than this is on a later local time, so nothing that is still open is missed.
+        // What starts later than this is on a later local time, so nothing that is still open is
+        // missed.
         let earliest = from.checked_sub(self.duration).unwrap_or(Timestamp::MIN);
         let mut start = self.next_start(self.time_zone.to_datetime(earliest));
         std::iter::from_fn(move || {
@@ -65,8 +67,8 @@ impl Window {
         self.next_opening(at).filter(|opening| opening.start <= at)
     }
 
-    /// Whether something may start at that instant: the window is open and enough of the opening is left; else the opening at
-    /// whose start it may.
+    /// Whether something may start at that instant: the window is open and enough of the opening is
+    /// left; else the opening at whose start it may.
     #[must_use]
     pub fn may_start(&self, at: Timestamp) -> Start {
         let enough = |opening: &Opening, from: Timestamp| {
@@ -142,7 +144,8 @@ impl Window {
             let local = self.cron.next(from)?;
             let at = self.instant(local)?;
             let Some(end) = self.excluded_until(at) else { return Some(Started { local, at }) };
-            // Whatever starts at the end or later is on a later local time than the last excluded instant.
+            // Whatever starts at the end or later is on a later local time than the last excluded
+            // instant.
             let last = end.checked_sub(1.nanosecond()).ok()?;
             from = self.time_zone.to_datetime(last).max(local.checked_add(1.minute()).ok()?);
         }
@@ -156,7 +159,8 @@ impl Window {
         Some(after.unwrap_or(Timestamp::MAX))
     }
 
-    /// When a local time happens: the first time that it occurs, or the first instant after the gap that it is in.
+    /// When a local time happens: the first time that it occurs, or the first instant after the gap
+    /// that it is in.
     fn instant(&self, local: DateTime) -> Option<Timestamp> {
         let ambiguous = self.time_zone.to_ambiguous_timestamp(local);
         let in_gap = matches!(ambiguous.offset(), AmbiguousOffset::Gap { .. });

@@ -1,4 +1,5 @@
-//! What a host is told that allows to defer, while the provider's configuration is not known; and one that does not.
+//! What a host is told that allows to defer, while the provider's configuration is not known; and
+//! one that does not.
 use serde_json::json;
 
 use crate::{

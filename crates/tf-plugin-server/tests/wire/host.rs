@@ -1,5 +1,5 @@
-//! The host's side of the wire: starts a provider as go-plugin would (the fixture, unless another program is named), and
-//! calls it. The benchmarks use it too.
+//! The host's side of the wire: starts a provider as go-plugin would (the fixture, unless another
+//! program is named), and calls it. The benchmarks use it too.
 use std::{
     collections::BTreeMap,
     os::unix::net::UnixStream as StdUnixStream,

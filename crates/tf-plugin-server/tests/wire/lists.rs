@@ -83,7 +83,8 @@ async fn a_host_that_stops_reading_ends_the_list() {
     let mut stream = host.provider.list_resource(request(1_000_000_000, None)).await.unwrap().into_inner();
     stream.message().await.unwrap().unwrap();
     drop(stream);
-    // Its end waits for every request that runs; a list that went on would be cut off, and say nothing.
+    // Its end waits for every request that runs; a list that went on would be cut off, and say
+    // nothing.
     let (status, log) = tokio::time::timeout(Duration::from_secs(20), host.shut_down()).await.unwrap();
     assert!(status.success(), "{status}");
     assert!(log.contains("the list has ended"), "{log}");

@@ -36,7 +36,8 @@ async fn begin(host: &mut Host, what: &str) -> tonic::Streaming<tfplugin6::invok
     host.provider.invoke_action(request).await.unwrap().into_inner()
 }
 
-/// The lines of progress, and the diagnostics of the end, which has to be the last event and the only end.
+/// The lines of progress, and the diagnostics of the end, which has to be the last event and the
+/// only end.
 async fn to_the_end(
     mut events: tonic::Streaming<tfplugin6::invoke_action::Event>,
 ) -> (Vec<String>, Vec<tfplugin6::Diagnostic>) {

@@ -4,8 +4,9 @@
 use super::*;
 
 impl Bmc {
-    /// The credentials were refused. Those that were never accepted are not tried again, so that no account is locked out.
-    /// Those that were are tried once more after a while: HPE, AMI and NVIDIA BMCs refuse them for a moment.
+    /// The credentials were refused. Those that were never accepted are not tried again, so that no
+    /// account is locked out. Those that were are tried once more after a while: HPE, AMI and
+    /// NVIDIA BMCs refuse them for a moment.
     pub(super) async fn refused(&self, message: String) -> BackendError {
         let mut access = self.access.write().await;
         self.refuse(&mut access, message)
@@ -27,40 +28,41 @@ impl Bmc {
         BackendError::Unauthorized { address: self.address(), message }
     }
 
-    /// How the next request proves who asks. The first one to a BMC uses basic authentication, because a single read is
-    /// not worth a log-in and a log-out; a session is opened when more follow.
-    pub(super) async fn proof(&self) -> Result<Proof, BackendError> {
+    /// How the next request proves who asks. The first one to a BMC uses basic authentication,
+    /// because a single read is not worth a log-in and a log-out; a session is opened when more
+    /// follow.
+    pub(super) async fn proof(&self) -> Result<RequestAuth, BackendError> {
         let mut access = self.access.write().await;
         if let Some(message) = &access.refused {
             return Err(BackendError::Unauthorized { address: self.address(), message: message.clone() });
         }
         if let Some((token, _)) = &access.session {
-            return Ok(Proof::Session(Arc::clone(token)));
+            return Ok(RequestAuth::Session(Arc::clone(token)));
         }
         let first = !self.proven.load(Ordering::Acquire) && !self.only_sessions();
         if self.authentication == Authentication::Basic || access.no_sessions || first {
-            return Ok(Proof::Basic);
+            return Ok(RequestAuth::Basic);
         }
         // Others wait for this log-in: one is enough.
         match self.log_in().await {
             Ok((token, path)) => {
                 access.had_session = true;
                 access.session = Some((Arc::clone(&token), path));
-                Ok(Proof::Session(token))
+                Ok(RequestAuth::Session(token))
             }
             // The same credentials were accepted before: what is refused is the log-in itself.
             Err(BackendError::Unauthorized { .. })
                 if self.proven.load(Ordering::Acquire) && !access.had_session && !self.only_sessions() =>
             {
                 access.no_sessions = true;
-                Ok(Proof::Basic)
+                Ok(RequestAuth::Basic)
             }
             Err(BackendError::Unauthorized { message, .. }) => Err(self.refuse(&mut access, message)),
-            // No session service, or no session left, or one may have been opened whose name we do not know: it is never
-            // tried again, because that makes it worse.
+            // No session service, or no session left, or one may have been opened whose name we do
+            // not know: it is never tried again, because that makes it worse.
             Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
                 access.no_sessions = true;
-                Ok(Proof::Basic)
+                Ok(RequestAuth::Basic)
             }
             Err(error) if error.outcome_unknown() => {
                 if self.only_sessions() {
@@ -68,7 +70,7 @@ impl Bmc {
                     return Err(BackendError::Unreachable { address: self.address(), cause: error.to_string() });
                 }
                 access.no_sessions = true;
-                Ok(Proof::Basic)
+                Ok(RequestAuth::Basic)
             }
             Err(error) => Err(error),
         }
@@ -122,7 +124,7 @@ impl Bmc {
     pub(in crate::backend::redfish) async fn log_out(&self) {
         let session = self.access.write().await.session.take();
         if let Some((token, path)) = session {
-            let proof = Proof::Session(token);
+            let proof = RequestAuth::Session(token);
             if let Err(error) = self.send(&Method::DELETE, &path, None, None, &proof).await {
                 tracing::debug!(%error, "the session was not ended; it ends by itself");
             }

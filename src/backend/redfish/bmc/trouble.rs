@@ -51,7 +51,8 @@ impl Bmc {
         }
     }
 
-    /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait as long again.
+    /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait
+    /// as long again.
     pub(super) fn is_down(&self, cause: &str) {
         self.is_down_until(self.clock.monotonic() + self.limits.change.min(Duration::from_secs(2)), cause);
     }
@@ -77,7 +78,8 @@ impl Bmc {
     }
 }
 
-/// What it means that a TLS handshake was refused before any certificate was judged; `None`: it is about something else.
+/// What it means that a TLS handshake was refused before any certificate was judged; `None`: it is
+/// about something else.
 fn handshake_problem(cause: &str) -> Option<String> {
     let signs = [
         "HandshakeFailure",

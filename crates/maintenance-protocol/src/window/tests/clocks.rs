@@ -75,7 +75,8 @@ const CASES: &[Case] = &[
             ("2026-10-25T03:00:00+01:00", "2026-10-25T04:00:00+01:00"),
         ],
     ),
-    // A whole day each day: the short day's opening ends where the next starts, the long day's leaves an hour closed.
+    // A whole day each day: the short day's opening ends where the next starts, the long day's
+    // leaves an hour closed.
     (
         "0 0 * * *",
         1440,
@@ -117,7 +118,8 @@ const CASES: &[Case] = &[
             ("2026-11-08T01:15:00-05:00", "2026-11-08T02:45:00-05:00"),
         ],
     ),
-    // The clocks change by half an hour: 02:00-02:30 is skipped on 2026-10-04, 01:30-02:00 occurs twice on 2026-04-05.
+    // The clocks change by half an hour: 02:00-02:30 is skipped on 2026-10-04, 01:30-02:00 occurs
+    // twice on 2026-04-05.
     (
         "*/15 2 * * *",
         15,
@@ -161,7 +163,8 @@ const CASES: &[Case] = &[
             ("2012-12-30T00:00:00+14:00", "2012-12-30T01:00:00+14:00"),
         ],
     ),
-    // The clocks go back for Ramadan and forward after it: 02:00-03:00 is skipped on 2025-04-06, twice on 2025-02-23.
+    // The clocks go back for Ramadan and forward after it: 02:00-03:00 is skipped on 2025-04-06,
+    // twice on 2025-02-23.
     (
         "0 2 * * SUN",
         60,

@@ -1,4 +1,5 @@
-//! Against an enumeration that walks through time minute by minute, looks at the clock on the wall, and is obviously right.
+//! Against an enumeration that walks through time minute by minute, looks at the clock on the wall,
+//! and is obviously right.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -122,7 +123,8 @@ fn beginning(zone: &TimeZone, year: i16, place: &Result<sample::Index, i32>) -> 
     }
 }
 
-/// All openings that end after `from` and start before `until`, when all times are multiples of so many minutes.
+/// All openings that end after `from` and start before `until`, when all times are multiples of so
+/// many minutes.
 fn enumerated(
     step: i64,
     fields: &Fields,

@@ -1,4 +1,5 @@
-//! What keeps a waiter from starting although it might be its turn: its window, its owner, the server's own system.
+//! What keeps a waiter from starting although it might be its turn: its window, its owner, the
+//! server's own system.
 
 use std::fmt;
 
@@ -6,19 +7,20 @@ use jiff::Timestamp;
 
 use super::{
     approval::{self, Consent, Missing, consent},
-    model::{gate::Order, lock::ServerLock, restrictions::Block, shown_time::shown_time},
+    model::{gate::QueueAuthority, lock::ServerLock, restrictions::Block, shown_time::shown_time},
     state::{Maintenance, Phase},
     window::{Start, WindowSpec},
 };
 
 /// What keeps a waiter from starting, whoever is before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hindrance {
+pub enum StartBlocker {
     /// A person keeps every maintenance from the server for a while.
     Block(Box<Block>),
     /// The owner's approval is missing.
     Approval(Box<Missing>),
-    /// The server's own maintenance system has not granted it; what it waits for, when that is known.
+    /// The server's own maintenance system has not granted it; what it waits for, when that is
+    /// known.
     Gate(Option<String>),
     /// Somebody holds the Kubernetes Node that runs on it; the Node, and who.
     Node(String, String),
@@ -31,7 +33,7 @@ pub enum Hindrance {
     },
 }
 
-impl Hindrance {
+impl StartBlocker {
     /// In a few words.
     #[must_use]
     pub fn brief(&self) -> String {
@@ -46,7 +48,7 @@ impl Hindrance {
     }
 }
 
-impl fmt::Display for Hindrance {
+impl fmt::Display for StartBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Block(block) => write!(f, "waiting for the end of the block {block}"),
@@ -67,7 +69,7 @@ impl fmt::Display for Hindrance {
 
 /// Everything that keeps a waiter from starting now, besides those before it.
 #[must_use]
-pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<Hindrance> {
+pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<StartBlocker> {
     let mut found = Vec::new();
     let waiter = record.awaiting_turn();
     let wants_lock = waiter.is_some() || matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. });
@@ -76,7 +78,7 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
         && !lock.has_slot(record)
         && let Some(block) = lock.block(now)
     {
-        found.push(Hindrance::Block(Box::new(block.clone())));
+        found.push(StartBlocker::Block(Box::new(block.clone())));
     }
     // What has started goes on, and what acts under a hold was allowed with it.
     let Some(record) = waiter.as_deref().filter(|record| record.spec.parent.is_none()) else { return found };
@@ -84,35 +86,37 @@ pub fn hindrances(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Ve
         found.push(closed);
     }
     if let Consent::Missing(missing) = consent(lock, record, now) {
-        found.push(Hindrance::Approval(missing));
+        found.push(StartBlocker::Approval(missing));
     }
     if let Some((wish, by)) = record.spec.node.as_ref().zip(record.node.held_by.clone()) {
-        found.push(Hindrance::Node(wish.lease.node.clone(), by));
+        found.push(StartBlocker::Node(wish.lease.node.clone(), by));
     }
     // One that has no queue is asked when it is our turn, and does not block before that.
     let next = record.gates.iter().find(|gate| !gate.granted);
-    if let Some(gate) = next.filter(|gate| gate.asked || gate.said.is_some() || gate.system.order != Order::OnTurn) {
-        found.push(Hindrance::Gate(gate.said.clone()));
+    if let Some(gate) =
+        next.filter(|gate| gate.asked || gate.said.is_some() || gate.system.order != QueueAuthority::OnTurn)
+    {
+        found.push(StartBlocker::Gate(gate.said.clone()));
     }
     found
 }
 
 /// What a window says against a start now.
 #[must_use]
-pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<Hindrance> {
+pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<StartBlocker> {
     // It was read when it was asked for; a zone that is gone since opens no more.
-    let Ok(window) = spec.compile() else { return Some(Hindrance::Window { opens: None, closing: false }) };
+    let Ok(window) = spec.compile() else { return Some(StartBlocker::Window { opens: None, closing: false }) };
     match window.may_start(now) {
         Start::Now(_) => None,
-        Start::At(next) => Some(Hindrance::Window {
+        Start::At(next) => Some(StartBlocker::Window {
             opens: Some((window.shown(next.start), next.start)),
             closing: window.open_at(now).is_some(),
         }),
-        Start::Never => Some(Hindrance::Window { opens: None, closing: false }),
+        Start::Never => Some(StartBlocker::Window { opens: None, closing: false }),
     }
 }
 
-/// When the answer of [`hindrances`] may change although nobody says anything.
+/// When the answer of [`start_blockers`] may change although nobody says anything.
 pub(super) fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     let waiter = record.awaiting_turn();
     let record = waiter.as_deref().unwrap_or(record);
