@@ -16,10 +16,10 @@ use crate::{
         machine::ResetType,
         prepare::Facts,
         spec::MaintenanceKind,
-        state::{Ending, Maintenance, Phase},
+        state::{Maintenance, Phase},
         step::Action,
     },
-    store::{LockView, RecordLookup, StoreError},
+    store::{LockView, StoreError},
 };
 
 use super::{Control, Engine, EngineError, driven::Driving, gate::ExternalProgress};
@@ -56,7 +56,7 @@ pub(super) struct Reconciler<'a> {
     pub(super) talk: ExternalProgress,
     said: Option<(String, Duration)>,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
-    reclaim_after: Duration,
+    pub(super) reclaim_after: Duration,
     looks: u32,
     /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one
     /// that begins after it.
@@ -97,7 +97,7 @@ impl MayChange {
 }
 
 /// Once a minute a waiter says what it waits for, also when nothing changed.
-const SAY_AGAIN: Duration = Duration::from_mins(1);
+pub(super) const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 impl<'a> Reconciler<'a> {
     pub(super) fn new(
@@ -400,41 +400,6 @@ impl<'a> Reconciler<'a> {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Gives back, under a new generation, the server of a holder whose own time is over and whom
-    /// nobody drives.
-    async fn reclaim(&mut self, uid: &Uid, deadline: Duration, control: &Control) -> Result<(), EngineError> {
-        let clock = &self.engine.parts.clock;
-        if clock.monotonic() < self.reclaim_after || control.stop.is_cancelled() || clock.monotonic() >= deadline {
-            let pause = self.reclaim_after.saturating_sub(clock.monotonic());
-            self.log_status("waiting for an overdue maintenance whose release failed; it is tried again");
-            self.wait(false, Some(pause), deadline, control).await;
-            return Ok(());
-        }
-        let Some(RecordLookup::Active(overdue)) = self.engine.store().find_uid(uid).await? else { return Ok(()) };
-        if let Err(error) = self.engine.reaches(&overdue).await {
-            tracing::warn!(%error, "{} is overdue and cannot be released from here", overdue.id);
-            self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
-            return Ok(());
-        }
-        self.log_status(&format!("{} is overdue and no process drives it: giving the server back for it", overdue.id));
-        let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
-            Ok(attached) => attached,
-            // Somebody else was quicker.
-            Err(EngineError::Refused(_)) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let mut drive = Reconciler::new(self.engine, &self.key, &self.server, uid, fence, driving);
-        let within = Control { timeout: control.release_timeout, ..control.clone() };
-        match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
-            Ok(driven) if driven.finish == Finish::Over => return Ok(()),
-            Ok(_) => {}
-            // It is the overdue hold that cannot go on, not this one.
-            Err(error) => tracing::warn!(%error, "releasing {} failed", overdue.id),
-        }
-        self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
-        Ok(())
     }
 
     /// Gives the right to act back; whether the store knows that it is over.

@@ -26,6 +26,7 @@ mod owners;
 pub mod process;
 mod progress;
 mod rebind;
+mod reclaim;
 mod restored;
 mod service;
 mod snapshot;

@@ -116,7 +116,10 @@ fn variants(tokens: TokenStream, found: &mut Found) {
                 let line = inside.last().map(|text| unquoted(&text.to_string())).unwrap_or_default();
                 is_first &= !line.trim().is_empty();
                 if is_first {
-                    documented = format!("{documented} {}", line.trim()).trim().to_owned();
+                    if !documented.is_empty() {
+                        documented.push(' ');
+                    }
+                    documented.push_str(line.trim());
                 }
             }
             (Delimiter::Bracket, Some("error")) => {
