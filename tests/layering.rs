@@ -45,6 +45,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "backend",
         &[
+            "maintenance::boot_method",
             "maintenance::drain",
             "maintenance::ids",
             "maintenance::location",
@@ -199,6 +200,36 @@ fn nothing_is_shown_in_the_words_of_the_code() {
     assert!(shown.next().is_none(), "a Display that is the Debug of its type");
     let mut told = sources.iter().filter(|source| source.file.starts_with("cli/") && source.text.contains("\"{:?}\""));
     assert!(told.next().is_none(), "a value of the command line in the words of the code");
+}
+
+/// The rules and the engine serve every backend: a word of one system belongs to its backend, which
+/// brings methods, remedies and commands (`backend/plug.rs`).
+#[test]
+fn no_neutral_room_speaks_of_one_system() {
+    let words = [
+        "kubectl",
+        "metal_operator",
+        "metal-operator",
+        "metal3",
+        "ironic",
+        "sushy",
+        "boot_operator",
+        "BootOperator",
+        "ServerMaintenance",
+        "ServerClaim",
+        "BareMetalHost",
+        "redfish.servers",
+    ];
+    let mut found = Vec::new();
+    let neutral = |file: &str| file.starts_with("maintenance/") || file.starts_with("engine/");
+    for source in rooms().iter().filter(|source| neutral(&source.file) && !source.file.contains("/tests")) {
+        let code = source.text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+        let named =
+            lines.flat_map(|(n, line)| words.iter().filter(|word| line.contains(**word)).map(move |word| (n, word)));
+        found.extend(named.map(|(n, word)| format!("{}:{}: {word}", source.file, n + 1)));
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
 #[test]

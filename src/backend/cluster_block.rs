@@ -6,8 +6,16 @@ use std::path::PathBuf;
 use crate::kubernetes::ClusterSettings;
 
 use super::{
-    plug::{AttributeKind, Block, Problem, Setting, Variables, check_request_timeout},
+    plug::{AttributeKind, Block, ExternalBootMethod, Problem, Setting, Variables, check_request_timeout},
     redfish::{Trust, certificate_trust, several_trusts},
+};
+
+/// An operator of the cluster boots the server.
+pub(super) const BOOT_OPERATOR: ExternalBootMethod = ExternalBootMethod {
+    name: "boot_operator",
+    text: "where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`",
+    image: "For `boot_operator` the image's name in its registry.",
+    takes_ignition: true,
 };
 
 pub(super) const KUBECONFIG: Setting = Setting::new(

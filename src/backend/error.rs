@@ -12,6 +12,8 @@ pub enum BackendError {
         server: String,
         /// The configured names, shortened for people.
         known: String,
+        /// Where a server is added: a whole sentence for people.
+        advice: &'static str,
     },
     /// Nothing of the request reached the machine.
     #[error("{address}: {cause}")]

@@ -11,7 +11,7 @@ use std::{
 
 use secrecy::SecretString;
 
-use crate::{clock::Clock, files};
+use crate::{clock::Clock, files, maintenance::boot_method::BootMethod};
 
 use super::{Backend, ironic, metal_operator, metal3, redfish};
 
@@ -74,6 +74,11 @@ pub trait BackendPlugin: Sync + Debug {
     /// The first thing that is wrong with it.
     fn connect(&self, block: &Block, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Result<Connected, Problem>;
 
+    /// The boot methods that it brings: its external system boots the server.
+    fn boot_methods(&self) -> &'static [&'static ExternalBootMethod] {
+        &[]
+    }
+
     /// How the command line reaches servers of this backend: completes "Run it with".
     fn reach(&self) -> String;
 
@@ -87,6 +92,40 @@ pub trait BackendPlugin: Sync + Debug {
     fn has_own_claims(&self) -> bool {
         false
     }
+}
+
+/// A boot method of a backend. Its external system knows what the image stands for and boots it;
+/// two backends may bring the same one.
+#[derive(Debug)]
+pub struct ExternalBootMethod {
+    /// Its name in the configuration, for example `boot_operator`.
+    pub name: &'static str,
+    /// Where it is possible, in Markdown: completes "the method, …".
+    pub text: &'static str,
+    /// What `image` is for it, in Markdown: a whole sentence.
+    pub image: &'static str,
+    /// Whether it hands an ignition file to the booted system.
+    pub takes_ignition: bool,
+}
+
+impl ExternalBootMethod {
+    /// The boot source by which a machine lists it.
+    #[must_use]
+    pub fn target(&self) -> String {
+        BootMethod::External(self.name.to_owned()).target().into_owned()
+    }
+}
+
+/// The boot methods that backends of this program bring, each once.
+#[must_use]
+pub fn boot_methods() -> Vec<&'static ExternalBootMethod> {
+    let mut found: Vec<&'static ExternalBootMethod> = Vec::new();
+    for method in plugins().iter().flat_map(|plugin| plugin.boot_methods()) {
+        if !found.iter().any(|known| known.name == method.name) {
+            found.push(method);
+        }
+    }
+    found
 }
 
 /// A flag of the command line: one that selects its backend, or one whose value is an attribute of

@@ -13,7 +13,7 @@ use crate::{
     maintenance::{
         address::{is_sealed, seal, without_secrets},
         machine::BootOverride,
-        spec::{BootMethod, Spec},
+        spec::Spec,
         step::Action,
     },
 };
@@ -28,7 +28,7 @@ impl Addresses {
     /// Keeps the addresses of a specification; the newest signature counts.
     pub(super) fn keep(&self, spec: &Spec) {
         spec.checks().for_each(|check| self.keep_as(seal(&check.url, None), &check.url));
-        let Some(boot) = spec.boot.as_ref().filter(|boot| boot.method != BootMethod::OwnSystem) else { return };
+        let Some(boot) = spec.boot.as_ref().filter(|boot| !boot.method.is_external()) else { return };
         let Some(image) = &boot.image else { return };
         self.keep_as(seal(image, boot.image_sha256.as_deref()), image);
     }

@@ -85,7 +85,7 @@ fn advice(error: &BackendError) -> &'static str {
         }
         BackendError::NoSystem { .. } => "Set system_id.",
         BackendError::Protocol { .. } => "Check that the endpoint is the BMC's own address.",
-        BackendError::UnknownServer { .. } => "Add it to redfish.servers or to the inventory file.",
+        BackendError::UnknownServer { advice, .. } => advice,
         BackendError::Denied { .. } => "Grant the role that the message names.",
         _ => "The message is the BMC's own.",
     }

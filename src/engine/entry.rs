@@ -279,8 +279,9 @@ impl Engine {
         block: Option<Duration>,
         control: &Control,
     ) -> Result<ReconcileResult, EngineError> {
-        let active = self.active(id).await?;
+        let active = Box::new(self.active(id).await?);
         Box::pin(self.reach(&active, control)).await?;
+        drop(active);
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
         let (record, fence, driving) =
             Box::pin(self.fence_holder(id, seen, Some(&ending), (reason, block), control)).await?;

@@ -39,7 +39,7 @@ impl fmt::Display for Observed {
             write!(f, ", and was {before} before the maintenance")?;
         }
         if let Some(state) = &self.state {
-            write!(f, "; the Server is {state}")?;
+            write!(f, "; its external system shows {state}")?;
         }
         write!(f, ".")
     }

@@ -77,6 +77,34 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_boot_method_of_its_own_is_configured_booted_and_undone(host) {
+        let workspace = Workspace::new(host);
+        let file = example(&workspace, "On");
+        let before = read(&file);
+        let boot = |attributes: &str| {
+            let boot = format!("server_power = \"On\"\n  boot_configuration = {{ method = \"shelf_image\"{attributes} }}");
+            maintenance("node1", "m", &boot)
+        };
+        for (attributes, why) in [("", "An image is needed"), (", image = \"a\", image_sha256 = \"00\"", "Not with shelf_image")] {
+            configure(&workspace, &file, &boot(attributes));
+            workspace.run(&["validate", "-no-color"]).await.failed().says(why);
+        }
+        let ignition = ", image = \"rescue-3\", ignition = { secret_name = \"a\" }";
+        configure(&workspace, &file, &boot(ignition));
+        workspace.run(&["validate", "-no-color"]).await.failed().says("Only method = \"boot_operator\"");
+        // Continuous, so that there is an override to undo.
+        configure(&workspace, &file, &boot(", image = \"rescue-3\", once = false"));
+        workspace.apply().await.succeeded();
+        let held = read(&file);
+        assert_eq!(held["history"].as_array().unwrap().last(), Some(&json!("boots rescue-3")), "{held}");
+        assert_eq!((&held["boot"]["target"], &held["drive"]), (&json!("ShelfImage"), &Value::Null), "{held}");
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(read(&file)["boot"], before["boot"]);
+    }
+}
+
+for_each_host! {
     async fn what_it_cannot_do_is_an_error_of_the_plan(host) {
         let (images, workspace) = (Images::start().await, Workspace::new(host));
         let file = example(&workspace, "On");

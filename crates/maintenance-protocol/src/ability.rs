@@ -32,10 +32,10 @@ pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[
     let boots = |method: BootMethod| {
         let boot = BootSpec {
             ignition: None,
+            once: method != BootMethod::Disk,
             method,
             image: None,
             image_sha256: None,
-            once: method != BootMethod::Disk,
             boot_mode: None,
             ready_when: None,
         };

@@ -155,8 +155,8 @@ impl BootSpec {
             BootMethod::Http | BootMethod::VirtualMedia => {
                 self.image.as_deref().map(|image| seal(image, self.image_sha256.as_deref()))
             }
-            // Names in a registry have no signature.
-            BootMethod::OwnSystem | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
+            // Names that an external system knows have no signature.
+            BootMethod::External(_) | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
         };
         let ready_when = self.ready_when.as_ref().map(UrlCheck::sealed);
         Self { image, ready_when, ..self.clone() }

@@ -258,7 +258,7 @@ mod tests {
         let own =
             [GateRecord::new(ExternalSystem { boots: true, ..ExternalSystem::own("own", QueueAuthority::Ours, true) })];
         let boot = BootSpec {
-            method: BootMethod::OwnSystem,
+            method: BootMethod::External("of_a_system".to_owned()),
             image: Some("registry.example/rescue:3".into()),
             image_sha256: None,
             once: true,

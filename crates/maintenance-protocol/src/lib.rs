@@ -49,4 +49,4 @@ mod undriven;
 pub mod update;
 pub mod window;
 
-pub use model::{aliases, extension, ids, location, machine, shared, spec, state, step};
+pub use model::{aliases, boot_method, extension, ids, location, machine, shared, spec, state, step};

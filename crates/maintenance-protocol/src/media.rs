@@ -187,7 +187,7 @@ fn target(
     }
     let families: [&[&str]; 2] = if stick { [&STICK, &OPTICAL] } else { [&OPTICAL, &STICK] };
     let listed = families.into_iter().flatten().find(|target| lists(target));
-    plain(listed.copied().unwrap_or_else(|| boot.method.redfish_target()))
+    plain(listed.copied().unwrap_or(&boot.method.target()))
 }
 
 /// The override for the virtual drive, or what has to be read first. Chosen once, it stays chosen.
@@ -317,12 +317,17 @@ pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
 pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
     BootOverride {
         enabled: Some(if boot.once { "Once" } else { "Continuous" }.to_owned()),
-        target: Some(boot.method.redfish_target().to_owned()),
+        target: Some(boot.method.target().into_owned()),
         mode: boot.boot_mode.map(|mode| mode.as_redfish().to_owned()),
-        http_boot_uri: if boot.method == BootMethod::Http || there { boot.image.clone() } else { None },
+        http_boot_uri: if boot.method == BootMethod::Http || boot.method.is_external() || there {
+            boot.image.clone()
+        } else {
+            None
+        },
         uefi_target: None,
         boot_next: None,
         ignition: boot.ignition.clone(),
+        external: boot.method.is_external(),
     }
 }
 

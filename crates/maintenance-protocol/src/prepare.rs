@@ -30,8 +30,10 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     steps.push(Step::RecordPriorState);
     let prepared_there = gate::prepares_boot(gates);
     let is_entered = |gate: &&GateRecord| gate.system.enters && !gate.is_external() && spec.parent.is_none();
-    // Nothing was done yet if the image is not what was meant.
-    if spec.boot.as_ref().is_some_and(|boot| boot.image.is_some()) && !prepared_there {
+    // Nothing was done yet if the image is not what was meant. An image that only an external
+    // system knows cannot be read here.
+    let has_address = |boot: &BootSpec| boot.image.is_some() && !boot.method.is_external();
+    if spec.boot.as_ref().is_some_and(has_address) && !prepared_there {
         steps.push(Step::CheckImage);
     }
     if drain::wanted(spec).is_some() {
@@ -208,7 +210,7 @@ pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> boo
         && (wanted.http_boot_uri.is_none()
             || address::same_or_none(found.http_boot_uri.as_deref(), wanted.http_boot_uri.as_deref()))
         && (accepted || (same(&found.uefi_target, &wanted.uefi_target) && same(&found.boot_next, &wanted.boot_next)))
-        && (!wanted.is_of_own_system() || found.ignition == wanted.ignition)
+        && (!wanted.external || found.ignition == wanted.ignition)
         && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
 }
 
@@ -219,11 +221,13 @@ fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
         (BootMethod::VirtualMedia, "method = \"virtual_media\" with an ISO image"),
         (BootMethod::Pxe, "method = \"pxe\" where the network's boot server selects the image"),
     ];
-    let works = |method: BootMethod| match method {
-        BootMethod::VirtualMedia => media::missing_target(&BootSpec { method, ..boot.clone() }, has).is_none(),
-        _ => has.boot_targets.iter().any(|target| target == method.redfish_target()),
+    let works = |method: &BootMethod| match method {
+        BootMethod::VirtualMedia => {
+            media::missing_target(&BootSpec { method: method.clone(), ..boot.clone() }, has).is_none()
+        }
+        _ => has.boot_targets.iter().any(|target| *target == method.target()),
     };
-    let works: Vec<&str> = ways.into_iter().filter(|(method, _)| works(*method)).map(|(_, words)| words).collect();
+    let works: Vec<&str> = ways.into_iter().filter(|(method, _)| works(method)).map(|(_, words)| words).collect();
     if works.is_empty() {
         return "It lists no other way to boot an image.".to_owned();
     }
@@ -241,7 +245,7 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     });
     // The image of an operator is a name, which records and objects of the cluster show whole.
     let why = "Here it is the address of an ISO image: http:// or https://, without user and query, which the cluster would show.";
-    (!plain && boot.method == BootMethod::OwnSystem).then_some(("image", why))
+    (!plain && boot.method.is_external()).then_some(("image", why))
 }
 
 /// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks
@@ -274,13 +278,13 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     if has.live_iso {
         missing.extend(not_a_live_iso(boot).map(|(name, why)| (name, why.to_owned())));
     }
-    let target = boot.method.redfish_target();
+    let target = boot.method.target();
     if has.boot_targets.is_empty() {
         let instead = has.instead_of_boot.as_deref().map(|text| format!(" {text}")).unwrap_or_default();
         missing.push(("boot", format!("The machine has no boot override.{instead}")));
     } else if boot.method == BootMethod::VirtualMedia {
         missing.extend(media::missing_target(boot, has));
-    } else if !has.boot_targets.iter().any(|has| has == target) {
+    } else if !has.boot_targets.iter().any(|has| *has == target) {
         let targets = listed(&has.boot_targets);
         missing.push(("method", format!("The machine cannot boot from {target}; it lists {targets}.")));
     }

@@ -312,12 +312,13 @@ fn restore_boot(
     // What is left of a disabled override means nothing to the firmware until it is used again. It
     // is set as it was where the machine takes that. A machine that refuses it is released
     // nevertheless; one that is busy is not.
-    let leftover = before.is_disabled() && found.is_disabled() && !before.is_of_own_system();
+    let external = before.external || found.external;
+    let leftover = before.is_disabled() && found.is_disabled() && !external;
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
     // A machine that accepts a value and shows another (`Once` is listed as `Continuous`) is not
     // asked for ever.
     let accepted = replies().any(|reply| *reply == Reply::Accepted);
-    if accepted && (leftover || (before.target == found.target && !before.is_of_own_system())) {
+    if accepted && (leftover || (before.target == found.target && !external)) {
         return Verdict::Done;
     }
     let busy = matches!(replies().next_back(), Some(Reply::Refused { transient: true, .. }));
@@ -329,8 +330,8 @@ fn restore_boot(
 
 /// The change that makes `found` equal to `before` in every property; `None` when it is.
 fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
-    // What the server's own system boots is said whole or not at all.
-    if before.is_of_own_system() || found.is_of_own_system() {
+    // What an external system boots is written whole or not at all.
+    if before.external || found.external {
         let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
         return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
     }
@@ -356,6 +357,7 @@ fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
         uefi_target: entry(&before.uefi_target, &found.uefi_target),
         boot_next: entry(&before.boot_next, &found.boot_next),
         ignition: None,
+        external: false,
     };
     let clear_http_boot_uri =
         before.http_boot_uri.is_none() && found.http_boot_uri.as_deref().is_some_and(|uri| !uri.is_empty());
@@ -386,7 +388,7 @@ fn verify(
     if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
         && ((before.target.is_some() && before.target != found.target)
             || (is_unlisted(before) && record.spec.boot.is_some())
-            || (before.is_of_own_system() && before.http_boot_uri != found.http_boot_uri))
+            || ((before.external || found.external) && before.http_boot_uri != found.http_boot_uri))
         && !(before.is_disabled() && found.is_disabled())
     {
         differs.push(format!("boot override is {found}, was {before}"));

@@ -240,7 +240,7 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let spec = record.checked_spec();
     // The external system checks and fetches what it boots itself.
     let boots_there = gate::prepares_boot(&record.gates);
-    if let Some(boot) = spec.boot.as_ref().filter(|_| !boots_there) {
+    if let Some(boot) = spec.boot.as_ref().filter(|boot| !boots_there && !boot.method.is_external()) {
         if boot.image.is_some() {
             match &facts.image {
                 None => return Verdict::Look(Need::Image),
@@ -248,7 +248,7 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
                 Some(Ok(())) => {}
             }
         }
-        if let (BootMethod::VirtualMedia, Some(image)) = (boot.method, &boot.image) {
+        if let (BootMethod::VirtualMedia, Some(image)) = (&boot.method, &boot.image) {
             let Some(media) = &facts.media else { return Verdict::Look(Need::Media) };
             let Some(has) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
             if media::choose_slot(media, image, has.media_slot.as_deref()).is_none() {

@@ -260,7 +260,8 @@ impl<'a> Host<'a> {
 
     /// The override of which we made an image; `None`: we made none.
     pub(super) fn made_image(self) -> Option<BootOverride> {
-        serde_json::from_str(annotation(self.0, IMAGE)?).ok()
+        let made = serde_json::from_str(annotation(self.0, IMAGE)?).ok()?;
+        Some(BootOverride { external: true, ..made })
     }
 
     /// Whether the image that its spec names is the one that we made.

@@ -10,6 +10,7 @@ use crate::{
     backend::{
         BackendError, BootControl, Consumer, HardwareIdentity, Machine, MaintenanceSystem, MediaControl, PowerControl,
         cluster::{not_now, text},
+        cluster_block::BOOT_OPERATOR,
     },
     maintenance::{
         gate::{ExternalRequest, ExternalState},
@@ -236,7 +237,7 @@ impl Machine for HostMachine {
             Hold::Image => {
                 return Ok(Capabilities {
                     resets: vec![ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff],
-                    boot_targets: vec![BootOverride::OWN_SYSTEM.to_owned()],
+                    boot_targets: vec![BOOT_OPERATOR.target()],
                     http_boot_uri: true,
                     live_iso: true,
                     ..Capabilities::default()

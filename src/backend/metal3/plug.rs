@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     backend::{
         cluster_block,
-        plug::{AttributeKind, BackendPlugin, Block, Connected, Problem, Setting, Variables},
+        plug::{AttributeKind, BackendPlugin, Block, Connected, ExternalBootMethod, Problem, Setting, Variables},
     },
     clock::Clock,
     kubernetes::Cluster,
@@ -87,6 +87,10 @@ impl BackendPlugin for Plugin {
             "kubectl get baremetalhost -A -o yaml shows its annotations; for a host that this provider detached: kubectl annotate \
              baremetalhost {server} {DETACHED}-, in its namespace"
         ))
+    }
+
+    fn boot_methods(&self) -> &'static [&'static ExternalBootMethod] {
+        &[&cluster_block::BOOT_OPERATOR]
     }
 
     fn reach(&self) -> String {

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use crate::{
     backend::{
         Backend as _, BackendError, BootControl, HardwareIdentity, Machine, MaintenanceSystem, MediaControl,
-        PowerControl, redfish::RedfishBackend,
+        PowerControl, cluster_block::BOOT_OPERATOR, redfish::RedfishBackend,
     },
     maintenance::{
         gate::ExternalRequest,
@@ -100,7 +100,8 @@ impl OperatorMachine {
         let Some(image) = text(&object, "/spec/serverBootConfigurationTemplate/spec/image") else { return Ok(none) };
         let made_from: Option<BootOverride> =
             annotation(&object, OUR_BOOT).and_then(|text| serde_json::from_str(text).ok());
-        Ok(BootOverride { http_boot_uri: Some(image.to_owned()), ..made_from.unwrap_or_default() })
+        let http_boot_uri = Some(image.to_owned());
+        Ok(BootOverride { http_boot_uri, external: true, ..made_from.unwrap_or_default() })
     }
 }
 
@@ -173,7 +174,7 @@ impl Machine for OperatorMachine {
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
-            boot_targets: vec![BootOverride::OWN_SYSTEM.to_owned()],
+            boot_targets: vec![BOOT_OPERATOR.target()],
             http_boot_uri: true,
             ..Capabilities::default()
         })

@@ -5,7 +5,10 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     backend::{
         cluster_block,
-        plug::{AttributeKind, BackendFlag, BackendPlugin, Block, Connected, Problem, Setting, Variables},
+        plug::{
+            AttributeKind, BackendFlag, BackendPlugin, Block, Connected, ExternalBootMethod, Problem, Setting,
+            Variables,
+        },
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterSettings},
@@ -92,6 +95,10 @@ impl BackendPlugin for Plugin {
             "kubectl get servermaintenances -A -l app.kubernetes.io/managed-by={MANAGER} shows it; deleting it is safe. A Server \
              that is parked instead: kubectl annotate server {server} --overwrite {OPERATION}=unpark"
         ))
+    }
+
+    fn boot_methods(&self) -> &'static [&'static ExternalBootMethod] {
+        &[&cluster_block::BOOT_OPERATOR]
     }
 
     fn reach(&self) -> String {

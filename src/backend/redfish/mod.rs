@@ -44,6 +44,9 @@ pub use plug::Plugin;
 pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
 pub use trust::parse_fingerprint;
 
+/// What to do about a server that the configuration does not list.
+const ADD_SERVER: &str = "Add it to redfish.servers or to the inventory file of the provider.";
+
 /// Servers behind BMCs that speak Redfish.
 #[derive(Debug)]
 pub struct RedfishBackend {
@@ -136,7 +139,7 @@ impl Backend for RedfishBackend {
         let more = self.machines.len().saturating_sub(names.len());
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let known = if names.is_empty() { "none".to_owned() } else { format!("{}{more}", names.join(", ")) };
-        Err(BackendError::UnknownServer { server: server.to_owned(), known })
+        Err(BackendError::UnknownServer { server: server.to_owned(), known, advice: ADD_SERVER })
     }
 
     async fn location(&self, _server: &str) -> Result<Location, BackendError> {

@@ -55,6 +55,7 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
     let boot = &object["Boot"];
     BootOverride {
         ignition: None,
+        external: false,
         // Another word cannot be set again.
         enabled: text(&boot["BootSourceOverrideEnabled"]).filter(|word| is_known(word)),
         target: text(&boot["BootSourceOverrideTarget"]),

@@ -103,13 +103,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
                 "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. With `metal_operator`, which boots a server only in a maintenance, its own turn lasts as long as the resource. Changing it replaces.",
             ),
         ),
-        (
-            "method",
-            required(
-                String,
-                "`http`, `pxe`, `virtual_media` or `disk`; where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`.",
-            ),
-        ),
+        ("method", required(String, &boot::method_text())),
         (
             "server_power",
             optional(

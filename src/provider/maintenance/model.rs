@@ -249,13 +249,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
     ]));
     let mut boot = attributes(boot::attributes());
     boot.extend(attributes(write_only::attributes()));
-    boot.insert(
-        "method".to_owned(),
-        required(
-            String,
-            "`http`, `pxe`, `virtual_media`, `disk`, or, where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`.",
-        ),
-    );
+    boot.insert("method".to_owned(), required(String, &boot::method_text()));
     all.insert(
         "boot_configuration".to_owned(),
         optional(

@@ -9,6 +9,7 @@ use tf_provider::{
 };
 
 use crate::{
+    backend::plug::{self, ExternalBootMethod},
     engine::Engine,
     maintenance::{
         machine::Ignition,
@@ -77,7 +78,7 @@ impl IgnitionModel {
             (None, None, Some(_)) => {
                 let detail =
                     "A boot operator serves ignition from a Secret: give file, from which one is made, or secret_name.";
-                bad(diags, at.clone().attribute("url"), "Not with boot_operator", detail);
+                bad(diags, at.clone().attribute("url"), "Ignition cannot be fetched", detail);
                 None
             }
             (None, None, None) => None,
@@ -111,17 +112,46 @@ pub(in crate::provider) struct BootModel {
     pub(in crate::provider) ready_when: Value<UrlModel>,
 }
 
+/// The methods of backends that hand over an ignition file.
+fn ignition_methods() -> impl Iterator<Item = &'static ExternalBootMethod> {
+    plug::boot_methods().into_iter().filter(|method| method.takes_ignition)
+}
+
+/// Their names, each between these marks.
+pub(in crate::provider) fn with_ignition(mark: &str) -> String {
+    let names: Vec<String> = ignition_methods().map(|method| format!("{mark}{}{mark}", method.name)).collect();
+    names.join(" or ")
+}
+
+/// What the attribute `method` may be, in Markdown.
+pub(in crate::provider) fn method_text() -> String {
+    let external: String = plug::boot_methods().iter().map(|method| format!("; {}", method.text)).collect();
+    format!("`http`, `pxe`, `virtual_media` or `disk`{external}.")
+}
+
+/// The method of a configuration: one that needs no backend of its own, or one that a backend
+/// brings.
+fn method(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<BootMethod> {
+    let external = plug::boot_methods().into_iter().map(|method| method.name);
+    let names: Vec<&str> = BootMethod::NAMES.into_iter().chain(external).collect();
+    one_of(diags, value, path, &names, |name| names.contains(&name).then(|| BootMethod::from_name(name)))
+}
+
 /// The attributes of [`BootModel`] besides `method`, which one type requires and another nests.
 pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
+    let images: Vec<&str> = plug::boot_methods().iter().map(|method| method.image).collect();
+    let (images, with_ignition) = (images.join(" "), with_ignition("`"));
     [
         (
             "image",
             optional(
                 AttributeType::String,
-                "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
-                 before the server is touched; the server's BMC or firmware must reach it too. For `boot_operator` the \
-                 image's name in its registry. State and plan hold it as it is given; records, logs and messages hold it \
-                 without user, query and fragment. Mark a signed address as sensitive.",
+                &format!(
+                    "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
+                 before the server is touched; the server's BMC or firmware must reach it too. {images} \
+                 State and plan hold it as it is given; records, logs and messages hold it \
+                 without user, query and fragment. Mark a signed address as sensitive."
+                ),
             ),
         ),
         (
@@ -140,8 +170,10 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         "file",
                         optional(
                             AttributeType::String,
-                            "A local file. With `boot_operator` a Secret is made of it that goes with the maintenance; its content \
-                             is in no plan, state or record.",
+                            &format!(
+                                "A local file. With {with_ignition} a Secret is made of it that goes with the maintenance; its \
+                                 content is in no plan, state or record."
+                            ),
                         ),
                     ),
                     (
@@ -152,8 +184,10 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         ),
                     ),
                 ]),
-                "An ignition file for the booted system, with `boot_operator`. Redfish has no way to hand one over, so that \
-                 the other methods refuse it.",
+                &format!(
+                    "An ignition file for the booted system, with {with_ignition}. Redfish has no way to hand one over, so \
+                     that the other methods refuse it."
+                ),
             ),
         ),
         (
@@ -195,9 +229,10 @@ impl BootModel {
     /// known yet.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
-        let method = one_of(diags, &self.method, path("method"), &BootMethod::NAMES, BootMethod::from_name);
-        let operated = method == Some(BootMethod::OwnSystem);
-        let image = if operated {
+        let method = method(diags, &self.method, path("method"));
+        let external = method.as_ref().filter(|method| method.is_external()).map(BootMethod::name);
+        let takes_ignition = external.is_some_and(|name| ignition_methods().any(|method| method.name == name));
+        let image = if external.is_some() {
             not_empty(diags, &self.image, path("image"));
             given(&self.image).map(str::to_owned)
         } else {
@@ -210,31 +245,34 @@ impl BootModel {
                 bad(diags, path("ignition_wo"), "One source is possible", "Give ignition or ignition_wo, not both.");
                 None
             }
-            _ if method.is_some() && !operated && !(self.ignition.is_null() && self.ignition_wo.is_absent()) => {
+            _ if method.is_some() && !takes_ignition && !(self.ignition.is_null() && self.ignition_wo.is_absent()) => {
                 bad(
                     diags,
                     path(if self.ignition.is_null() { "ignition_wo" } else { "ignition" }),
                     "Ignition cannot be handed over",
-                    "Only method = \"boot_operator\" gives a server an ignition file; Redfish knows no way to. Build it into the \
-                     image, or name it on the image's kernel command line.",
+                    format!(
+                        "Only method = {} gives a server an ignition file; Redfish knows no way to. Build it into the image, or \
+                         name it on the image's kernel command line.",
+                        with_ignition("\"")
+                    ),
                 );
                 None
             }
             Value::Value(ignition) => ignition.check(diags, &path("ignition")).map(|(ignition, _)| ignition),
             _ => self.ignition_wo.content().map(|content| Ignition::Content(sha256(content))),
         };
-        if operated && self.image_sha256 != Value::Null {
+        if let Some(name) = external.filter(|_| self.image_sha256 != Value::Null) {
             bad(
                 diags,
                 path("image_sha256"),
-                "Not with boot_operator",
+                &format!("Not with {name}"),
                 "Name the image by its digest instead: name@sha256:….",
             );
         }
         let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
         let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
-        match method {
-            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::OwnSystem) if self.image.is_null() => {
+        match &method {
+            Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::External(_)) if self.image.is_null() => {
                 bad(
                     diags,
                     path("image"),

@@ -27,7 +27,7 @@ pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
         format!(
             "{}: the image is in a virtual drive, the boot override was accepted and the server is on. The BMC does not show \
              which system was booted: not proven. Check the console. If the server booted its disk, set boot_target or media_slot \
-             for it in redfish.servers or in the inventory file.",
+             where the provider configures this server.",
             record.server()
         ),
         AttributePath::root(),

@@ -139,11 +139,9 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
 /// The diagnostic of a machine that could not be asked or told.
 pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
     let (summary, advice, path) = match error {
-        BackendError::UnknownServer { .. } => (
-            format!("{server} is not configured"),
-            "Add it to redfish.servers or to the inventory file of the provider.",
-            AttributePath::new("server"),
-        ),
+        BackendError::UnknownServer { advice, .. } => {
+            (format!("{server} is not configured"), *advice, AttributePath::new("server"))
+        }
         BackendError::Unreachable { .. } => {
             (format!("The BMC of {server} did not answer"), "Check its address and the network.", AttributePath::root())
         }

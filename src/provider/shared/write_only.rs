@@ -18,6 +18,7 @@ use crate::{
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
+    shared::boot,
     shared::schema::{optional, secret},
     shared::values::{Text, bad},
 };
@@ -102,9 +103,10 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
     [
         (
             "ignition_wo",
-            secret(
-                "The ignition file itself, as text, with `boot_operator`. Write-only: it may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
-            ),
+            secret(&format!(
+                "The ignition file itself, as text, with {}. Write-only: it may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                boot::with_ignition("`")
+            )),
         ),
         (
             "ignition_wo_version",

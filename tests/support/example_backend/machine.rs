@@ -11,6 +11,8 @@ use terraform_provider_metal::{
     },
 };
 
+use crate::plugin::SHELF;
+
 /// What the file holds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Server {
@@ -78,7 +80,7 @@ impl Machine for FileMachine {
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         Ok(Capabilities {
             resets: vec![ResetType::On, ResetType::ForceOff],
-            boot_targets: vec!["None".to_owned(), "Cd".to_owned()],
+            boot_targets: vec!["None".to_owned(), "Cd".to_owned(), SHELF.target()],
             ..Capabilities::default()
         })
     }
@@ -89,8 +91,13 @@ impl PowerControl for FileMachine {
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
         self.change(|server| {
             server.power = if reset == ResetType::On { PowerState::On } else { PowerState::Off };
-            let medium = server.boot.target.as_deref() == Some("Cd");
-            server.history.push(match (reset, server.drive.as_ref().filter(|_| medium)) {
+            let target = server.boot.target.as_deref();
+            let image = match target {
+                Some("Cd") => server.drive.clone(),
+                Some(target) if target == SHELF.target() => server.boot.http_boot_uri.clone(),
+                _ => None,
+            };
+            server.history.push(match (reset, image) {
                 (ResetType::On, Some(image)) => format!("boots {image}"),
                 (ResetType::On, None) => "boots its disk".to_owned(),
                 _ => "is switched off".to_owned(),
@@ -107,6 +114,10 @@ impl PowerControl for FileMachine {
 impl BootControl for FileMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, _clear: bool) -> Result<(), BackendError> {
         self.change(|server| {
+            if wanted.external || server.boot.external {
+                server.boot = wanted.clone();
+                return;
+            }
             server.boot.enabled = wanted.enabled.clone().or(server.boot.enabled.take());
             server.boot.target = wanted.target.clone().or(server.boot.target.take());
         })

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
-        plug::{AttributeKind, BackendFlag, BackendPlugin, Block, Connected, Problem, Setting, Variables},
+        plug::{
+            AttributeKind, BackendFlag, BackendPlugin, Block, Connected, ExternalBootMethod, Problem, Setting,
+            Variables,
+        },
     },
     clock::Clock,
     maintenance::location::Location,
@@ -26,6 +29,14 @@ const SETTINGS: &[Setting] =
 
 const FLAGS: &[BackendFlag] = &[BackendFlag::file("example-server", &FILE, "The file of the server node1")];
 
+/// The server boots what its shelf has by that name.
+pub const SHELF: ExternalBootMethod = ExternalBootMethod {
+    name: "shelf_image",
+    text: "where a file stands for the server, `shelf_image`",
+    image: "For `shelf_image` a name on the shelf.",
+    takes_ignition: false,
+};
+
 impl BackendPlugin for ExamplePlugin {
     fn name(&self) -> &'static str {
         "example_file"
@@ -41,6 +52,10 @@ impl BackendPlugin for ExamplePlugin {
 
     fn flags(&self) -> &'static [BackendFlag] {
         FLAGS
+    }
+
+    fn boot_methods(&self) -> &'static [&'static ExternalBootMethod] {
+        &[&SHELF]
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {
@@ -76,7 +91,11 @@ impl Backend for ExampleBackend {
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {
         match self.servers.get(server) {
             Some(file) => Ok(Arc::new(FileMachine { file: file.clone() })),
-            None => Err(BackendError::UnknownServer { server: server.to_owned(), known: self.servers().join(", ") }),
+            None => Err(BackendError::UnknownServer {
+                server: server.to_owned(),
+                known: self.servers().join(", "),
+                advice: "Add it to example_file.servers.",
+            }),
         }
     }
 

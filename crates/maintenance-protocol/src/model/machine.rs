@@ -175,6 +175,9 @@ pub struct BootOverride {
     /// Never read back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
+    /// Whether an external system boots it, by a method of its backend.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
 }
 
 /// Where the configuration of a booted system comes from. Its content is never part of a record.
@@ -188,15 +191,6 @@ pub enum Ignition {
 }
 
 impl BootOverride {
-    /// The target of what the server's own maintenance system boots, as records have it.
-    pub const OWN_SYSTEM: &'static str = "BootOperator";
-
-    /// Whether the server's own maintenance system boots it.
-    #[must_use]
-    pub fn is_of_own_system(&self) -> bool {
-        self.target.as_deref() == Some(Self::OWN_SYSTEM)
-    }
-
     /// Whether it boots one entry of the firmware's menu, and not only a kind of device.
     #[must_use]
     pub fn names_an_entry(&self) -> bool {

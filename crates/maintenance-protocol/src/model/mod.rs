@@ -4,6 +4,7 @@
 pub mod alias_moves;
 pub mod aliases;
 pub mod approval;
+pub mod boot_method;
 pub mod drain;
 pub mod effects;
 pub mod extension;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use super::boot_method::BootMethod;
 use super::{
     drain::DrainWish,
     hand_over::HandOver,
@@ -58,66 +59,6 @@ pub enum MaintenanceKind {
     BootConfiguration,
     /// `metal_server_operation`: needs the server only while it is made, and puts nothing back.
     Operation,
-}
-
-/// How a server is booted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BootMethod {
-    /// UEFI HTTP boot from a URL that is given to the firmware.
-    Http,
-    /// Network boot by PXE.
-    Pxe,
-    /// An image in a virtual drive.
-    VirtualMedia,
-    /// The local disk.
-    Disk,
-    /// What the server's own maintenance system boots. The configuration names the part of that
-    /// system which does so.
-    #[serde(rename = "boot_operator")]
-    OwnSystem,
-}
-
-impl BootMethod {
-    /// All methods in the spelling of the configuration.
-    pub const NAMES: [&'static str; 5] = ["http", "pxe", "virtual_media", "disk", "boot_operator"];
-
-    /// The method of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "http" => Self::Http,
-            "pxe" => Self::Pxe,
-            "virtual_media" => Self::VirtualMedia,
-            "disk" => Self::Disk,
-            "boot_operator" => Self::OwnSystem,
-            _ => return None,
-        })
-    }
-
-    /// The name in the configuration.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Pxe => "pxe",
-            Self::VirtualMedia => "virtual_media",
-            Self::Disk => "disk",
-            Self::OwnSystem => "boot_operator",
-        }
-    }
-
-    /// The `BootSourceOverrideTarget` that stands for it (DSP2046 `ComputerSystem.BootSource`).
-    #[must_use]
-    pub fn redfish_target(self) -> &'static str {
-        match self {
-            Self::Http => "UefiHttp",
-            Self::Pxe => "Pxe",
-            Self::VirtualMedia => "Cd",
-            Self::Disk => "Hdd",
-            Self::OwnSystem => "BootOperator",
-        }
-    }
 }
 
 /// A URL that must answer with a status.
@@ -278,9 +219,9 @@ impl Spec {
             return service.effect();
         }
         let boots = self.boot.as_ref().map(|boot| {
-            // A boot operator's image is a name in a registry.
+            // An external system's image is a name that it knows.
             let shown = |image: &str| match boot.method {
-                BootMethod::OwnSystem => image.to_owned(),
+                BootMethod::External(_) => image.to_owned(),
                 _ => shown_url(image),
             };
             let image = boot.image.as_deref().map(|image| format!(" from {}", shown(image))).unwrap_or_default();
