@@ -72,7 +72,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
 
 /// What is recorded, and what it may name of its room: data knows no rule, so that rules and data
 /// are no cycle.
-const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model", "maintenance::window"]);
+const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 
 /// Crates that only some rooms may name.
 const CRATES: &[(&str, &[&str])] = &[

@@ -31,6 +31,7 @@ use crate::{
 };
 
 use config::provider_block::ProviderModel;
+use shared::block::MayBeUnknown as _;
 use shared::cell::{Cell, Configured};
 
 /// The provider.

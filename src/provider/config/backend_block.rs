@@ -12,6 +12,7 @@ use tf_provider::{
 use crate::backend::plug::{AttributeKind, BackendPlugin, Block, Given, Setting};
 
 use crate::provider::{
+    shared::block::MayBeUnknown,
     shared::schema::{Attributes, optional, secret},
     shared::values::{duration, not_empty},
 };
@@ -37,13 +38,14 @@ fn attribute(setting: &Setting) -> Attribute {
     optional(kind, &setting.description())
 }
 
-/// Whether any part of a value is known only after apply.
-pub(in crate::provider) fn has_unknown(value: &ValueAny) -> bool {
-    match value {
-        ValueAny::Unknown => true,
-        ValueAny::Map(parts) => parts.values().any(has_unknown),
-        ValueAny::List(parts) => parts.iter().any(has_unknown),
-        _ => false,
+impl MayBeUnknown for ValueAny {
+    fn has_unknown(&self) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::Map(parts) => parts.has_unknown(),
+            Self::List(parts) => parts.iter().any(Self::has_unknown),
+            _ => false,
+        }
     }
 }
 
@@ -79,7 +81,7 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: At
         (AttributeKind::Duration, ValueAny::String(text)) => {
             duration(diags, &Value::Value(text.clone()), at).map(Given::Duration)
         }
-        (AttributeKind::Texts, ValueAny::Map(_)) if has_unknown(value) => Some(Given::Unknown),
+        (AttributeKind::Texts, ValueAny::Map(_)) if value.has_unknown() => Some(Given::Unknown),
         (AttributeKind::Texts, ValueAny::Map(texts)) => {
             let texts = texts.iter().filter_map(|(name, text)| match text {
                 ValueAny::String(text) => Some((name.clone(), text.clone())),
@@ -128,7 +130,7 @@ mod tests {
             ("read_timeout", text("soon")),
             ("insecure", ValueAny::Bool(true)),
         ]);
-        assert!(has_unknown(&value));
+        assert!(value.has_unknown());
         let mut diags = Diagnostics::default();
         let block = read(&mut diags, &value, redfish.settings(), &AttributePath::new("redfish"));
         assert_eq!(diags.errors.len(), 1, "the duration: {diags:?}");

@@ -1,5 +1,6 @@
 //! What several types have in common.
 
+pub(super) mod block;
 pub(super) mod boot;
 pub(super) mod boot_proof;
 pub(super) mod cell;

@@ -272,18 +272,12 @@ pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
     }
 }
 
-/// Whether some of a value is only known after apply; `inner` says it of one that is there.
-pub(in crate::provider) fn unknown_within<T>(value: &Value<T>, inner: impl Fn(&T) -> bool) -> bool {
+/// A value that is there.
+pub(in crate::provider) fn value_of<T>(value: &Value<T>) -> Option<&T> {
     match value {
-        Value::Unknown => true,
-        Value::Null => false,
-        Value::Value(value) => inner(value),
+        Value::Value(value) => Some(value),
+        _ => None,
     }
-}
-
-/// Whether some of a map of texts is only known after apply.
-pub(in crate::provider) fn texts_unknown(value: &Texts) -> bool {
-    unknown_within(value, |map| map.values().any(Value::is_unknown))
 }
 
 /// The Nodes that run on servers, by the server's name; an empty name is an error at its place.

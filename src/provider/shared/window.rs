@@ -16,6 +16,7 @@ use crate::{
 };
 
 use crate::provider::{
+    shared::block::MayBeUnknown,
     shared::schema::{Attributes, attributes, optional},
     shared::values::{Text, bad, duration, given, known, one_of, shown_duration},
 };
@@ -103,15 +104,15 @@ pub(in crate::provider) fn windows_attribute() -> Attribute {
     optional(AttributeType::AttributeMap(parts()), "Windows by name, for `window = { name = … }`.")
 }
 
-impl WindowModel {
-    /// Whether some of it is only known after apply.
-    pub(in crate::provider) fn has_unknown(&self) -> bool {
-        let texts = [&self.name, &self.schedule, &self.duration, &self.time_zone, &self.min_remaining];
-        texts.iter().any(|text| text.is_unknown())
-            || self.exclude.is_unknown()
-            || self.exclude_calendar_file.is_unknown()
+impl MayBeUnknown for WindowModel {
+    fn has_unknown(&self) -> bool {
+        let Self { name, schedule, duration, time_zone, min_remaining, exclude, exclude_calendar_file } = self;
+        let texts = [name, schedule, duration, time_zone, min_remaining, exclude_calendar_file];
+        texts.into_iter().any(Value::is_unknown) || exclude.is_unknown()
     }
+}
 
+impl WindowModel {
     /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window
     /// that never opens is refused; with `named` its name is looked up.
     pub(in crate::provider) fn check(

@@ -30,3 +30,4 @@ pub mod step;
 pub mod unreadable;
 pub mod update;
 pub mod verdict;
+pub mod window;

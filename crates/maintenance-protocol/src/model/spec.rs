@@ -13,8 +13,8 @@ use super::{
     node::NodeWish,
     operation::OperationSpec,
     service::ServiceSpec,
+    window::WindowSpec,
 };
-use crate::window::WindowSpec;
 use shown_text as shown;
 
 /// Whether the owner of a claimed server is asked first.
