@@ -59,6 +59,16 @@ impl Reconciler<'_> {
             () = control.stop.cancelled() => Ok(()),
             () = over => Ok(()),
         };
+        self.after_look(looked, deadline, control).await
+    }
+
+    /// Waits after a look that failed and may succeed later; gives up after any other.
+    pub(super) async fn after_look(
+        &mut self,
+        looked: Result<(), LookError>,
+        deadline: Duration,
+        control: &Control,
+    ) -> Result<(), EngineError> {
         match looked {
             Ok(()) => Ok(()),
             Err(LookError::Engine(error)) => Err(error),

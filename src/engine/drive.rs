@@ -203,11 +203,7 @@ impl<'a> Reconciler<'a> {
             let stop = control.stop.is_cancelled();
             let intent = Objective { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {
-                Decision::Finished(Finish::Refused(why)) => {
-                    self.withdraw_from_gates(deadline, control).await?;
-                    self.change(RecordChange::Withdraw).await?;
-                    return Ok(Finish::Refused(why));
-                }
+                Decision::Finished(Finish::Refused(why)) => return self.refuse(why, deadline, control).await,
                 Decision::Finished(finish) => return Ok(finish),
                 Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
                     if !self.withdraw_from_gates(deadline, control).await? {
@@ -222,6 +218,7 @@ impl<'a> Reconciler<'a> {
                     waited = Some(reason);
                     let wake = wake.and_then(|at| Duration::try_from(at.duration_since(view.now)).ok());
                     self.tidy_gate().await;
+                    self.talk.no_late_gate = false;
                     self.wait(poll, wake, deadline, control).await;
                     self.forget(if self.switches(&view) { MayChange::Watched } else { MayChange::Everything });
                 }
@@ -238,6 +235,11 @@ impl<'a> Reconciler<'a> {
                     self.forget(may_change);
                 }
                 Decision::Change(RecordChange::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
+                Decision::Change(change) if self.checks_gates_before(&change) => {
+                    if let Some(why) = self.look_late_gate(deadline, control).await? {
+                        return self.refuse(why, deadline, control).await;
+                    }
+                }
                 Decision::Change(change) => {
                     self.looks = 0;
                     if let Some(finish) = self.change(change).await? {
@@ -246,6 +248,13 @@ impl<'a> Reconciler<'a> {
                 }
             }
         }
+    }
+
+    /// Ends a record that waits and will never be granted its server.
+    async fn refuse(&mut self, why: String, deadline: Duration, control: &Control) -> Result<Finish, EngineError> {
+        self.withdraw_from_gates(deadline, control).await?;
+        self.change(RecordChange::Withdraw).await?;
+        Ok(Finish::Refused(why))
     }
 
     /// Whether the current step is about power, so that only the power is polled.

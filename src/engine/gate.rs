@@ -39,6 +39,8 @@ pub(super) struct ExternalProgress {
     asked: BTreeSet<usize>,
     /// On our own clock: requests that nobody drives are looked for again a while after this.
     tidied: Option<Duration>,
+    /// Whether no gate came up that the record does not have: looked at once for each admission.
+    pub(super) no_late_gate: bool,
 }
 
 /// A machine with a maintenance system of its own, and what is said to that about a hold.
@@ -128,25 +130,6 @@ impl Engine {
             systems.push(ExternalSystem { enters: system.enters && spec.parent.is_none(), ..system });
         }
         Ok(systems)
-    }
-
-    /// Refuses a change that stops what runs on a server, where what is in force did not and so
-    /// asked no gate.
-    pub(super) async fn refuses_new_gates(&self, record: &Maintenance, wanted: &Spec) -> Result<(), EngineError> {
-        if stops_node(&record.spec) || !stops_node(wanted) || record.spec.parent.is_some() {
-            return Ok(());
-        }
-        let systems = self.systems(wanted).await?;
-        let Some(new) = systems.into_iter().find(|system| system.gate.is_some()) else { return Ok(()) };
-        Err(BackendError::Unsupported {
-            address: record.server().to_owned(),
-            what: format!(
-                "{} was not asked for {}, because nothing was stopped, and server_power stops what runs. Replace the resource \
-                 instead of changing it (-replace)",
-                new.name, record.id
-            ),
-        }
-        .into())
     }
 
     /// A gate of a record. `None`: this configuration does not have it.

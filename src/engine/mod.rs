@@ -13,6 +13,7 @@ mod error;
 mod gate;
 mod identity;
 mod invoke;
+mod late_gate;
 mod lease;
 mod liveness;
 mod location;

@@ -13,13 +13,29 @@ use crate::{
     },
     support::{
         images::Images,
-        simulator::{Fleet, maintenance},
+        simulator::{Fleet, SOON, maintenance},
+        wait::eventually,
         workspace::Workspace,
     },
 };
 
 /// A host `node1` of Metal3 that a Machine uses. `metal3`: the extension keeps approved hosts off.
 pub async fn place(metal3: bool) -> (metal3::world::World, World) {
+    let (hosts, machines) = apart(metal3).await;
+    machines.on_host("m1", "node1").await;
+    machines.name_node("m1").await;
+    acts(&machines).await;
+    (hosts, machines)
+}
+
+/// Waits until the extension acts on the Machine.
+async fn acts(machines: &World) {
+    let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
+    machines.until_machine("m1", "the extension acts on it", acts).await;
+}
+
+/// The same host and Machine before the Machine has chosen the host.
+async fn apart(metal3: bool) -> (metal3::world::World, World) {
     let hosts = metal3::world::World::start(1, metal3::operator::Options::default()).await;
     let options =
         Options { extension: extension::Options { metal3, ..extension::Options::default() }, ..Options::default() };
@@ -33,10 +49,6 @@ pub async fn place(metal3: bool) -> (metal3::world::World, World) {
     });
     machines.create("Node", &machines.node_name("m1"), node).await;
     machines.add_machine("m1", json!({ ENABLED: "true" })).await;
-    machines.on_host("m1", "node1").await;
-    machines.name_node("m1").await;
-    let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
-    machines.until_machine("m1", "the extension acts on it", acts).await;
     (hosts, machines)
 }
 
@@ -114,5 +126,35 @@ for_each_host! {
         let back = hosts.until("node1", "on", |host| !key(host) && host["status"]["poweredOn"] == true).await;
         assert_eq!(back["status"]["operationalStatus"], "OK", "{back}");
         fleet.until("node1", bmc_simulator::PowerState::On).await;
+    }
+}
+
+for_each_host! {
+    async fn a_machine_that_takes_the_host_during_the_wait_is_asked_before_it_is_touched(host) {
+        let (hosts, machines) = apart(false).await;
+        hosts.annotate("node1", json!({ DETACHED: "by the night shift" })).await;
+        let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        let apply = workspace.start_apply();
+        eventually("it waits for the other author", SOON, async || {
+            let queue = workspace.metal(&["queue"]).await.succeeded();
+            queue.words().contains("another author detached").then_some(())
+        })
+        .await;
+        machines.on_host("m1", "node1").await;
+        machines.name_node("m1").await;
+        acts(&machines).await;
+        hosts.annotate("node1", json!({ DETACHED: null })).await;
+        let refused = apply.wait(SOON * 2).await.failed();
+        let machine = format!("Machine {}/m1", machines.namespace);
+        refused.says("Cluster API").says(&machine).says("was not asked").says("Apply again");
+        assert_eq!(fleet.resets("node1"), Vec::<String>::new());
+        assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+        assert!(machines.maintenance("m1").await.is_none());
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        workspace.apply().await.succeeded();
+        assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
     }
 }
