@@ -33,6 +33,7 @@ const SLOT: &str = "the server is taken once all external gates allow it";
 const BACK: &str = "a gate is left once all behind it are really left";
 const NOTED: &str = "what a gate has of ours is noted in an active record";
 const TOUCHED: &str = "power is changed only where every gate holds the server";
+const DISTURBED: &str = "nothing that acts under a hold is sent once an outer gate took the server away";
 const RESTORED: &str = "a server that stayed ours ends as it was";
 const RUNS: &str = "no run is begun in vain";
 const LEFT: &str = "what is over has nothing at any gate";
@@ -61,6 +62,7 @@ impl Model for Chain {
             Property::always(SLOT, |_, world: &World| !world.is_wrong(SLOT)),
             Property::always(BACK, |_, world: &World| !world.is_wrong(BACK)),
             Property::always(TOUCHED, |_, world: &World| !world.is_wrong(TOUCHED)),
+            Property::always(DISTURBED, |_, world: &World| !world.is_wrong(DISTURBED)),
             Property::always(RUNS, |_, world: &World| !world.is_wrong(RUNS)),
             Property::always(RESTORED, |_, world: &World| !world.is_wrong(RESTORED)),
             Property::always(NOTED, |_, world: &World| Chain::noted(world)),
@@ -117,6 +119,13 @@ fn chains_of_three_gates() {
 }
 
 #[test]
+fn chains_of_two_gates_before_an_operation_under_a_maintenance() {
+    for links in [[WITHOUT_QUEUE, LOCAL], [WITHOUT_QUEUE, EXTERNAL]] {
+        explore(Chain::new(&links, 1).operates().takes_away());
+    }
+}
+
+#[test]
 fn no_rule_about_chains_can_be_left_out() {
     let chain = || Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).crashes(1);
     needs(Broken::NoNote, NOTED, chain());
@@ -124,7 +133,16 @@ fn no_rule_about_chains_can_be_left_out() {
     needs(Broken::NotReallyBack, BACK, chain());
     needs(Broken::AllAtOnce, ORDER, Chain::new(&[WITHOUT_QUEUE, EXTERNAL], 1));
     needs(Broken::GrantsUnseen, SLOT, chain());
+    needs(Broken::ChildIsBlind, DISTURBED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).operates().takes_away());
     needs(Broken::LossTouchesNothing, RESTORED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).takes_away());
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn chains_before_an_operation_that_crashes() {
+    for links in [[WITHOUT_QUEUE, LOCAL], [WITHOUT_QUEUE, EXTERNAL]] {
+        explore(Chain::new(&links, 1).operates().crashes(1));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::{
     backend::{BackendError, Cordon, NodeDrain},
     clock::within,
     maintenance::{
-        drain::{self, some},
+        drain::{self, DrainView, some},
         gate::ExternalRequest,
         ids::Uid,
         spec::Spec,
@@ -120,8 +120,9 @@ impl Engine {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
         let view = nodes.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
-        let opened = view.exists && !view.cordoned && drained.elsewhere(&view).is_none();
-        opened.then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
+        drained
+            .is_opened(&view)
+            .then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
     }
 
     /// Says which Node a hold leaves as it is, where that ends without steps.
@@ -145,11 +146,28 @@ impl Reconciler<'_> {
     /// Looks at the Node, and at its Pods while it is drained.
     pub(super) async fn look_drain(&mut self) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
+        if record.spec.parent.is_some() {
+            return self.look_drained().await;
+        }
         let drains = record.phase.progress().and_then(Progress::step) == Some(Step::DrainNode);
         let wish = drain::wanted(&record.spec).filter(|_| drains);
         let known = record.drained.as_ref().map(|drained| &drained.node);
         let Some(node) = wish.map(|wish| &wish.node).or(known) else { return Ok(()) };
         let view = self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?;
+        self.facts.drain = Some(Box::new(view));
+        Ok(())
+    }
+
+    /// Looks at the Node that was drained for the hold under which the record acts.
+    async fn look_drained(&mut self) -> Result<(), BackendError> {
+        let Some(holder) = self.holder() else { return Ok(()) };
+        let Some(drained) = &holder.drained else { return Ok(()) };
+        let view = match &self.engine.parts.nodes.drainer {
+            Some(nodes) => nodes.look(&drained.node, &self.by(holder), None).await?,
+            // What acts under the hold of another configuration need not reach its cluster; what is
+            // not seen stops nothing.
+            None => DrainView { cordoned: true, ..DrainView::default() },
+        };
         self.facts.drain = Some(Box::new(view));
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::{
     clock::{strict_timeout, within},
     maintenance::{
         change::{Applied, LockChange, RecordChange},
-        gate::{self, Asks, ExternalRequest, ExternalState, ExternalSystem, GateRecord},
+        gate::{self, Asks, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView},
         spec::{MaintenanceKind, Policy, Spec},
         state::Maintenance,
         step::Step,
@@ -246,6 +246,11 @@ impl Reconciler<'_> {
 
     /// Reads how a gate stands.
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
+        if self.is_outer_elsewhere(place)? {
+            let standing = ExternalState::Granted;
+            self.facts.gates.insert(place, GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            return Ok(());
+        }
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
         // A waiter is woken by changes; before an action the state has to be fresh.
@@ -259,6 +264,16 @@ impl Reconciler<'_> {
         }
         self.facts.gates.insert(place, view);
         Ok(())
+    }
+
+    /// Whether a gate is one of the hold under which the record acts, and this configuration does
+    /// not have it. What acts under the hold of another configuration need not reach that; what is
+    /// not seen stops nothing.
+    fn is_outer_elsewhere(&self, place: usize) -> Result<bool, BackendError> {
+        let under = self.record().is_some_and(|record| record.spec.parent.is_some());
+        let gate = self.holder().and_then(|holder| holder.gates.get(place));
+        let Some(gate) = gate.filter(|_| under && place < self.facts.outer_gates) else { return Ok(false) };
+        Ok(self.engine.link(&self.server, gate)?.is_none())
     }
 
     /// Returns when something about a gate may have changed; never where there is none.

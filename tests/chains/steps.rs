@@ -5,18 +5,18 @@ use jiff::Timestamp;
 use terraform_provider_metal::maintenance::{
     change::{Applied, LockChange, Moment, RecordChange},
     decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
-    gate,
+    gate::{self, Loss},
     machine::{PowerState, ResetType},
     power::Need,
     prepare::Facts,
     queue::Queue,
     spec::WaitFor,
-    state::{Ending, PriorState},
+    state::{Ending, Phase, PriorState},
     step::{Action, Reply},
 };
 
 use crate::{
-    BACK, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
+    BACK, DISTURBED, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
     records::AGING,
     world::{At, Broken, Chain, Event, Goal, Has, PAUSE, World, runner, token, uid},
 };
@@ -32,7 +32,7 @@ impl Chain {
         }
         for (n, actor) in world.actors.iter().enumerate() {
             match actor.at {
-                At::Away if actor.goal != Goal::Over => events.push(Event::Begin(n)),
+                At::Away if actor.goal != Goal::Over && self.may_begin(world, n) => events.push(Event::Begin(n)),
                 At::Away => {}
                 At::Driving => events.push(Event::Decide(n)),
                 _ => events.push(Event::Do(n)),
@@ -50,6 +50,13 @@ impl Chain {
                 _ => {}
             }
         }
+    }
+
+    /// What acts under a maintenance begins once that has the server, and is over with it.
+    fn may_begin(&self, world: &World, n: usize) -> bool {
+        let over = world.actors[0].goal == Goal::Over;
+        let held = world.record(0).is_some_and(|record| matches!(record.phase, Phase::InMaintenance { .. }));
+        !self.is_child(n) || over || held || world.record(n).is_some()
     }
 
     pub fn after(&self, before: &World, event: Event) -> Option<World> {
@@ -127,6 +134,11 @@ impl Chain {
                 Self::apply(world, &change)
             }
         };
+        if applied.is_none() && self.is_child(n) {
+            // The maintenance ended meanwhile.
+            world.actors[n].goal = Goal::Over;
+            return true;
+        }
         let fence = match applied {
             Some(Applied::Enqueued { fence: Some(fence), .. } | Applied::Attached { fence, .. }) => fence,
             other => panic!("{other:?}"),
@@ -143,6 +155,9 @@ impl Chain {
         };
         let intent = Objective { goal, stop: false, timed_out: false, waited: None };
         let (uid, limits, mut facts) = (uid(n), Self::limits(), Facts::default());
+        if self.is_child(n) {
+            facts.outer_gates = world.gates.len() - 1;
+        }
         let decision = loop {
             let decision = decide(&DecisionInput {
                 lock: &world.lock,
@@ -161,7 +176,7 @@ impl Chain {
                     facts.gates.insert(place, self.view(world, n, place));
                 }
                 Decision::Look(_) if facts.machine.is_none() => {
-                    facts = Facts { gates: facts.gates, ..world.machine.facts() };
+                    facts = Facts { gates: facts.gates, outer_gates: facts.outer_gates, ..world.machine.facts() };
                 }
                 Decision::Look(need) => panic!("{need:?} is not in this world"),
                 decision => break decision,
@@ -169,6 +184,9 @@ impl Chain {
         };
         if matches!(decision, Decision::Wait { .. }) {
             return false;
+        }
+        if self.is_child(n) && matches!(decision, Decision::Act(Action::Reset(_))) && self.serves_again(world) {
+            world.wrong = Some(DISTURBED);
         }
         let decision = match decision {
             Decision::Ask { enter: true, .. } if self.broken == Broken::AllAtOnce => {
@@ -180,6 +198,13 @@ impl Chain {
         };
         world.actors[n].at = At::Planned(decision);
         true
+    }
+
+    /// Whether a gate took the server away whose loss leaves it to the maintenance: its Node may
+    /// run workloads again.
+    fn serves_again(&self, world: &World) -> bool {
+        let outer = world.gates.iter().zip(&self.links).take(world.gates.len() - 1);
+        { outer }.any(|(gate, link)| link.loss == Loss::Restore && gate.of != Some((0, Has::Granted)))
     }
 
     fn go_on(&self, world: &mut World, n: usize) -> bool {
@@ -243,10 +268,11 @@ impl Chain {
         let admitted = matches!(change, RecordChange::Admit(_)) && applied == Some(Applied::Done);
         // What a gate took away meanwhile is found by the next look.
         let external = |place: usize| self.links[place].is_external() && !world.gates[place].took;
-        if admitted && !world.allow(n, external) {
+        if admitted && !world.allow(self.holder(n), external) {
             world.wrong = Some(SLOT);
         }
         let restored = before.is_some_and(|record| gate::may_restore(&record) || !self.ended_by_own(world));
+        let ends = ends && !self.is_child(n);
         if ends && matches!(applied, Some(Applied::Finished(_))) && restored && !world.machine.on {
             world.wrong = Some(RESTORED);
         }
@@ -305,7 +331,7 @@ impl Chain {
                 }
             }
             Action::Reset(reset) => {
-                if !world.allow(n, |place| !world.gates[place].took) {
+                if !world.allow(self.holder(n), |place| !world.gates[place].took) {
                     world.wrong = Some(TOUCHED);
                 }
                 world.machine.on = *reset == ResetType::On;

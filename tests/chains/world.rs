@@ -12,7 +12,8 @@ use terraform_provider_metal::maintenance::{
     gate::{ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
     ids::{Fence, LockKey, Runner, RunnerId, Token, Uid},
     lock::{EnqueueRequest, Leases, ServerLock},
-    machine::PowerTarget,
+    machine::{PowerTarget, ResetType},
+    operate::{CompletionProof, OperationSpec, WhenOff},
     power::Limits,
     spec::{MaintenanceKind, Spec},
     state::Maintenance,
@@ -50,6 +51,8 @@ pub enum Broken {
     GrantsUnseen,
     /// A server that an outer gate took away is not restored.
     LossTouchesNothing,
+    /// What acts under a hold does not look at the outer gates of it.
+    ChildIsBlind,
 }
 
 /// What is explored.
@@ -60,6 +63,8 @@ pub struct Chain {
     pub crashes: u8,
     pub refuses: bool,
     pub takes_away: bool,
+    /// An operation under the maintenance, which switches the server off.
+    pub operates: bool,
     pub broken: Broken,
 }
 
@@ -69,7 +74,7 @@ impl fmt::Display for Chain {
             write!(f, "{:?} > ", link.order)?;
         }
         write!(f, "{} maintenances, {} crashes", self.actors, self.crashes)?;
-        for (is, word) in [(self.refuses, "refusals"), (self.takes_away, "losses")] {
+        for (is, word) in [(self.refuses, "refusals"), (self.takes_away, "losses"), (self.operates, "an operation")] {
             if is {
                 write!(f, ", {word}")?;
             }
@@ -197,7 +202,7 @@ pub fn uid(n: usize) -> Uid {
 impl Chain {
     pub fn new(links: &[Link], actors: usize) -> Self {
         let broken = Broken::Nothing;
-        Self { links: links.to_vec(), actors, crashes: 0, refuses: false, takes_away: false, broken }
+        Self { links: links.to_vec(), actors, crashes: 0, refuses: false, takes_away: false, operates: false, broken }
     }
 
     pub fn crashes(self, crashes: u8) -> Self {
@@ -210,6 +215,21 @@ impl Chain {
 
     pub fn takes_away(self) -> Self {
         Self { takes_away: true, ..self }
+    }
+
+    /// With an operation under the one maintenance.
+    pub fn operates(self) -> Self {
+        Self { operates: true, actors: 2, ..self }
+    }
+
+    /// Whether this one acts under the maintenance.
+    pub fn is_child(&self, n: usize) -> bool {
+        self.operates && n == 1
+    }
+
+    /// The one at whose gates this one is.
+    pub fn holder(&self, n: usize) -> usize {
+        if self.is_child(n) { 0 } else { n }
     }
 
     pub fn without(self, broken: Broken) -> Self {
@@ -240,18 +260,26 @@ impl Chain {
     }
 
     pub fn request(&self, world: &World, n: usize) -> EnqueueRequest {
+        let child = self.is_child(n);
+        let kind = if child { MaintenanceKind::Operation } else { MaintenanceKind::Maintenance };
         let spec = Spec {
             hold_place_for: records::HOLD_PLACE,
-            server_power: Some(PowerTarget::Off),
-            ..Spec::new(MaintenanceKind::Maintenance, "node-1")
+            server_power: (!self.operates).then_some(PowerTarget::Off),
+            parent: child.then(|| uid(0)),
+            operation: child.then_some(OperationSpec {
+                reset: ResetType::ForceOff,
+                when_off: WhenOff::Skip,
+                proof: CompletionProof::Accepted,
+            }),
+            ..Spec::new(kind, "node-1")
         };
-        EnqueueRequest {
-            uid: uid(n),
-            spec,
-            gates: self.systems(),
-            runner: runner(world, n),
-            ..records::request(&format!("m{n}"), 0)
+        let mut gates = self.systems();
+        if child {
+            // As `Engine::systems` has it: its own system, which it does not enter.
+            gates.drain(..gates.len() - 1);
+            gates[0].enters = false;
         }
+        EnqueueRequest { uid: uid(n), spec, gates, runner: runner(world, n), ..records::request(&format!("m{n}"), 0) }
     }
 
     pub fn limits() -> Limits {
@@ -272,10 +300,11 @@ impl Chain {
 
     /// What a process sees of its request.
     pub fn view(&self, world: &World, n: usize, place: usize) -> GateView {
-        let gate = &world.gates[place];
+        let (gate, child, n) = (&world.gates[place], self.is_child(n), self.holder(n));
         let asked = world.record(n).is_some_and(|record| record.gates[place].asked);
         let said = || format!("gate {place}");
         let standing = match gate.of {
+            _ if child && self.broken == Broken::ChildIsBlind => ExternalState::Granted,
             None if gate.refuses && !asked => ExternalState::Refused(said()),
             None => ExternalState::Absent,
             Some((of, _)) if of != n => ExternalState::Taken(said()),

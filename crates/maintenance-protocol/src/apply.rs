@@ -305,6 +305,12 @@ impl ServerLock {
 
     fn intend_call(&mut self, uid: &Uid, fence: Fence, action: &Action, at: &Moment<'_>) -> Result<Applied, Refusal> {
         let now = at.now;
+        // What acts under the hold may have come back since this was decided, and what was restored
+        // is to be restored again before the server is left.
+        let step = self.get(uid).and_then(|record| record.phase.progress()?.step());
+        if leaves(action).is_some_and(|needed| step != Some(needed)) {
+            return Ok(Applied::Outdated);
+        }
         let may = self.intend(uid, fence, at.leases, now, |record| {
             let preparing = matches!(record.phase, Phase::Preparing(_));
             let boots = matches!(action, Action::Reset(ResetType::On));
@@ -404,4 +410,14 @@ fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
             && !matches!(attempt.reply, Reply::Refused { .. })
     };
     progress.attempts.iter().filter(off).cloned().collect()
+}
+
+/// The step under which an action leaves the server; `None`: it does not.
+fn leaves(action: &Action) -> Option<Step> {
+    match action {
+        Action::LeaveGate => Some(Step::LeaveGate),
+        Action::UncordonNode => Some(Step::UncordonNode),
+        Action::ReturnNode => Some(Step::ReturnNode),
+        _ => None,
+    }
 }

@@ -16,7 +16,7 @@ use super::{
     situation::{MOST_RESTARTS, fails, not_reclaimed, perform, take_turn, waiting},
     spec::WaitFor,
     state::{Ending, Maintenance, Phase, Progress},
-    step::{Reply, Step},
+    step::{Action, Reply, Step},
     update,
 };
 pub use super::{
@@ -126,6 +126,13 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
     if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
         return decision;
     }
+    let verdict = match verdict {
+        Verdict::Act(action) if action != Action::Record => match gate_chain::may_send(at, record) {
+            Verdict::Done => Verdict::Act(action),
+            kept => kept,
+        },
+        verdict => verdict,
+    };
     match verdict {
         Verdict::Fail(cause) => fails(record, format!("{step}: {cause}")),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {

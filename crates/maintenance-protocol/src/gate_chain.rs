@@ -142,6 +142,39 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
+/// Whether what acts under a hold may still send something to its server: not once a gate whose loss
+/// leaves the server to the hold took it away, nor once the drained Node was uncordoned. Workloads
+/// may run there again, and only what the hold restores is worth stopping them.
+#[must_use]
+pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
+    let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {
+        return Verdict::Done;
+    };
+    let fail = |who: &str, why: &str| {
+        let hold = &holder.id;
+        Verdict::Fail(format!(
+            "{who}{why}. Workloads may run on the server again, so that nothing more is sent to it under {hold}. Release {hold} first"
+        ))
+    };
+    let outer = holder.gates.iter().enumerate().take(outer_gates(holder, record));
+    for (place, gate) in outer.filter(|(_, gate)| gate.entered && !gate.left && gate.system.loss == Loss::Restore) {
+        let lost = match (&gate.lost, at.facts.gates.get(&place)) {
+            (Some(why), _) => Some(why.clone()),
+            (None, Some(view)) => taken_away(&view.standing),
+            (None, None) => return Verdict::Look(Need::Gate(place)),
+        };
+        if let Some(why) = lost {
+            return fail(&format!("{}: ", gate.system.name), &why);
+        }
+    }
+    let Some(drained) = &holder.drained else { return Verdict::Done };
+    let Some(view) = &at.facts.drain else { return Verdict::Look(Need::Drain) };
+    if drained.is_opened(view) {
+        return fail(&format!("Node {}", drained.node), ", which was drained, was uncordoned by another author");
+    }
+    Verdict::Done
+}
+
 /// Entering under our slot.
 #[must_use]
 pub(super) fn enter(

@@ -100,7 +100,11 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
         };
         return Decision::Change(RecordChange::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
     }
-    match update::check(record, at.facts) {
+    let checked = match update::check(record, at.facts) {
+        verdict @ (Verdict::Look(_) | Verdict::Fail(_)) => verdict,
+        _ => gate_chain::may_send(at, record),
+    };
+    match checked {
         Verdict::Look(need) => Decision::Look(need),
         Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause)),
         // Admission begins it.

@@ -78,6 +78,25 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn an_operation_under_a_hold_whose_label_was_removed_sends_nothing(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let second = workspace.beside();
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "")).await;
+        workspace.apply().await.succeeded();
+        world.label_machine("m1", json!({ MAINTENANCE: null })).await;
+        let restart = "resource \"metal_server_operation\" \"op\" {\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"restart\"\n  \
+                       operation = \"ForceRestart\"\n  maintenance_id = \"tests/bios\"\n}\n";
+        configure(&world, &fleet, &second, restart).await;
+        second.apply().await.failed().says("Cluster API").says("was removed by another author").says("Release tests/bios first");
+        assert_eq!(fleet.resets("node1"), [""; 0], "its Node may run workloads again");
+        workspace.try_plan().await.succeeded().says("was removed by another author");
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
     async fn a_deletion_waits_until_the_server_is_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);

@@ -37,6 +37,12 @@ impl DrainRecord {
     pub fn elsewhere(&self, view: &DrainView) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), view.cluster.as_deref())
     }
+
+    /// Whether the Node that was drained may get Pods again.
+    #[must_use]
+    pub fn is_opened(&self, view: &DrainView) -> bool {
+        view.exists && !view.cordoned && self.elsewhere(view).is_none()
+    }
 }
 
 /// A Node and its Pods, as they were seen.
