@@ -11,7 +11,8 @@ use crate::{
 
 use super::{
     machine::{
-        Author, GUARDS, HOOK, LabelValue, MAINTENANCE, Machine, OUR_SERVER, RELEASED, REQUESTED, SKIP_REMEDIATION,
+        Author, GUARDS, HOOK, HookValue, LabelValue, MAINTENANCE, Machine, OUR_SERVER, RELEASED, REQUESTED,
+        SKIP_REMEDIATION,
     },
     standing::{ClusterView, standing},
 };
@@ -47,8 +48,16 @@ pub(super) fn enter(
     let mut annotations: Map<String, Value> =
         marks(wish).into_iter().map(|(key, value)| (key, Value::String(value))).collect();
     annotations.insert(OUR_SERVER.to_owned(), json!(server));
-    annotations.insert(HOOK.to_owned(), json!(wish.id));
-    annotations.insert(GUARDS.to_owned(), json!(if skipped { HOOK_ONLY } else { BOTH }));
+    let guards = if skipped { HOOK_ONLY } else { BOTH };
+    let hook = HookValue {
+        maintenance: wish.id.clone(),
+        uid: wish.uid.clone(),
+        store: wish.store.clone(),
+        server: server.to_owned(),
+        guards: guards.to_owned(),
+    };
+    annotations.insert(HOOK.to_owned(), Value::String(json!(hook).to_string()));
+    annotations.insert(GUARDS.to_owned(), json!(guards));
     if !skipped {
         annotations.insert(SKIP_REMEDIATION.to_owned(), json!(""));
     }
@@ -57,14 +66,12 @@ pub(super) fn enter(
 
 /// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
 pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
+    let left = seen.machine.filter(|machine| machine.is_left_by(wish));
+    if let Some(machine) = left {
+        return Some(marked_again(machine, wish, now));
+    }
     let machine = seen.machine.filter(|machine| machine.marked() == Some(Author::of(wish)))?;
-    // A label that another author set stays: after our withdrawal only an approval can be an answer
-    // to us.
-    let ours = match machine.asked() {
-        LabelValue::Approved => true,
-        LabelValue::Requested => machine.released().is_none(),
-        LabelValue::No | LabelValue::Other(_) => false,
-    };
+    let ours = is_our_label(machine);
     if ours || machine.released().is_none() {
         let mut metadata = json!({ "annotations": { RELEASED: now.to_string() } });
         if ours {
@@ -82,6 +89,38 @@ pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest,
     let removed: Map<String, Value> =
         MARKS.into_iter().chain(guards).filter(there).map(|key| (key.to_owned(), Value::Null)).collect();
     Some(json!({ "metadata": { "annotations": removed } }))
+}
+
+/// Whether the label is ours. One that another author set stays: after our withdrawal only an approval
+/// can be an answer to us.
+fn is_our_label(machine: Machine<'_>) -> bool {
+    match machine.asked() {
+        LabelValue::Approved => true,
+        LabelValue::Requested => machine.released().is_none(),
+        LabelValue::No | LabelValue::Other(_) => false,
+    }
+}
+
+/// Withdraws the request of a Machine whose marks were removed: they are written again, so that it is
+/// watched and freed as every other one.
+fn marked_again(machine: Machine<'_>, wish: &ExternalRequest, now: Timestamp) -> Value {
+    let hook = machine.hook();
+    let kept = |key: &str| annotation(machine.0, key).map(str::to_owned);
+    // Where nothing tells, a guard of another author stays.
+    let guards = kept(GUARDS).or_else(|| hook.as_ref().map(|hook| hook.guards.clone()));
+    let id = hook.map_or_else(|| wish.id.clone(), |hook| hook.maintenance);
+    let annotations = json!({
+        OUR_UID: wish.uid,
+        OUR_STORE: wish.store,
+        OUR_ID: id,
+        GUARDS: guards.unwrap_or_else(|| HOOK_ONLY.to_owned()),
+        RELEASED: machine.released().unwrap_or(now).to_string(),
+    });
+    let mut metadata = json!({ "annotations": annotations });
+    if is_our_label(machine) {
+        metadata["labels"] = json!({ MAINTENANCE: null });
+    }
+    json!({ "metadata": metadata })
 }
 
 #[cfg(test)]
@@ -140,6 +179,40 @@ mod tests {
                 if wait == 0 {
                     assert!(left["metadata"]["annotations"][HOOK].is_string(), "guarded until the Node is free");
                 }
+            }
+            assert_eq!(left, before);
+        }
+    }
+
+    /// A person removes our annotations, and the hook stays.
+    #[test]
+    fn a_machine_whose_marks_were_removed_is_found_and_left_as_it_was() {
+        let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
+        let asked = ExternalRequest { asked: true, ..wish.clone() };
+        let mut skipped = machine();
+        skipped["metadata"]["annotations"][SKIP_REMEDIATION] = json!("theirs");
+        for (before, old) in [(machine(), false), (skipped.clone(), false), (skipped, true)] {
+            let enter = with(&before, &node(), |seen| enter(seen, "caph/m1", "node1", &wish, now)).unwrap().unwrap();
+            let mut left = patched(&before, &enter);
+            let all = left["metadata"]["annotations"].as_object_mut().unwrap();
+            all.retain(|key, _| !key.starts_with("terraform-provider-metal/"));
+            if old {
+                all.insert(HOOK.to_owned(), json!(wish.id));
+            }
+            left["metadata"]["labels"][MAINTENANCE] = json!("approved");
+            let found = serde_json::from_value(left.clone()).unwrap();
+            let found = super::super::clusters::request(&found);
+            let named = found.map(|found| (found.uid, found.store, found.server));
+            // A hook of an earlier version says no store: only its own record finds it.
+            assert_eq!(named, (!old).then(|| ("u".to_owned(), "s".to_owned(), "node1".to_owned())));
+            let other = ExternalRequest { uid: "other".to_owned(), id: "ops/other".to_owned(), ..asked.clone() };
+            assert_eq!(with(&left, &node(), |seen| leave(seen, "caph/m1", &other, now)), None);
+            let ended = ExternalRequest { id: String::new(), ..asked.clone() };
+            let by = if old { &asked } else { &ended };
+            for wait in [0, 60] {
+                let now = now.checked_add(jiff::SignedDuration::from_secs(wait)).unwrap();
+                let patch = with(&left, &node(), |seen| leave(seen, "caph/m1", by, now)).unwrap();
+                left = patched(&left, &patch);
             }
             assert_eq!(left, before);
         }

@@ -187,12 +187,13 @@ impl Clusters {
 /// A request of ours on a Machine, as it is found without knowing whose it is.
 pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let machine = Machine(object);
-    let author = machine.marked()?;
+    let author = machine.author()?;
+    let server = annotation(object, OUR_SERVER).map(str::to_owned).or_else(|| Some(machine.hook()?.server))?;
     Some(ExternalRequestRef {
         store: author.store,
         uid: author.uid,
         name: format!("the maintenance of {machine}"),
-        server: annotation(object, OUR_SERVER)?.to_owned(),
+        server,
         parks: true,
         gate: Some(ID),
         memory: [(MACHINE.to_owned(), machine.place())].into(),

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use kube::core::DynamicObject;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -64,6 +65,21 @@ impl Author {
     }
 }
 
+/// The value of [`HOOK`]: our second mark. It keeps what the release and `tidy` need when a person
+/// removed our annotations, because the hook alone would keep the Machine from being deleted.
+/// Earlier versions wrote only the name of the maintenance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HookValue {
+    /// The maintenance, for people.
+    pub(super) maintenance: String,
+    pub(super) uid: String,
+    pub(super) store: String,
+    /// See [`OUR_SERVER`].
+    pub(super) server: String,
+    /// See [`GUARDS`].
+    pub(super) guards: String,
+}
+
 /// What the label of a Machine says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelValue<'a> {
@@ -110,6 +126,23 @@ impl<'a> Machine<'a> {
     pub(super) fn marked(self) -> Option<Author> {
         let (store, uid) = (annotation(self.0, OUR_STORE)?, annotation(self.0, OUR_UID)?);
         Some(Author { store: store.to_owned(), uid: uid.to_owned() })
+    }
+
+    /// What our hook says; `None` also for one of an earlier version.
+    pub(super) fn hook(self) -> Option<HookValue> {
+        serde_json::from_str(annotation(self.0, HOOK)?).ok()
+    }
+
+    /// Whose marks it has, or had: a hook without marks counts.
+    pub(super) fn author(self) -> Option<Author> {
+        self.marked().or_else(|| self.hook().map(|hook| Author { store: hook.store, uid: hook.uid }))
+    }
+
+    /// Whether the hook of a maintenance is on it whose marks were removed.
+    pub(super) fn is_left_by(self, wish: &ExternalRequest) -> bool {
+        // A name alone could be that of an earlier maintenance.
+        let old = wish.asked && !wish.id.is_empty() && annotation(self.0, HOOK) == Some(wish.id.as_str());
+        self.marked().is_none() && (old || self.author() == Some(Author::of(wish)))
     }
 
     /// The maintenance of its marks, for people.

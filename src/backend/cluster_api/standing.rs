@@ -34,6 +34,9 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
             ExternalState::Refused(format!("there is no Machine {place}"))
         };
     };
+    if machine.is_left_by(wish) {
+        return ExternalState::Leftovers(format!("our annotations were removed from {machine}"));
+    }
     if machine.marked().as_ref() != Some(&Author::of(wish)) {
         return beside(seen, machine, place);
     }
@@ -133,6 +136,9 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
             Some(_) => format!("{machine}, which returns from the maintenance {id}"),
         });
     }
+    if let Some(hook) = machine.hook() {
+        return taken(format!("{machine}, which has the deletion hook of the maintenance {}", hook.maintenance));
+    }
     if machine.asked() != LabelValue::No {
         return taken(format!("{machine}, for which another author requested maintenance"));
     }
@@ -156,7 +162,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
 
 /// The maintenance of ours that has the Machine, where its end is all that is waited for.
 pub(super) fn behind(seen: &ClusterView<'_>, wish: &ExternalRequest) -> Option<Uid> {
-    let author = seen.machine?.marked().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
+    let author = seen.machine?.author().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
     Some(Uid(author.uid))
 }
 

@@ -1,7 +1,7 @@
 //! Other runs, other people, and what they do to a Machine meanwhile.
 
 use bmc_simulator::PowerState;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::{HELD, configure, place, traces};
 use crate::{
@@ -110,5 +110,34 @@ for_each_host! {
         let left = world.finish_deletion("m1").await;
         assert!(!left.iter().any(|hook| hook.ends_with("/terraform-provider-metal")), "{left:?}");
         workspace.apply().await.failed().says("m1 is being deleted");
+    }
+}
+
+for_each_host! {
+    async fn a_machine_whose_annotations_a_person_removed_is_freed_by_the_release_and_by_tidy(host) {
+        let (world, fleet) = place().await;
+        let mut workspace = Workspace::new(host);
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
+        workspace.apply().await.succeeded();
+        let metadata = world.machine("m1").await["metadata"].clone();
+        let marks = metadata["annotations"].as_object().unwrap().keys().filter(|key| key.starts_with("terraform-provider-metal/"));
+        let gone: Map<String, Value> = marks.map(|key| (key.clone(), Value::Null)).collect();
+        world.merge("Machine", "m1", json!({ "metadata": { "annotations": gone } })).await;
+        workspace.try_plan().await.succeeded().says("our annotations were removed from Machine");
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+
+        // As if the run that ended it had died before, and a person removed our annotations then.
+        let ours = |key: &&String| key.ends_with("/terraform-provider-metal") || key.ends_with("/skip-remediation");
+        let held = metadata["annotations"].as_object().unwrap();
+        let guards: Map<String, Value> =
+            held.keys().filter(ours).map(|key| (key.clone(), held[key].clone())).collect();
+        assert_eq!(guards.len(), 2, "{guards:?}");
+        world.merge("Machine", "m1", json!({ "metadata": { "annotations": guards } })).await;
+        fleet.command_line(&mut workspace);
+        workspace.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        workspace.metal(&["tidy"]).await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }
 }
