@@ -189,11 +189,14 @@ impl Engine {
     /// has somebody there; ours had its record before it was made. `false`: it is not for us to
     /// judge, or somebody drives it.
     pub(super) async fn discard_orphan(&self, request: &ExternalRequestRef) -> Result<bool, EngineError> {
-        if request.store != self.store().id() {
+        let unsaid = request.store.is_empty();
+        if request.store != self.store().id() && !unsaid {
             return Ok(false);
         }
         let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
             Some(RecordLookup::Active(_)) => return Ok(false),
+            // It may be of a store that knows more.
+            None if unsaid => return Ok(false),
             Some(RecordLookup::Past(record)) => Some(record),
             None => None,
         };

@@ -15,7 +15,7 @@ use crate::{
 use super::{
     host::{
         Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, RELEASED, consumer, detached_value,
-        reboot_key,
+        reboot_key, reboot_value,
     },
     standing::standing,
 };
@@ -62,7 +62,7 @@ pub(super) fn enter(
         }
         Hold::Image => change["spec"] = json!({ "consumerRef": consumer(wish, namespace) }),
         Hold::PowerOff => {
-            annotations.insert(reboot_key(&wish.uid), Value::String(json!({ "mode": "soft" }).to_string()));
+            annotations.insert(reboot_key(&wish.uid), Value::String(reboot_value(wish, "soft")));
         }
     }
     change["metadata"] = json!({ "annotations": annotations });

@@ -95,7 +95,7 @@ impl HostMachine {
 /// A request of ours on a host, as it is found without knowing whose it is.
 pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let host = Host(object);
-    let author = host.marked().or_else(|| host.detached_by())?;
+    let author = host.marked().or_else(|| host.detached_by()).or_else(|| host.left_by())?;
     Some(ExternalRequestRef {
         store: author.store,
         uid: author.uid,

@@ -113,10 +113,10 @@ pub(super) struct Before {
     pub(super) online: Option<bool>,
 }
 
-/// Our part of the value of the detached annotation; the operator ignores fields that it does not
-/// know.
+/// Our part of the value of the detached annotation and of our reboot annotation; the operator ignores
+/// fields that it does not know.
 #[derive(Debug, Deserialize)]
-struct DetachedValue {
+struct OwnValue {
     #[serde(rename = "terraform-provider-metal")]
     ours: Author,
 }
@@ -126,7 +126,7 @@ struct DetachedValue {
 pub(super) struct Author {
     /// Its incarnation.
     pub(super) uid: String,
-    /// The coordination store that knows it.
+    /// The coordination store that knows it; empty where that is not said.
     pub(super) store: String,
 }
 
@@ -139,6 +139,12 @@ impl Author {
 /// The value of our detached annotation: deletion is delayed, and we are named.
 pub(super) fn detached_value(wish: &ExternalRequest) -> String {
     json!({ "deleteAction": "delay", MANAGER: Author::of(wish) }).to_string()
+}
+
+/// The value of our own reboot annotation: how the host is switched off, and whose key it is; the
+/// operator ignores fields that it does not know.
+pub(super) fn reboot_value(wish: &ExternalRequest, mode: &str) -> String {
+    json!({ "mode": mode, MANAGER: Author::of(wish) }).to_string()
 }
 
 /// The key of our own reboot annotation. The part after the slash has at most 63 characters.
@@ -316,6 +322,19 @@ impl<'a> Host<'a> {
         self.consumer_is(uid) || annotation(self.0, &reboot_key(uid)).is_some()
     }
 
+    /// The maintenance whose key or consumer is on it: what acts, and stays where a person removed our
+    /// other annotations. Keys of earlier versions and consumers say no store.
+    pub(super) fn left_by(self) -> Option<Author> {
+        let own = format!("{REBOOT}/{MANAGER}.");
+        let key = self.0.metadata.annotations.iter().flatten().find_map(|(key, value)| {
+            let uid = key.strip_prefix(&own)?.to_owned();
+            let said = serde_json::from_str(value).ok().map(|value: OwnValue| value.ours);
+            Some(said.unwrap_or(Author { uid, store: String::new() }))
+        });
+        let consumer = || text(self.0, "/spec/consumerRef/name").filter(|uid| self.consumer_is(uid));
+        key.or_else(|| Some(Author { uid: consumer()?.to_owned(), store: String::new() }))
+    }
+
     /// The maintenance that our annotations name.
     pub(super) fn marked(self) -> Option<Author> {
         let uid = annotation(self.0, OUR_UID)?.to_owned();
@@ -330,7 +349,7 @@ impl<'a> Host<'a> {
     /// The maintenance that the detached annotation names; `None` also where another author wrote
     /// it.
     pub(super) fn detached_by(self) -> Option<Author> {
-        serde_json::from_str(annotation(self.0, DETACHED)?).ok().map(|value: DetachedValue| value.ours)
+        serde_json::from_str(annotation(self.0, DETACHED)?).ok().map(|value: OwnValue| value.ours)
     }
 
     /// Whether its reconciliation is stopped.

@@ -23,7 +23,7 @@ use crate::{
 use super::{
     address::BmcAddress,
     change,
-    host::{Hold, Host, reboot_key},
+    host::{Hold, Host, reboot_key, reboot_value},
     hosts::Hosts,
     link::{BmcLink, instead_of_boot, no_redfish},
     standing::standing,
@@ -282,7 +282,7 @@ impl PowerControl for HostMachine {
                 // otherwise.
                 let key = reboot_key(&wish.uid);
                 let hard = reset == ResetType::ForceOff && Host(&object).is_provisioned();
-                let hard = hard.then(|| json!({ "mode": "hard" }).to_string());
+                let hard = hard.then(|| reboot_value(wish, "hard"));
                 let change = json!({
                     "metadata": { "annotations": { key: hard } },
                     "spec": { "online": reset == ResetType::On },
@@ -292,7 +292,7 @@ impl PowerControl for HostMachine {
             // The annotation asked for it when the host was entered.
             (Some(_), Hold::PowerOff) if reset == ResetType::GracefulShutdown => Ok(()),
             (Some(wish), Hold::PowerOff) if reset == ResetType::ForceOff => {
-                let hard = json!({ "mode": "hard" }).to_string();
+                let hard = reboot_value(wish, "hard");
                 let change = json!({ "metadata": { "annotations": { reboot_key(&wish.uid): hard } } });
                 self.hosts.patch(&object, change).await
             }

@@ -6,7 +6,7 @@ use std::fs;
 use bmc_simulator::PowerState;
 use serde_json::{Map, Value, json};
 
-use super::{HELD, configure, configure_as, maintenance};
+use super::{HELD, configure, configure_as, configure_with, maintenance};
 use crate::{
     servers::{
         metal3::{
@@ -148,6 +148,41 @@ for_each_host! {
         world.annotate("node1", json!({DETACHED: "disk swap by carol"})).await;
         workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
+    }
+}
+
+for_each_host! {
+    async fn a_key_or_consumer_that_a_dead_run_left_without_our_annotations_is_tidied(host) {
+        let world = World::start(1, Options::default()).await;
+        let mut workspace = Workspace::new(host);
+        reaches(&world, &mut workspace);
+        configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        let held = world.host("node1").await["metadata"]["annotations"].clone();
+        let uid = held["terraform-provider-metal/uid"].as_str().unwrap();
+        let (key, value) = { held.as_object().unwrap().iter() }.find(|(key, _)| key.contains("reboot.metal3.io/")).unwrap();
+        assert!(value.as_str().unwrap().contains(uid), "{value}");
+        workspace.destroy().await.succeeded();
+        is_as_before(&world, &workspace).await;
+        let consumer = json!({
+            "apiVersion": "terraform-provider-metal/v1", "kind": "Maintenance", "name": uid, "namespace": world.namespace,
+        });
+        let left = [
+            json!({ "metadata": { "annotations": { key: value } } }),
+            // As earlier versions wrote it.
+            json!({ "metadata": { "annotations": { key: "{\"mode\":\"soft\"}" } } }),
+            json!({ "spec": { "consumerRef": consumer } }),
+        ];
+        for change in left {
+            world.merge("BareMetalHost", "node1", change).await;
+            workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
+            assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        }
+        // One of a maintenance that this store does not know may be of another one.
+        let theirs = "reboot.metal3.io/terraform-provider-metal.01234567-89ab-7def-8123-456789abcdef";
+        world.annotate("node1", json!({ theirs: "{\"mode\":\"soft\"}" })).await;
+        workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
+        assert_eq!(world.traces("node1").await, [theirs]);
     }
 }
 
