@@ -84,6 +84,11 @@ impl Place {
         let node = format!("drained-{namespace}");
         cluster.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}).to_string());
         let client = Kubernetes::client(&cluster.kubeconfig()).await;
+        // The API notes who sets a field of what was made by a named client, as kubelets are.
+        let node_now =
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": {"app": "node"}}});
+        let nodes: Api<Node> = Api::all(client.clone());
+        nodes.patch(&node, &PatchParams::apply("kubelet"), &Patch::Apply(node_now)).await.unwrap();
         work(&client, &node, &namespace).await;
         let up = Arc::new(AtomicBool::new(true));
         let task = {
@@ -183,7 +188,14 @@ impl Place {
     async fn cordon(&self, cordoned: bool) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let change = json!({ "spec": { "unschedulable": cordoned } });
-        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        nodes
+            .patch(
+                &self.node,
+                &PatchParams { field_manager: Some("kubectl-cordon".to_owned()), ..PatchParams::default() },
+                &Patch::Merge(change),
+            )
+            .await
+            .unwrap();
     }
 
     async fn went_down(&self) {
@@ -228,11 +240,6 @@ for_each_host! {
         place.went_down().await;
         workspace.plan().await.is_empty();
 
-        // It is told when the Node is opened meanwhile.
-        place.cordon(false).await;
-        workspace.plan().await.is_empty().run.says("The drained Node of a hold gets Pods again").says(&place.node);
-        place.cordon(true).await;
-
         let destroy = workspace.start_destroy();
         fleet.until("node1", PowerState::On).await;
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
@@ -241,6 +248,27 @@ for_each_host! {
         destroy.wait(SOON * 2).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
+for_each_host! {
+    async fn a_node_that_another_author_opens_is_told_and_the_cordon_of_that_author_stays(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ""));
+        workspace.apply().await.succeeded();
+        assert!(place.cordoned().await);
+        place.cordon(false).await;
+        workspace.plan().await.is_empty().run.says("The drained Node of a hold gets Pods again").says(&place.node);
+        // Its workloads may be back: nothing under the hold stops them.
+        let second = workspace.beside();
+        let restart = "resource \"metal_server_operation\" \"op\" {\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"restart\"\n  \
+                       operation = \"ForceRestart\"\n  maintenance_id = \"tests/m\"\n}\n";
+        fleet.configure_with(&second, &place.drained(""), restart);
+        second.apply().await.failed().says("was uncordoned by another author").says("Release tests/m first");
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        place.cordon(true).await;
+        workspace.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "that cordon is not ours");
     }
 }
 

@@ -94,6 +94,17 @@ fn is_ours(node: &DynamicObject, by: &ExternalRequest) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
+/// Whether the cordon of a Node is the one that we set with our annotations: another author may have
+/// removed ours and set one since. The API notes the client that set a field last
+/// (`metadata.managedFields`); where it does not tell, our annotations decide.
+fn is_our_cordon(node: &DynamicObject) -> bool {
+    let sets = |fields: &Value| fields.pointer("/f:spec/f:unschedulable").is_some();
+    let entries = node.metadata.managed_fields.iter().flatten();
+    let setters: Vec<_> =
+        entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| sets(&fields.0))).collect();
+    setters.is_empty() || setters.iter().any(|entry| entry.manager.as_deref() == Some(cluster::MANAGER))
+}
+
 impl KubernetesNodes {
     /// The Nodes of a cluster. Sends no request.
     #[must_use]
@@ -192,7 +203,8 @@ impl NodeDrain for KubernetesNodes {
             exists: true,
             cordoned: is_cordoned(&found),
             ours,
-            was_ready: ours && annotation(&found, WAS_READY) == Some("true"),
+            // For the Node to be Ready is waited only where it is uncordoned then.
+            was_ready: ours && is_our_cordon(&found) && annotation(&found, WAS_READY) == Some("true"),
             ready: is_ready,
             ..DrainView::default()
         };
@@ -268,6 +280,12 @@ impl NodeDrain for KubernetesNodes {
         let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
         let marks: BTreeMap<&str, Value> =
             cluster::MARKS.into_iter().chain([WAS_READY]).map(|key| (key, Value::Null)).collect();
-        self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": null } })).await
+        let mut change = json!({ "metadata": { "annotations": marks } });
+        if is_our_cordon(&found) {
+            change["spec"] = json!({ "unschedulable": null });
+        } else if is_cordoned(&found) {
+            tracing::warn!("Node {node} stays cordoned: another author cordoned it after ours was removed");
+        }
+        self.patch(&found, change).await
     }
 }
