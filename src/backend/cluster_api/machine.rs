@@ -238,9 +238,18 @@ impl<'a> Node<'a> {
         (!left.is_empty()).then(|| left.join(" and "))
     }
 
+    fn is_cordoned(self) -> bool {
+        self.0.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+    }
+
+    /// Whether it may run workloads as before its maintenance.
+    pub(super) fn is_back(self) -> bool {
+        self.state() == Some("operational") && !self.is_cordoned()
+    }
+
     /// How it is, for people.
     pub(super) fn shown(self) -> String {
-        let cordoned = self.0.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
+        let cordoned = self.is_cordoned();
         let state = self.state().unwrap_or("unknown to the maintenance controller");
         format!("{self}: {state}{}", if cordoned { ", cordoned" } else { "" })
     }

@@ -68,6 +68,10 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
         let enabled = if machine.is_enabled() { "" } else { "; the Machine is not enabled any more" };
         return ExternalState::Lost(format!("{node} is back in service (label machine-maintenance is gone{enabled})"));
     }
+    // A person, or the profile of the maintenance controller, can bring it back beside that mark.
+    if wish.entered && node.is_back() {
+        return ExternalState::Lost(format!("{node} is back in service ({})", node.shown()));
+    }
     // An approval that an earlier maintenance left on the Node is believed by the extension, before
     // anything is drained.
     if !wish.entered && !node.is_in_maintenance() {
@@ -139,8 +143,21 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     if let Some(hook) = machine.hook() {
         return taken(format!("{machine}, which has the deletion hook of the maintenance {}", hook.maintenance));
     }
-    if machine.asked() != LabelValue::No {
-        return taken(format!("{machine}, for which another author requested maintenance"));
+    match machine.asked() {
+        LabelValue::No => {}
+        LabelValue::Approved if seen.node.is_some_and(|node| !node.is_asked() && !node.is_in_maintenance()) => {
+            // The extension may approve long after a request was withdrawn, and looks at its
+            // Machine no more: nothing removes that label.
+            return taken(format!(
+                "{machine} to lose the label {}=approved, although no maintenance of its Node is under way ({}). If no other tool \
+                 requested it, the approval came after its request was withdrawn: remove the label",
+                super::machine::MAINTENANCE,
+                seen.node.map(Node::shown).unwrap_or_default()
+            ));
+        }
+        LabelValue::Approved | LabelValue::Requested | LabelValue::Other(_) => {
+            return taken(format!("{machine}, for which another author requested maintenance"));
+        }
     }
     if let Some(what) = machine.under_way() {
         return taken(what);
@@ -243,6 +260,13 @@ mod tests {
             assert!(matches!(standing, ExternalState::Taken(_)), "{machine}: {standing:?}");
         }
         assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "a Node that is not there");
+        // A late approval that nothing answers any more says what ends it.
+        let zombie = changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "approved"));
+        let standing = stands(&zombie, Some(&node()), &wish);
+        assert!(matches!(&standing, ExternalState::Taken(why) if why.contains("remove the label")), "{standing:?}");
+        let busy = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": "in-maintenance" } } });
+        let standing = stands(&zombie, Some(&merged(node(), &busy)), &wish);
+        assert!(matches!(&standing, ExternalState::Taken(why) if why.contains("another author")), "{standing:?}");
         let stale = label("runtime-extension-maintenance-controller.cloud.sap/approve-maintenance", "true");
         let unknown = json!({ "metadata": { "labels": { "cloud.sap/maintenance-state": null } } });
         for change in [stale, unknown] {
@@ -279,6 +303,13 @@ mod tests {
         );
         let held = ExternalRequest { entered: true, ..wish.clone() };
         assert_eq!(stands(&labelled("approved"), Some(&drained), &held), ExternalState::Granted);
+        let opened = state("operational", json!("true"));
+        assert!(
+            matches!(stands(&labelled("approved"), Some(&opened), &held), ExternalState::Lost(_)),
+            "back in service beside the mark of its Machine"
+        );
+        let cordoned = merged(opened, &json!({ "spec": { "unschedulable": true } }));
+        assert_eq!(stands(&labelled("approved"), Some(&cordoned), &held), ExternalState::Granted);
         let back = state("operational", Value::Null);
         assert!(
             matches!(stands(&labelled("approved"), Some(&back), &held), ExternalState::Lost(_)),
