@@ -237,8 +237,8 @@ pub struct Consumer {
 /// A request to a server's own maintenance system that one of our processes made, wherever it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequestRef {
-    /// The coordination store that knows the maintenance, by its id; empty where the request does not
-    /// say it.
+    /// The coordination store that knows the maintenance, by its id; empty where the request does
+    /// not say it.
     pub store: String,
     /// The incarnation of the maintenance that it was made for.
     pub uid: String,

@@ -142,9 +142,9 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
-/// Whether what acts under a hold may still send something to its server: not once a gate whose loss
-/// leaves the server to the hold took it away, nor once the drained Node was uncordoned. Workloads
-/// may run there again, and only what the hold restores is worth stopping them.
+/// Whether what acts under a hold may still send something to its server: not once a gate whose
+/// loss leaves the server to the hold took it away, nor once the drained Node was uncordoned.
+/// Workloads may run there again, and only what the hold restores is worth stopping them.
 #[must_use]
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
     let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {

@@ -91,8 +91,8 @@ pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest,
     Some(json!({ "metadata": { "annotations": removed } }))
 }
 
-/// Whether the label is ours. One that another author set stays: after our withdrawal only an approval
-/// can be an answer to us.
+/// Whether the label is ours. One that another author set stays: after our withdrawal only an
+/// approval can be an answer to us.
 fn is_our_label(machine: Machine<'_>) -> bool {
     match machine.asked() {
         LabelValue::Approved => true,
@@ -101,8 +101,8 @@ fn is_our_label(machine: Machine<'_>) -> bool {
     }
 }
 
-/// Withdraws the request of a Machine whose marks were removed: they are written again, so that it is
-/// watched and freed as every other one.
+/// Withdraws the request of a Machine whose marks were removed: they are written again, so that it
+/// is watched and freed as every other one.
 fn marked_again(machine: Machine<'_>, wish: &ExternalRequest, now: Timestamp) -> Value {
     let hook = machine.hook();
     let kept = |key: &str| annotation(machine.0, key).map(str::to_owned);

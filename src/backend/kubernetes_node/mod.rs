@@ -94,8 +94,8 @@ fn is_ours(node: &DynamicObject, by: &ExternalRequest) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
-/// Whether the cordon of a Node is the one that we set with our annotations: another author may have
-/// removed ours and set one since. The API notes the client that set a field last
+/// Whether the cordon of a Node is the one that we set with our annotations: another author may
+/// have removed ours and set one since. The API notes the client that set a field last
 /// (`metadata.managedFields`); where it does not tell, our annotations decide.
 fn is_our_cordon(node: &DynamicObject) -> bool {
     let sets = |fields: &Value| fields.pointer("/f:spec/f:unschedulable").is_some();

@@ -113,8 +113,8 @@ pub(super) struct Before {
     pub(super) online: Option<bool>,
 }
 
-/// Our part of the value of the detached annotation and of our reboot annotation; the operator ignores
-/// fields that it does not know.
+/// Our part of the value of the detached annotation and of our reboot annotation; the operator
+/// ignores fields that it does not know.
 #[derive(Debug, Deserialize)]
 struct OwnValue {
     #[serde(rename = "terraform-provider-metal")]
@@ -322,8 +322,8 @@ impl<'a> Host<'a> {
         self.consumer_is(uid) || annotation(self.0, &reboot_key(uid)).is_some()
     }
 
-    /// The maintenance whose key or consumer is on it: what acts, and stays where a person removed our
-    /// other annotations. Keys of earlier versions and consumers say no store.
+    /// The maintenance whose key or consumer is on it: what acts, and stays where a person removed
+    /// our other annotations. Keys of earlier versions and consumers say no store.
     pub(super) fn left_by(self) -> Option<Author> {
         let own = format!("{REBOOT}/{MANAGER}.");
         let key = self.0.metadata.annotations.iter().flatten().find_map(|(key, value)| {
