@@ -1,5 +1,7 @@
 //! Cluster API before Metal3 before Redfish.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::{HELD, traces};
@@ -18,31 +20,49 @@ use crate::{
     },
 };
 
-/// A host `node1` of Metal3 that a Machine uses. `metal3`: the extension keeps approved hosts off.
+/// A host `node1` of Metal3 that a Machine `m1` uses. `metal3`: the extension keeps approved hosts
+/// off.
 pub async fn place(metal3: bool) -> (metal3::world::World, World) {
-    let hosts = metal3::world::World::start(1, metal3::operator::Options::default()).await;
+    place_many(1, metal3).await
+}
+
+/// So many of them: `node2` with `m2` and so on.
+pub async fn place_many(number: usize, metal3: bool) -> (metal3::world::World, World) {
+    // The hosts are asked less often where there are many, so that the stand-in keeps up.
+    let mut of_hosts = metal3::operator::Options::default();
+    if number > 1 {
+        of_hosts.steady = std::time::Duration::from_secs(5);
+    }
+    let hosts = metal3::world::World::start(number, of_hosts).await;
     let options =
         Options { extension: extension::Options { metal3, ..extension::Options::default() }, ..Options::default() };
     let machines = World::within(&hosts.namespace, options).await;
-    let node = json!({
-        "metadata": {
-            "labels": { NODE_WORLD: machines.namespace },
-            "annotations": { MACHINE: "m1", CLUSTER_NAMESPACE: machines.namespace },
-        },
-        "spec": { "providerID": format!("metal3://{}/node1/m1", machines.namespace) },
-    });
-    machines.create("Node", &machines.node_name("m1"), node).await;
-    machines.add_machine("m1", json!({ ENABLED: "true" })).await;
-    machines.on_host("m1", "node1").await;
-    machines.name_node("m1").await;
-    let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
-    machines.until_machine("m1", "the extension acts on it", acts).await;
+    for number in 1..=number {
+        let (machine, host) = (format!("m{number}"), format!("node{number}"));
+        let node = json!({
+            "metadata": {
+                "labels": { NODE_WORLD: machines.namespace },
+                "annotations": { MACHINE: machine, CLUSTER_NAMESPACE: machines.namespace },
+            },
+            "spec": { "providerID": format!("metal3://{}/{host}/{machine}", machines.namespace) },
+        });
+        machines.create("Node", &machines.node_name(&machine), node).await;
+        machines.add_machine(&machine, json!({ ENABLED: "true" })).await;
+        machines.on_host(&machine, &host).await;
+        machines.name_node(&machine).await;
+        let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
+        machines.until_machine(&machine, "the extension acts on it", acts).await;
+    }
     (hosts, machines)
 }
 
 /// A configuration whose host is asked for through the Machine that uses it.
 pub fn configure(hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
-    let kubeconfig = hosts.kubernetes.user("ci", &["system:masters"]);
+    configure_as(&hosts.kubernetes.user("ci", &["system:masters"]), hosts, workspace, body);
+}
+
+/// Writes that configuration with a kubeconfig.
+pub fn configure_as(kubeconfig: &Path, hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
     let kubeconfig = kubeconfig.display();
     workspace.configure(&format!(
         r#"

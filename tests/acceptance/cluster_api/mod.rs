@@ -6,6 +6,7 @@
 
 mod chain;
 mod crashes;
+mod economy;
 mod flows;
 mod guide;
 mod metal_operator;

@@ -2,7 +2,7 @@
 //! simulator behind it.
 
 mod crashes;
-mod economy;
+pub mod economy;
 mod flows;
 mod guide;
 mod images;
