@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     address::BmcAddress,
-    change, firmware,
+    change, firmware, health_checks,
     host::{BEFORE, DETACHED, Hold, Host, reboot_key},
     hosts::Hosts,
     link::no_redfish,
@@ -281,7 +281,8 @@ impl Gate for HostMachine {
             }
             _ => {}
         }
-        Ok(Outlook { lines, approval_missing: None, ahead })
+        let unasked = health_checks::unasked(&self.hosts, &object).await;
+        Ok(Outlook { lines, approval_missing: None, ahead, unasked })
     }
 }
 

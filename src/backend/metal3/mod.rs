@@ -11,6 +11,7 @@ mod address;
 mod change;
 mod firmware;
 mod gate;
+mod health_checks;
 mod host;
 mod hosts;
 mod link;
