@@ -361,6 +361,12 @@ pub trait MaintenanceSystem: Gate {
     /// The machine of a request, for a reader: the last known state of the system is enough.
     fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
 
+    /// The machine, where the system itself makes an operation in its own turn; `None`: the server
+    /// is told directly.
+    fn operating(&self, _wish: &ExternalRequest) -> Option<Arc<dyn Machine>> {
+        None
+    }
+
     /// Whether an operation in its own turn would last.
     ///
     /// # Errors

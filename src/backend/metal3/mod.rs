@@ -17,6 +17,7 @@ mod hosts;
 mod link;
 mod machine;
 mod plug;
+mod reboot;
 mod secrets;
 mod standing;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod guide;
 mod images;
 mod lifecycle;
 mod others;
+mod reboots;
 
 use std::path::Path;
 
