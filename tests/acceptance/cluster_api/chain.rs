@@ -136,3 +136,19 @@ for_each_host! {
         fleet.until("node1", bmc_simulator::PowerState::On).await;
     }
 }
+
+for_each_host! {
+    async fn a_list_of_servers_shows_the_use_of_each_host_and_the_phase_of_its_machine(host) {
+        let (hosts, machines) = place(false).await;
+        let workspace = Workspace::new(host);
+        let body = "data \"metal_servers\" \"all\" {}\noutput \"all\" {\n  value = data.metal_servers.all.servers\n}\n";
+        configure(&hosts, &workspace, body);
+        workspace.apply().await.succeeded();
+        let all = workspace.json(&["output", "-json", "all"]).await;
+        let (server, namespace) = (&all["node1"], &machines.namespace);
+        assert_eq!(server["state"], "provisioned", "{all}");
+        assert_eq!(server["claim"], format!("Metal3Machine {namespace}/m1"), "{all}");
+        let gate = server["gates"]["cluster_api"].as_str().unwrap_or_default();
+        assert!(gate.starts_with(&format!("Machine {namespace}/m1: Running; ")), "{all}");
+    }
+}
