@@ -53,6 +53,17 @@ pub struct Outlook {
     pub approval_missing: Option<String>,
     /// The maintenances of others on the server.
     pub ahead: Option<String>,
+    /// What uses the server in a cluster, where only a gate before it could ask that.
+    pub unasked: Option<UnaskedConsumer>,
+}
+
+/// A consumer of a server that its own external system neither asks nor drains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnaskedConsumer {
+    /// It, for people: its kind, namespace and name.
+    pub shown: String,
+    /// What may replace it while its Node is away, for people; `None`: nothing does.
+    pub remediator: Option<String>,
 }
 
 impl Outlook {
@@ -67,6 +78,7 @@ impl Outlook {
         self.lines.extend(inner.lines);
         self.approval_missing = self.approval_missing.take().or(inner.approval_missing);
         self.ahead = self.ahead.take().or(inner.ahead);
+        self.unasked = self.unasked.take().or(inner.unasked);
     }
 }
 
@@ -349,6 +361,12 @@ pub trait MaintenanceSystem: Gate {
 
     /// The machine of a request, for a reader: the last known state of the system is enough.
     fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
+
+    /// The machine, where the system itself makes an operation in its own turn; `None`: the server
+    /// is told directly.
+    fn operating(&self, _wish: &ExternalRequest) -> Option<Arc<dyn Machine>> {
+        None
+    }
 
     /// Whether an operation in its own turn would last.
     ///

@@ -28,10 +28,12 @@ impl Reconciler<'_> {
             return Ok(Arc::clone(machine));
         }
         let machine = match self.own_gate()? {
-            Some((plain, wish)) if wish.enters => {
-                plain.maintenance_system().map_or_else(|| Arc::clone(&plain), |it| it.under(&wish))
+            Some((plain, wish)) => {
+                let system = plain.maintenance_system();
+                let of = system.and_then(|it| if wish.enters { Some(it.under(&wish)) } else { it.operating(&wish) });
+                of.unwrap_or_else(|| Arc::clone(&plain))
             }
-            _ => self.engine.machine(&self.server)?,
+            None => self.engine.machine(&self.server)?,
         };
         self.machine = Some(Arc::clone(&machine));
         Ok(machine)

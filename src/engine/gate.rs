@@ -164,6 +164,13 @@ impl Engine {
         if let Some(own) = machine.maintenance_system() {
             outlook.add(own.outlook(&wish).await?);
         }
+        // What stops nothing disturbs no consumer, and a gate before the server asks it.
+        let disturbs = spec.parent.is_none() && stops_node(&spec);
+        if outlook.unasked.is_some()
+            && (!disturbs || self.systems(&spec).await?.iter().any(|system| system.gate.is_some()))
+        {
+            outlook.unasked = None;
+        }
         Ok(outlook)
     }
 

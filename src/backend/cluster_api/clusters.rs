@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        BackendError, Consumer, ExternalRequestRef,
+        BackendError, ExternalRequestRef,
         cluster::{self, annotation},
     },
     clock::Clock,
@@ -25,14 +25,13 @@ use super::{
     ClusterApiSettings, ID, MachineName,
     gate::MACHINE,
     machine::{Machine, OUR_SERVER},
+    metal3_machines::Metal3Machines,
 };
 
 /// The API group of Machines.
-const GROUP: &str = "cluster.x-k8s.io";
+pub(super) const GROUP: &str = "cluster.x-k8s.io";
 /// Its versions that we know, the newest first.
-const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-/// The kind of Metal3 that stands between a host and its Machine.
-const METAL3_MACHINE: &str = "Metal3Machine";
+pub(super) const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 pub(super) fn meaning(problem: ClusterError) -> BackendError {
     cluster::error(problem, |_| None)
@@ -49,6 +48,7 @@ pub(super) struct Clusters {
     /// Machines by namespace.
     machines: Mutex<BTreeMap<String, Arc<Mirror>>>,
     pub(super) nodes: Mirror,
+    pub(super) metal3_machines: Metal3Machines,
 }
 
 impl fmt::Debug for Clusters {
@@ -61,6 +61,7 @@ impl Clusters {
     pub(super) fn new(settings: ClusterApiSettings, clock: Arc<dyn Clock>) -> Self {
         Self {
             nodes: Mirror::new(settings.workload.clone(), ApiResource::erase::<core::Node>(&()), None),
+            metal3_machines: Metal3Machines::new(settings.management.clone()),
             settings,
             clock,
             kind: OnceCell::new(),
@@ -138,30 +139,6 @@ impl Clusters {
     pub(super) async fn patch(&self, read: &DynamicObject, change: Value) -> Result<(), BackendError> {
         let kind = self.kind().await?;
         cluster::patched(&self.settings.management, kind, read, change, meaning).await.map(drop)
-    }
-
-    /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of
-    /// Cluster API does.
-    pub(super) async fn owner(&self, consumer: &Consumer) -> Result<Option<MachineName>, BackendError> {
-        if consumer.kind != METAL3_MACHINE {
-            return Ok(None);
-        }
-        let management = &self.settings.management;
-        let mut found = None;
-        for version in VERSIONS {
-            let gvk = GroupVersionKind::gvk("infrastructure.cluster.x-k8s.io", version, METAL3_MACHINE);
-            let kind = ApiResource::from_gvk(&gvk);
-            match cluster::now(management, &kind, Some(&consumer.namespace), &consumer.name).await {
-                Err(ClusterError::NotFound { .. }) => {}
-                got => {
-                    found = got.map_err(meaning)?;
-                    break;
-                }
-            }
-        }
-        let owners = found.iter().flat_map(|object| object.metadata.owner_references.iter().flatten());
-        let machine = { owners }.find(|owner| owner.kind == "Machine" && owner.api_version.starts_with(GROUP));
-        Ok(machine.map(|owner| MachineName { namespace: consumer.namespace.clone(), name: owner.name.clone() }))
     }
 
     /// Requests of ours on any Machine: of the namespaces that are named, else of all.

@@ -58,25 +58,26 @@ impl Read {
 }
 
 impl MachineGate {
-    /// The Machine that uses the server by the word of its backend.
-    async fn used_by(&self) -> Result<Option<MachineName>, BackendError> {
+    /// The Machine that uses the server by the word of its backend. `fresh`: not older than this
+    /// call.
+    async fn used_by(&self, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         let Some(machine) = self.machine.as_ref().filter(|_| self.clusters.settings.follows) else { return Ok(None) };
         match machine.consumer().await? {
-            Some(consumer) => self.clusters.owner(&consumer).await,
+            Some(consumer) => self.clusters.metal3_machines.owner(&consumer, fresh).await,
             None => Ok(None),
         }
     }
 
     /// The Machine of the server: the one that a record remembers, else the configured one, else
     /// the one that uses it.
-    async fn place(&self, memory: &BTreeMap<String, String>) -> Result<Option<MachineName>, BackendError> {
+    async fn place(&self, memory: &BTreeMap<String, String>, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         if let Some(known) = memory.get(MACHINE).and_then(|text| MachineName::read(text)) {
             return Ok(Some(known));
         }
         if let Some(configured) = self.clusters.settings.machines.get(&self.server) {
             return Ok(Some(configured.clone()));
         }
-        self.used_by().await
+        self.used_by(fresh).await
     }
 
     async fn read(&self, wish: &ExternalRequest, fresh: bool) -> Result<Read, BackendError> {
@@ -85,7 +86,7 @@ impl MachineGate {
             address: self.clusters.settings.management.address(),
             what: format!("no Machine uses {}: name it in cluster_api.machines", self.server),
         };
-        let place = self.place(&wish.memory).await?.ok_or_else(missing)?;
+        let place = self.place(&wish.memory, fresh).await?.ok_or_else(missing)?;
         let machine = self.clusters.machine(&place, fresh).await?;
         let name = machine.as_deref().and_then(|object| Machine(object).node());
         let node = match name {
@@ -93,7 +94,7 @@ impl MachineGate {
             None => None,
         };
         // A request of ours stays ours while another Machine uses the host.
-        let used_by = if wish.asked { None } else { self.used_by().await? };
+        let used_by = if wish.asked { None } else { self.used_by(fresh).await? };
         Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
     }
 
@@ -158,7 +159,7 @@ impl MachineGate {
 #[async_trait]
 impl Gate for MachineGate {
     async fn system(&self, _operation: bool) -> Result<Option<ExternalSystem>, BackendError> {
-        if self.place(&BTreeMap::new()).await?.is_none() {
+        if self.place(&BTreeMap::new(), false).await?.is_none() {
             return Ok(None);
         }
         Ok(Some(ExternalSystem {
@@ -201,7 +202,7 @@ impl Gate for MachineGate {
     }
 
     async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
-        let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(Vec::new()) };
+        let Some(place) = self.place(&BTreeMap::new(), false).await? else { return Ok(Vec::new()) };
         let machine = self.clusters.machine(&place, false).await?;
         let of_this = |found: ExternalRequestRef| ExternalRequestRef { server: self.server.clone(), ..found };
         Ok(machine.iter().filter_map(|object| request(object)).map(of_this).collect())
@@ -229,7 +230,7 @@ impl Gate for MachineGate {
     }
 
     async fn changed(&self) {
-        let Ok(Some(place)) = self.place(&BTreeMap::new()).await else { return std::future::pending().await };
+        let Ok(Some(place)) = self.place(&BTreeMap::new(), false).await else { return std::future::pending().await };
         let Ok(machines) = self.clusters.machines(&place.namespace).await else {
             return std::future::pending().await;
         };
@@ -251,7 +252,7 @@ impl Gate for MachineGate {
     }
 
     async fn state(&self) -> Result<Option<String>, BackendError> {
-        let Some(place) = self.place(&BTreeMap::new()).await? else { return Ok(None) };
+        let Some(place) = self.place(&BTreeMap::new(), false).await? else { return Ok(None) };
         let Some(object) = self.clusters.machine(&place, false).await? else {
             return Ok(Some(format!("Machine {place} is not there")));
         };
@@ -271,7 +272,7 @@ impl Gate for MachineGate {
     }
 
     async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError> {
-        if self.place(&BTreeMap::new()).await?.is_none() {
+        if self.place(&BTreeMap::new(), false).await?.is_none() {
             return Ok(Outlook::default());
         }
         let read = self.read(wish, false).await?;

@@ -13,6 +13,7 @@ mod change;
 mod clusters;
 mod gate;
 mod machine;
+mod metal3_machines;
 mod standing;
 #[cfg(test)]
 mod testing;

@@ -258,7 +258,7 @@ impl Gate for NodeMachine {
             ExternalState::Waiting(why) => lines.push(format!("It would wait for {why}.")),
             _ => {}
         }
-        Ok(Outlook { lines, approval_missing: None, ahead })
+        Ok(Outlook { lines, approval_missing: None, ahead, unasked: None })
     }
 }
 

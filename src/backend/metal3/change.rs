@@ -14,7 +14,7 @@ use crate::{
 
 use super::{
     host::{
-        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, RELEASED, consumer, detached_value,
+        Author, BEFORE, Before, DETACHED, HOLD, Hold, Host, IMAGE, REASON, REBOOT, RELEASED, consumer, detached_value,
         reboot_key, reboot_value,
     },
     standing::standing,
@@ -93,6 +93,9 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
     }
     if annotation(host.0, &key).is_some() {
         annotations.insert(key, Value::Null);
+    }
+    if host.rebooted_by().as_ref() == Some(&ours) {
+        annotations.insert(REBOOT.to_owned(), Value::Null);
     }
     if marked {
         let acts = !annotations.is_empty();

@@ -20,11 +20,12 @@ use crate::{
 
 use super::{
     address::BmcAddress,
-    change, firmware,
+    change, firmware, health_checks,
     host::{BEFORE, DETACHED, Hold, Host, reboot_key},
     hosts::Hosts,
     link::no_redfish,
     machine::HostMachine,
+    reboot,
     standing::{booted, standing},
 };
 
@@ -95,11 +96,13 @@ impl HostMachine {
 /// A request of ours on a host, as it is found without knowing whose it is.
 pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let host = Host(object);
-    let author = host.marked().or_else(|| host.detached_by()).or_else(|| host.left_by())?;
+    let held = host.marked().or_else(|| host.detached_by()).or_else(|| host.left_by());
+    let what = if held.is_some() { "hold" } else { "reboot" };
+    let author = held.or_else(|| host.rebooted_by())?;
     Some(ExternalRequestRef {
         store: author.store,
         uid: author.uid,
-        name: format!("the hold of {}", host.shown()),
+        name: format!("the {what} of {}", host.shown()),
         server: name(object).to_owned(),
         parks: true,
         gate: None,
@@ -281,7 +284,8 @@ impl Gate for HostMachine {
             }
             _ => {}
         }
-        Ok(Outlook { lines, approval_missing: None, ahead })
+        let unasked = health_checks::unasked(&self.hosts, &object).await;
+        Ok(Outlook { lines, approval_missing: None, ahead, unasked })
     }
 }
 
@@ -295,13 +299,18 @@ impl MaintenanceSystem for HostMachine {
         Arc::new(self.held_by(wish, false))
     }
 
+    fn operating(&self, wish: &ExternalRequest) -> Option<Arc<dyn Machine>> {
+        (self.hosts.hold != Hold::Detach).then(|| Arc::new(self.held_by(wish, true)) as Arc<dyn Machine>)
+    }
+
     async fn would_last(&self, reset: ResetType) -> Result<(), BackendError> {
         let object = self.host(true).await?;
         let host = Host(&object);
         if self.hosts.hold != Hold::Detach {
-            let what =
-                format!("with hold = \"{}\" an operation is not possible; use hold = \"detach\"", self.hosts.hold);
-            return Err(BackendError::Unsupported { address: self.address(), what });
+            return match reboot::refusal(host, reset, self.hosts.hold) {
+                Some(what) => Err(BackendError::Unsupported { address: self.address(), what }),
+                None => Ok(()),
+            };
         }
         let undone = match reset {
             ResetType::On => !host.online(),

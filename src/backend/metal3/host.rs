@@ -25,7 +25,7 @@ pub(super) const DETACHED: &str = "baremetalhost.metal3.io/detached";
 /// Stops every reconciliation of a host.
 const PAUSED: &str = "baremetalhost.metal3.io/paused";
 /// Asks for one reboot; with a suffix after a slash: keeps the host off for as long as it is there.
-const REBOOT: &str = "reboot.metal3.io";
+pub(super) const REBOOT: &str = "reboot.metal3.io";
 /// Asks for an inspection, unless its value is `disabled`.
 const INSPECT: &str = "inspect.metal3.io";
 
@@ -113,10 +113,10 @@ pub(super) struct Before {
     pub(super) online: Option<bool>,
 }
 
-/// Our part of the value of the detached annotation and of our reboot annotation; the operator
+/// Our part of the value of the detached annotation and of our reboot annotations; the operator
 /// ignores fields that it does not know.
 #[derive(Debug, Deserialize)]
-struct OwnValue {
+struct OurValue {
     #[serde(rename = "terraform-provider-metal")]
     ours: Author,
 }
@@ -319,7 +319,9 @@ impl<'a> Host<'a> {
     /// Whether something of a maintenance is on it that our other annotations need not name: its
     /// key, or its consumer.
     pub(super) fn is_left_by(self, uid: &str) -> bool {
-        self.consumer_is(uid) || annotation(self.0, &reboot_key(uid)).is_some()
+        self.consumer_is(uid)
+            || annotation(self.0, &reboot_key(uid)).is_some()
+            || self.rebooted_by().is_some_and(|author| author.uid == uid)
     }
 
     /// The maintenance whose key or consumer is on it: what acts, and stays where a person removed
@@ -328,7 +330,7 @@ impl<'a> Host<'a> {
         let own = format!("{REBOOT}/{MANAGER}.");
         let key = self.0.metadata.annotations.iter().flatten().find_map(|(key, value)| {
             let uid = key.strip_prefix(&own)?.to_owned();
-            let said = serde_json::from_str(value).ok().map(|value: OwnValue| value.ours);
+            let said = serde_json::from_str(value).ok().map(|value: OurValue| value.ours);
             Some(said.unwrap_or(Author { uid, store: String::new() }))
         });
         let consumer = || text(self.0, "/spec/consumerRef/name").filter(|uid| self.consumer_is(uid));
@@ -349,7 +351,13 @@ impl<'a> Host<'a> {
     /// The maintenance that the detached annotation names; `None` also where another author wrote
     /// it.
     pub(super) fn detached_by(self) -> Option<Author> {
-        serde_json::from_str(annotation(self.0, DETACHED)?).ok().map(|value: OwnValue| value.ours)
+        serde_json::from_str(annotation(self.0, DETACHED)?).ok().map(|value: OurValue| value.ours)
+    }
+
+    /// The operation that the plain reboot annotation names; `None` also where another author wrote
+    /// it.
+    pub(super) fn rebooted_by(self) -> Option<Author> {
+        serde_json::from_str(annotation(self.0, REBOOT)?).ok().map(|value: OurValue| value.ours)
     }
 
     /// Whether its reconciliation is stopped.

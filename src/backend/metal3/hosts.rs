@@ -16,6 +16,7 @@ use crate::{
 
 use super::{
     Metal3Settings,
+    health_checks::{self, HealthChecks},
     host::{Hold, resource},
     secrets::{Account, Secrets},
 };
@@ -37,6 +38,7 @@ pub(super) struct Hosts {
     pub(super) mirror: Mirror,
     pub(super) secrets: Secrets,
     uid: OnceCell<Option<String>>,
+    health_checks: OnceCell<HealthChecks>,
 }
 
 impl fmt::Debug for Hosts {
@@ -61,6 +63,7 @@ impl Hosts {
             settings,
             secrets: Secrets::default(),
             uid: OnceCell::new(),
+            health_checks: OnceCell::new(),
         }
     }
 
@@ -118,6 +121,11 @@ impl Hosts {
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
         let ask = || cluster::uid(&self.cluster, error);
         self.uid.get_or_try_init(ask).await.cloned()
+    }
+
+    /// The MachineHealthChecks of the namespace, read once: only plans tell of them.
+    pub(super) async fn health_checks(&self) -> &HealthChecks {
+        self.health_checks.get_or_init(|| health_checks::read(self)).await
     }
 
     /// User name and password of a BMC.

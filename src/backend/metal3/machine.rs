@@ -23,9 +23,10 @@ use crate::{
 use super::{
     address::BmcAddress,
     change,
-    host::{Hold, Host, reboot_key, reboot_value},
+    host::{Author, Hold, Host, reboot_key, reboot_value},
     hosts::Hosts,
     link::{BmcLink, instead_of_boot, no_redfish},
+    reboot,
     standing::standing,
 };
 
@@ -135,11 +136,18 @@ impl HostMachine {
         self.hold(host) == Hold::Detach && matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. })
     }
 
+    /// Whether the operator is to reboot the host for the operation of this machine: the annotation
+    /// goes once the host is off, and the operator then switches it on.
+    fn reboots(&self, host: Host<'_>) -> bool {
+        let Some(wish) = self.held.as_ref().filter(|wish| !wish.enters) else { return false };
+        host.rebooted_by() == Some(Author::of(wish)) || (!host.powered_on() && host.online())
+    }
+
     /// What the operator says.
     fn shown(&self, host: Host<'_>) -> MachineView {
         let said = |field: &str| text(host.0, &format!("/status/hardware/systemVendor/{field}")).map(str::to_owned);
         let off = self.hold(host) == Hold::PowerOff;
-        let known = match &self.held {
+        let known = match self.held.as_ref().filter(|wish| wish.enters) {
             // The power before: the operator, not we, restores it once the annotation is gone.
             Some(wish) if off || self.hold(host) == Hold::Image => {
                 host.marked().is_some_and(|author| author.uid == wish.uid)
@@ -151,6 +159,13 @@ impl HostMachine {
         MachineView {
             power: match (known, host.powered_on()) {
                 (false, _) => PowerState::Unknown,
+                (true, on) if self.reboots(host) => {
+                    if on {
+                        PowerState::PoweringOff
+                    } else {
+                        PowerState::PoweringOn
+                    }
+                }
                 (true, true) => PowerState::On,
                 (true, false) => PowerState::Off,
             },
@@ -202,7 +217,7 @@ impl Machine for HostMachine {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let object = self.host(self.fresh).await?;
         let host = Host(&object);
-        if let Some(wish) = self.held.as_ref().filter(|_| self.hold(host) == Hold::Image) {
+        if let Some(wish) = self.held.as_ref().filter(|wish| wish.enters && self.hold(host) == Hold::Image) {
             return self.shown_by_image(host, wish);
         }
         let Some(wish) = self.held.as_ref().filter(|_| self.by_redfish(host)) else { return Ok(self.shown(host)) };
@@ -232,11 +247,15 @@ impl Machine for HostMachine {
             let machine = self.redfish(&object).await?;
             return self.link.judged(machine.capabilities().await).await;
         }
+        // Outside a maintenance the operator only reboots it.
+        let held = self.held.as_ref().is_some_and(|wish| wish.enters);
+        let reboots = if held { &[][..] } else { &reboot::RESETS[..] };
         let resets = match self.hold(host) {
-            Hold::PowerOff => vec![ResetType::GracefulShutdown, ResetType::ForceOff],
+            Hold::PowerOff => [&[ResetType::GracefulShutdown, ResetType::ForceOff], reboots].concat(),
             Hold::Image => {
+                let kinds = [ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff];
                 return Ok(Capabilities {
-                    resets: vec![ResetType::On, ResetType::GracefulShutdown, ResetType::ForceOff],
+                    resets: [&kinds, reboots].concat(),
                     boot_targets: vec![BOOT_OPERATOR.target()],
                     http_boot_uri: true,
                     live_iso: true,
@@ -273,6 +292,20 @@ impl PowerControl for HostMachine {
             (_, Hold::Detach) => {
                 let machine = self.ours().await?;
                 self.link.judged(machine.reset(reset).await).await
+            }
+            (Some(wish), hold) if !wish.enters => {
+                let object = self.host(true).await?;
+                let host = Host(&object);
+                if let Some(what) = reboot::refusal(host, reset, hold) {
+                    return Err(self.unsupported(&what));
+                }
+                match reboot::change(host, wish, reset) {
+                    Ok(change) => self.hosts.patch(&object, change).await,
+                    Err(why) => {
+                        let what = format!("reboot BareMetalHost {}", self.name);
+                        Err(not_now(self.hosts.cluster.address(), what, why))
+                    }
+                }
             }
             (Some(wish), Hold::Image)
                 if matches!(reset, ResetType::On | ResetType::GracefulShutdown | ResetType::ForceOff) =>

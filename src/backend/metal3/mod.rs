@@ -11,11 +11,13 @@ mod address;
 mod change;
 mod firmware;
 mod gate;
+mod health_checks;
 mod host;
 mod hosts;
 mod link;
 mod machine;
 mod plug;
+mod reboot;
 mod secrets;
 mod standing;
 #[cfg(test)]

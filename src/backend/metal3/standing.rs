@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-use super::host::{Author, Hold, Host, reboot_key};
+use super::host::{Author, Hold, Host, REBOOT, reboot_key};
 
 /// An operator that gives the node of a host its old id again is believed so long after the
 /// release.
@@ -27,10 +27,14 @@ const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
 /// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered
 /// says its own.
 pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: Timestamp) -> ExternalState {
+    let ours = Author::of(wish);
     if !wish.enters {
+        // An operation that has ended: a reboot that the operator never made would come later.
+        if wish.asked && host.rebooted_by().as_ref() == Some(&ours) {
+            return ExternalState::Leftovers(format!("our annotation {REBOOT} is still on {}", host.shown()));
+        }
         return beside(host, wish);
     }
-    let ours = Author::of(wish);
     let marked = host.marked().as_ref() == Some(&ours);
     match (if marked { host.hold().unwrap_or(hold) } else { hold }, marked) {
         (Hold::Detach, true) => detached(host, &ours, now),
@@ -72,7 +76,7 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
 }
 
 /// Whether a host that is not ours may be taken or operated on now.
-fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
+pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     let shown = host.shown();
     let waits = |why: String| ExternalState::Waiting(why);
     if host.is_deleting() {
@@ -89,7 +93,9 @@ fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     }
     // The runtime extension keeps a host off from the approval on that let us get here.
     let approved = wish.outer.iter().any(|gate| gate == cluster_api::ID);
-    if let [key, ..] = host.reboots(if approved { cluster_api::EXTENSION_KEY } else { "" }).as_slice() {
+    let ours = !wish.uid.is_empty() && host.rebooted_by() == Some(Author::of(wish));
+    let reboots = host.reboots(if approved { cluster_api::EXTENSION_KEY } else { "" });
+    if let Some(key) = reboots.into_iter().find(|key| !(ours && *key == REBOOT)) {
         return waits(format!("{shown}, which has the annotation {key} of another author"));
     }
     if host.marked().is_some() {

@@ -179,7 +179,7 @@ impl Gate for OperatorMachine {
         {
             lines.push(format!("It would be refused: {why}."));
         }
-        Ok(Outlook { lines, approval_missing, ahead })
+        Ok(Outlook { lines, approval_missing, ahead, unasked: None })
     }
 }
 

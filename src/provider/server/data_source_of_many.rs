@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
@@ -12,6 +13,7 @@ use tf_provider::{
 
 use crate::{
     backend::{Listed, exported, plug::plugins},
+    engine::Engine,
     maintenance::pattern,
     plugin::diagnostic,
 };
@@ -30,6 +32,9 @@ pub(in crate::provider) struct ListedModel {
     system_id: Text,
     labels: Texts,
     backend: Text,
+    state: Text,
+    claim: Text,
+    gates: Texts,
 }
 
 /// A `metal_servers` in configuration and state.
@@ -65,8 +70,22 @@ impl From<&Listed> for ListedModel {
             system_id: known(listed.system_id.clone()),
             labels: Value::Value(labels.collect()),
             backend: Value::Value(listed.backend.to_owned()),
+            gates: Value::Value(BTreeMap::new()),
+            ..Self::default()
         }
     }
+}
+
+/// What a listed server and the gates before it say of its use.
+async fn in_use(engine: &Engine, name: &str, listed: &Listed) -> ListedModel {
+    let mut model = ListedModel::from(listed);
+    let (gates, found) = tokio::join!(engine.gate_states(name), engine.backend().external_state(name));
+    model.gates = Value::Value(gates.into_iter().map(|(gate, state)| (gate, Value::Value(state))).collect());
+    if let Some(found) = found {
+        model.state = known(Some(found.state).filter(|state| !state.is_empty()));
+        model.claim = known(found.user);
+    }
+    model
 }
 
 #[async_trait]
@@ -81,10 +100,31 @@ impl DataSource for Servers {
             ("system_id", computed(String, "Its configured system; null where the BMC has only one.")),
             ("labels", computed(Map(Box::new(String)), "Its labels.")),
             ("backend", computed(String, "Its backend, by the name of the provider's block.")),
+            (
+                "state",
+                computed(
+                    String,
+                    "Its state in its external system, for example `provisioned`; null where there is none.",
+                ),
+            ),
+            (
+                "claim",
+                computed(
+                    String,
+                    "What uses it in its external system, for example its ServerClaim or the consumer of its BareMetalHost.",
+                ),
+            ),
+            (
+                "gates",
+                computed(
+                    Map(Box::new(String)),
+                    "What the gates before it say, by their names: `cluster_api` shows its Machine with its phase, and its Node.",
+                ),
+            ),
         ]);
         Some(schema(
             "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
-             `metal_operator` it lists the Servers of the cluster.",
+             `metal_operator` and `metal3` it lists the Servers or hosts of the cluster.",
             attributes([
                 ("name_pattern", optional(String, "Only names that fit: `*` is any text, `?` one character.")),
                 ("labels", optional(Map(Box::new(String)), "Only servers that have all of these labels.")),
@@ -132,7 +172,9 @@ impl DataSource for Servers {
         let chosen: BTreeMap<String, Listed> =
             found.into_iter().filter(|(name, listed)| model.selects(name, listed)).collect();
         model.names = Value::Value(chosen.keys().cloned().map(Value::Value).collect());
-        model.servers = Value::Value(chosen.iter().map(|(name, listed)| (name.clone(), listed.into())).collect());
+        let all = chosen.iter().map(async |(name, listed)| (name.clone(), in_use(&engine, name, listed).await));
+        let all = self.cell.unless_stopped(join_all(all)).await?;
+        model.servers = Value::Value(all.into_iter().collect());
         model.inventory = Value::Value(exported(&chosen));
         Some(Value::Value(model))
     }

@@ -26,6 +26,7 @@ use crate::provider::{
     shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent, value_or_error},
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
+    shared::unasked,
     shared::values::{Text, bad, given},
 };
 
@@ -400,10 +401,11 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     }
     let summary = if prospect.effect.is_empty() { "Servers will be taken out of service" } else { SWITCHED };
     let mut lines = prospect.lines();
-    let mut obstacles = prospect.obstacles();
+    let (mut obstacles, mut unasked) = (prospect.obstacles(), None);
     match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
         Ok(more) => {
             lines.extend(more.lines);
+            unasked = more.unasked;
             let there = [(APPROVAL_MISSING, more.approval_missing), (AHEAD, more.ahead)];
             let there = there.into_iter().filter_map(|(summary, why)| Some((summary, why?)));
             obstacles.extend(there.map(|(summary, why)| (summary, format!("{}: {why}.", spec.server))));
@@ -419,8 +421,13 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         lines.push("Its Machine stays in maintenance: the server is held as long as this resource exists.".to_owned());
     }
     lines.extend(engine.node_outlook(spec).await);
-    lines.extend(engine.drain_outlook(spec).await);
+    let drain = engine.drain_outlook(spec).await;
+    let drained = drain.is_some();
+    lines.extend(drain);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
+    if let Some(consumer) = unasked {
+        unasked::warn(diags, &spec.server, &consumer, drained);
+    }
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
     }

@@ -1,5 +1,7 @@
 //! Cluster API before Metal3 before Redfish.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::{HELD, traces};
@@ -19,42 +21,63 @@ use crate::{
     },
 };
 
-/// A host `node1` of Metal3 that a Machine uses. `metal3`: the extension keeps approved hosts off.
+/// A host `node1` of Metal3 that a Machine `m1` uses. `metal3`: the extension keeps approved hosts
+/// off.
 pub async fn place(metal3: bool) -> (metal3::world::World, World) {
-    let (hosts, machines) = apart(metal3).await;
-    machines.on_host("m1", "node1").await;
-    machines.name_node("m1").await;
-    acts(&machines).await;
+    place_many(1, metal3).await
+}
+
+/// So many of them: `node2` with `m2` and so on.
+pub async fn place_many(number: usize, metal3: bool) -> (metal3::world::World, World) {
+    let (hosts, machines) = apart(number, metal3).await;
+    for number in 1..=number {
+        takes_host(&machines, number).await;
+    }
     (hosts, machines)
 }
 
-/// Waits until the extension acts on the Machine.
-async fn acts(machines: &World) {
+/// Lets a Machine choose its host, and waits until the extension acts on it.
+async fn takes_host(machines: &World, number: usize) {
+    let (machine, host) = (format!("m{number}"), format!("node{number}"));
+    machines.on_host(&machine, &host).await;
+    machines.name_node(&machine).await;
     let acts = |machine: &Value| machine["metadata"]["annotations"][PRE_DRAIN].is_string();
-    machines.until_machine("m1", "the extension acts on it", acts).await;
+    machines.until_machine(&machine, "the extension acts on it", acts).await;
 }
 
-/// The same host and Machine before the Machine has chosen the host.
-async fn apart(metal3: bool) -> (metal3::world::World, World) {
-    let hosts = metal3::world::World::start(1, metal3::operator::Options::default()).await;
+/// The same hosts and Machines before the Machines have chosen their hosts.
+async fn apart(number: usize, metal3: bool) -> (metal3::world::World, World) {
+    // The hosts are asked less often where there are many, so that the stand-in keeps up.
+    let mut of_hosts = metal3::operator::Options::default();
+    if number > 1 {
+        of_hosts.steady = std::time::Duration::from_secs(5);
+    }
+    let hosts = metal3::world::World::start(number, of_hosts).await;
     let options =
         Options { extension: extension::Options { metal3, ..extension::Options::default() }, ..Options::default() };
     let machines = World::within(&hosts.namespace, options).await;
-    let node = json!({
-        "metadata": {
-            "labels": { NODE_WORLD: machines.namespace },
-            "annotations": { MACHINE: "m1", CLUSTER_NAMESPACE: machines.namespace },
-        },
-        "spec": { "providerID": format!("metal3://{}/node1/m1", machines.namespace) },
-    });
-    machines.create("Node", &machines.node_name("m1"), node).await;
-    machines.add_machine("m1", json!({ ENABLED: "true" })).await;
+    for number in 1..=number {
+        let (machine, host) = (format!("m{number}"), format!("node{number}"));
+        let node = json!({
+            "metadata": {
+                "labels": { NODE_WORLD: machines.namespace },
+                "annotations": { MACHINE: machine, CLUSTER_NAMESPACE: machines.namespace },
+            },
+            "spec": { "providerID": format!("metal3://{}/{host}/{machine}", machines.namespace) },
+        });
+        machines.create("Node", &machines.node_name(&machine), node).await;
+        machines.add_machine(&machine, json!({ ENABLED: "true" })).await;
+    }
     (hosts, machines)
 }
 
 /// A configuration whose host is asked for through the Machine that uses it.
 pub fn configure(hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
-    let kubeconfig = hosts.kubernetes.user("ci", &["system:masters"]);
+    configure_as(&hosts.kubernetes.user("ci", &["system:masters"]), hosts, workspace, body);
+}
+
+/// Writes that configuration with a kubeconfig.
+pub fn configure_as(kubeconfig: &Path, hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
     let kubeconfig = kubeconfig.display();
     workspace.configure(&format!(
         r#"
@@ -131,7 +154,7 @@ for_each_host! {
 
 for_each_host! {
     async fn a_machine_that_takes_the_host_during_the_wait_is_asked_before_it_is_touched(host) {
-        let (hosts, machines) = apart(false).await;
+        let (hosts, machines) = apart(1, false).await;
         hosts.annotate("node1", json!({ DETACHED: "by the night shift" })).await;
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
@@ -141,9 +164,7 @@ for_each_host! {
             queue.words().contains("another author detached").then_some(())
         })
         .await;
-        machines.on_host("m1", "node1").await;
-        machines.name_node("m1").await;
-        acts(&machines).await;
+        takes_host(&machines, 1).await;
         hosts.annotate("node1", json!({ DETACHED: null })).await;
         let refused = apply.wait(SOON * 2).await.failed();
         let machine = format!("Machine {}/m1", machines.namespace);
@@ -156,5 +177,21 @@ for_each_host! {
         assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_list_of_servers_shows_the_use_of_each_host_and_the_phase_of_its_machine(host) {
+        let (hosts, machines) = place(false).await;
+        let workspace = Workspace::new(host);
+        let body = "data \"metal_servers\" \"all\" {}\noutput \"all\" {\n  value = data.metal_servers.all.servers\n}\n";
+        configure(&hosts, &workspace, body);
+        workspace.apply().await.succeeded();
+        let all = workspace.json(&["output", "-json", "all"]).await;
+        let (server, namespace) = (&all["node1"], &machines.namespace);
+        assert_eq!(server["state"], "provisioned", "{all}");
+        assert_eq!(server["claim"], format!("Metal3Machine {namespace}/m1"), "{all}");
+        let gate = server["gates"]["cluster_api"].as_str().unwrap_or_default();
+        assert!(gate.starts_with(&format!("Machine {namespace}/m1: Running; ")), "{all}");
     }
 }

@@ -6,10 +6,12 @@
 
 mod chain;
 mod crashes;
+mod economy;
 mod flows;
 mod guide;
 mod metal_operator;
 mod others;
+mod unasked;
 
 use std::path::Path;
 

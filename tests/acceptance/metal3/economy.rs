@@ -22,7 +22,7 @@ const MANY: usize = 50;
 /// whether it lists or watches.
 fn kind(seen: &Seen) -> String {
     let path = seen.path.split('?').next().unwrap_or_default();
-    let kinds = ["baremetalhosts", "secrets", "namespaces"];
+    let kinds = ["baremetalhosts", "secrets", "namespaces", "metal3machines", "machines", "nodes"];
     let parts: Vec<&str> = path.split('/').collect();
     let at = parts.iter().rposition(|part| kinds.contains(part));
     let what = match at {
@@ -34,7 +34,8 @@ fn kind(seen: &Seen) -> String {
     format!("{} {what}", seen.method)
 }
 
-fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
+/// What was asked since the last call, by kind.
+pub fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for seen in proxy.take_seen() {
         *all.entry(kind(&seen)).or_default() += 1;
@@ -101,7 +102,7 @@ async fn many_waiters_cost_one_watch() {
 }
 
 /// What the requests of a while without an event are, in all.
-async fn quietly(proxy: &Proxy) -> BTreeMap<String, usize> {
+pub async fn quietly(proxy: &Proxy) -> BTreeMap<String, usize> {
     // The last ones settle into their wait.
     let wait = async |seconds| {
         let began = std::time::Instant::now();

@@ -2,12 +2,13 @@
 //! simulator behind it.
 
 mod crashes;
-mod economy;
+pub mod economy;
 mod flows;
 mod guide;
 mod images;
 mod lifecycle;
 mod others;
+mod reboots;
 
 use std::path::Path;
 

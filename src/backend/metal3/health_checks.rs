@@ -1,0 +1,98 @@
+//! MachineHealthChecks of Cluster API, which may replace the Machine of a host whose Node is away.
+//!
+//! CAPM3 labels a host with the name of the cluster of the Machine that uses it
+//! (`metal3machine_manager.go`), and a check names its cluster. Its selector is not
+//! evaluated: the labels of the Machine are not known here.
+
+use std::collections::BTreeSet;
+
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+
+use crate::{
+    backend::{
+        UnaskedConsumer,
+        cluster::{self, name, text},
+    },
+    kubernetes::ClusterError,
+};
+
+use super::{host::Host, hosts::Hosts};
+
+/// The label of a host with the name of its cluster.
+const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+
+/// What a plan says of all checks where it may not list them.
+const UNKNOWN: &str = "A MachineHealthCheck (this configuration may not list them)";
+
+/// The checks of a namespace, by their cluster and name.
+#[derive(Clone, Debug)]
+pub(super) enum HealthChecks {
+    /// They were read.
+    Known(BTreeSet<(String, String)>),
+    /// The role does not let them be listed, or the cluster did not answer.
+    Unknown,
+}
+
+/// All of a namespace. The group is served without Cluster API too, where another part brings it:
+/// a kind that is not served has no objects.
+pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
+    for version in ["v1beta2", "v1beta1"] {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", version, "MachineHealthCheck"));
+        match cluster::list(&hosts.cluster, &kind, Some(&hosts.namespace)).await {
+            Ok(all) => {
+                let named = |object: &DynamicObject| {
+                    (text(object, "/spec/clusterName").unwrap_or_default().to_owned(), name(object).to_owned())
+                };
+                return HealthChecks::Known(all.iter().map(named).collect());
+            }
+            Err(ClusterError::NotFound { .. }) => {}
+            Err(problem) => {
+                tracing::debug!("MachineHealthChecks are not known: {problem}");
+                return HealthChecks::Unknown;
+            }
+        }
+    }
+    HealthChecks::Known(BTreeSet::new())
+}
+
+/// The Metal3Machine that uses a host, and the checks that may replace it.
+pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<UnaskedConsumer> {
+    if text(object, "/spec/consumerRef/kind") != Some("Metal3Machine") {
+        return None;
+    }
+    let of = object.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER_NAME)).map(String::as_str);
+    let remediator = remediator(hosts.health_checks().await, of, &hosts.namespace);
+    Some(UnaskedConsumer { shown: Host(object).consumer()?, remediator })
+}
+
+/// The checks that may replace a Machine of a cluster, in words; `of`: `None` where the host does
+/// not say which cluster it is.
+fn remediator(checks: &HealthChecks, of: Option<&str>, namespace: &str) -> Option<String> {
+    let HealthChecks::Known(all) = checks else { return Some(UNKNOWN.to_owned()) };
+    let mut theirs = all.iter().filter(|(cluster, _)| of.is_none_or(|of| of == cluster));
+    let (_, first) = theirs.next()?;
+    let more = theirs.count();
+    let others = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+    Some(format!("MachineHealthCheck {namespace}/{first}{others}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_counts_for_the_machines_of_its_cluster() {
+        let known = |all: &[(&str, &str)]| {
+            HealthChecks::Known(all.iter().map(|(of, name)| ((*of).to_owned(), (*name).to_owned())).collect())
+        };
+        let told = |checks: &HealthChecks, of: Option<&str>| remediator(checks, of, "metal3");
+        assert_eq!(told(&known(&[]), Some("a")), None);
+        assert_eq!(told(&known(&[("b", "of-b")]), Some("a")), None);
+        let both = known(&[("a", "nodes"), ("a", "workers"), ("b", "of-b")]);
+        assert_eq!(told(&both, Some("b")).unwrap(), "MachineHealthCheck metal3/of-b");
+        assert_eq!(told(&both, Some("a")).unwrap(), "MachineHealthCheck metal3/nodes (and 1 more)");
+        // Which cluster it is, is not known: each of them may.
+        assert_eq!(told(&both, None).unwrap(), "MachineHealthCheck metal3/nodes (and 2 more)");
+        assert!(told(&HealthChecks::Unknown, Some("a")).unwrap().contains("may not list"));
+    }
+}

@@ -1,0 +1,62 @@
+//! One reboot by the operator, of a host that stays with it: the plain annotation `reboot.metal3.io`.
+//!
+//! The operator switches the host off, removes the annotation, and switches the host on again
+//! (`baremetalhost_controller.go`, `manageHostPower`). It acts on provisioned hosts only. Our part
+//! of the value, which it does not read, says whose operation it is. No I/O.
+
+use serde_json::{Value, json};
+
+use crate::{
+    backend::cluster::MANAGER,
+    maintenance::{
+        gate::{ExternalRequest, ExternalState},
+        machine::ResetType,
+    },
+};
+
+use super::{
+    host::{Author, Hold, Host, REBOOT},
+    standing::beside,
+};
+
+/// The operations that it can make.
+pub(super) const RESETS: [ResetType; 3] = [ResetType::GracefulRestart, ResetType::ForceRestart, ResetType::PowerCycle];
+
+/// Why the operator would not make an operation, or would not end it.
+pub(super) fn refusal(host: Host<'_>, reset: ResetType, hold: Hold) -> Option<String> {
+    if !RESETS.contains(&reset) {
+        return Some(format!(
+            "with hold = \"{hold}\" the operator only restarts a host ({}), and {reset} is not possible; use hold = \"detach\"",
+            RESETS.map(|reset| reset.to_string()).join(", ")
+        ));
+    }
+    let shown = host.shown();
+    if host.marked().is_some() {
+        return Some(format!("{shown} is in a maintenance, under which hold = \"{hold}\" makes no operation"));
+    }
+    if host.disables_power_off() {
+        return Some(format!(
+            "spec.disablePowerOff of {shown} keeps it from being switched off, so that the operator would restart it again and \
+             again; use hold = \"detach\""
+        ));
+    }
+    if !host.online() {
+        return Some(format!("spec.online of {shown} is false: the operator would not switch it on again"));
+    }
+    (host.is_settled() && !host.is_provisioned()).then(|| {
+        format!("the operator reboots provisioned hosts only, and {shown} is {}; use hold = \"detach\"", host.state())
+    })
+}
+
+/// The change that requests it; the error says what it has to wait for. The annotation of another
+/// author is neither overwritten nor removed.
+pub(super) fn change(host: Host<'_>, wish: &ExternalRequest, reset: ResetType) -> Result<Value, String> {
+    match beside(host, wish) {
+        ExternalState::Absent if host.status() == "OK" => {}
+        ExternalState::Absent => return Err(format!("{} is not OK ({})", host.shown(), host.error_text())),
+        standing => return Err(standing.to_string()),
+    }
+    let mode = if reset == ResetType::GracefulRestart { "soft" } else { "hard" };
+    let value = json!({ "mode": mode, MANAGER: Author::of(wish) }).to_string();
+    Ok(json!({ "metadata": { "annotations": { REBOOT: value } } }))
+}
