@@ -1,7 +1,7 @@
 //! Metal3Machines, which stand between a host of Metal3 and its Machine.
 //!
-//! One list and one watch for each namespace where the role allows it; `get` alone is enough, and is
-//! then a request for each question.
+//! One list and one watch for each namespace where the role allows it; `get` alone is enough, and
+//! is then a request for each question.
 
 use std::{
     collections::BTreeMap,

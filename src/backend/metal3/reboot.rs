@@ -1,4 +1,5 @@
-//! One reboot by the operator, of a host that stays with it: the plain annotation `reboot.metal3.io`.
+//! One reboot by the operator, of a host that stays with it: the plain annotation
+//! `reboot.metal3.io`.
 //!
 //! The operator switches the host off, removes the annotation, and switches the host on again
 //! (`baremetalhost_controller.go`, `manageHostPower`). It acts on provisioned hosts only. Our part

@@ -50,9 +50,9 @@ async fn the_machines_of_many_hosts_are_found_with_a_few_requests() {
     apply.wait(SOON * 4).await;
 
     // A role that lets Metal3Machines be read and not listed is enough: then each is one request.
-    proxy.rule(|seen| match seen.path.contains("/metal3machines?") {
-        true => Deal::Answer(403, "", status(403, "Forbidden")),
-        false => Deal::Pass,
+    proxy.rule(|seen| {
+        let is_list = seen.path.contains("/metal3machines?");
+        if is_list { Deal::Answer(403, "", status(403, "Forbidden")) } else { Deal::Pass }
     });
     workspace.try_plan().await.succeeded().says("another author requested maintenance");
     let asked = counted(&proxy);

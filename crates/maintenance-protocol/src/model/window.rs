@@ -61,7 +61,8 @@ pub struct WindowSpec {
     /// Days (`2026-12-24`) and ranges of days (`2026-12-20/2027-01-06`, both included) on which no
     /// opening starts.
     pub exclude: Vec<String>,
-    /// Freezes, as an iCalendar file told them (`window::freeze_periods`). In any order; may overlap.
+    /// Freezes, as an iCalendar file told them (`window::freeze_periods`). In any order; may
+    /// overlap.
     pub exclude_periods: Vec<Period>,
     /// What must be left of an opening for a start.
     pub min_remaining: Duration,
