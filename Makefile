@@ -38,9 +38,10 @@ install: build ## Build and put the provider into the local plugin folder
 fmt: ## Format the code
 	@cargo fmt --all
 
-lint: setup ## Check the format, run clippy with every warning an error, check what crates come from (deny.toml)
+lint: setup ## Check the format, run clippy with every warning an error, check the language and what crates come from
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@cargo test --locked --quiet --test language
 	@tools/deny
 
 test: lint ## Everything: format, clippy, unit, integration and acceptance tests on both hosts

@@ -10,7 +10,7 @@ pub enum FileError {
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Other users may change it, or what is found under its name.

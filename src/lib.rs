@@ -1,5 +1,5 @@
-//! Takes a physical server out of service, holds it under a lock that survives the process, boots
-//! it into what the maintenance needs, and gives it back exactly as it was.
+//! Takes a physical server out of service under a lock that survives the process, boots the
+//! maintenance image, restores the prior state and releases the server.
 //!
 //! The rooms, and who may know whom (held by `tests/layering.rs`): `{provider, cli} → settings →
 //! engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`; `plugin`

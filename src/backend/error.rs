@@ -28,7 +28,7 @@ pub enum BackendError {
     ClusterAway {
         /// Where it was tried.
         address: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// A change was sent and no reply came: it may have been applied. Observe before anything else.
@@ -38,7 +38,7 @@ pub enum BackendError {
         address: String,
         /// Method and path.
         request: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// A change was answered, and the answer does not tell whether it was applied: 5xx other than
@@ -59,7 +59,7 @@ pub enum BackendError {
     NotSent {
         /// Method and path.
         request: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// The machine's certificate was not the expected one, or is signed by nobody we were told to
@@ -123,17 +123,17 @@ pub enum BackendError {
     /// We are not allowed to, or not known. The message says what a role would have to allow.
     #[error("{message}")]
     Denied {
-        /// What was said.
+        /// The message.
         message: String,
     },
     /// An object that was made from the configuration was refused.
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
-        /// Where.
+        /// The address, without credentials.
         address: String,
-        /// What was asked.
+        /// The request, in words.
         request: String,
-        /// What was said, field by field.
+        /// The message, field by field.
         message: String,
         /// The attribute that the refused field was made from, for example
         /// `boot_configuration.image`.

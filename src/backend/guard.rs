@@ -80,7 +80,7 @@ mod tests {
         assert!(error.outcome_unknown(), "the first one was sent: {error:?}");
         assert_eq!(error.to_string(), "POST /b was not sent: replaced");
         assert_eq!(replaced.0.load(Ordering::Relaxed), 1);
-        // Each call begins anew, and what nobody guards goes through.
+        // Each call begins again, and what nobody guards goes through.
         guarded(replaced.clone(), before_change("POST /c")).await.unwrap();
         before_change("POST /d").await.unwrap();
         before_change("POST /e").await.unwrap();

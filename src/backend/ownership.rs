@@ -125,7 +125,7 @@ pub struct ExternalWaiter {
     pub priority: i64,
     /// Who asks.
     pub by: String,
-    /// Why.
+    /// The reason, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
     pub ticket: Option<String>,
@@ -133,7 +133,7 @@ pub struct ExternalWaiter {
     pub since: Option<String>,
 }
 
-/// An owner's yes, and where it is written.
+/// An approval, and where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalMarkRef {
     /// This incarnation: it is written beside the yes, so that nobody else's is taken back.
@@ -146,7 +146,7 @@ pub struct ApprovalMarkRef {
     pub node: Option<String>,
 }
 
-/// What is there of an owner's yes.
+/// The state of an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalMarkState {
     /// The mark and where it is, for people.
@@ -199,13 +199,13 @@ pub trait ExternalOwnership: Send + Sync {
     /// Every request that one of our processes made, for any server.
     async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError>;
 
-    /// What is asked for a server, in no order.
+    /// The requests for a server, in no order.
     async fn asked(&self, server: &str) -> Result<Vec<ExternalWaiter>, BackendError>;
 
-    /// What is there of a yes.
+    /// Reads the state of an approval.
     async fn word(&self, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError>;
 
-    /// Writes a yes, unless there is one.
+    /// Writes an approval, unless there is one.
     async fn approve(&self, word: &ApprovalMarkRef) -> Result<(), BackendError>;
 
     /// Takes exactly this yes back.

@@ -29,7 +29,7 @@ const RACES: usize = 8;
 pub struct MaintenanceRequest {
     /// The maintenance's name.
     pub id: MaintenanceId,
-    /// What is asked.
+    /// The specification.
     pub spec: Spec,
     /// How far to go.
     pub wait_for: WaitFor,
@@ -87,7 +87,7 @@ impl Engine {
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died while it gave the server back. That is finished now, and the wish
-            // begins anew.
+            // begins again.
             if leftover && driven.finish == Finish::Over {
                 continue;
             }

@@ -21,7 +21,7 @@ use crate::clock::Boot;
 /// follows from them.
 const FORM: &str = "2";
 
-/// What is known about a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It runs, or is stopped.
@@ -124,7 +124,7 @@ pub fn own_mark() -> String {
 #[cfg(not(target_os = "linux"))]
 pub fn end_mark(_mark: &str) {}
 
-/// What is known of the process with this mark: nothing, here.
+/// Tells the state of the process with this mark: unknown, here.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn liveness(_mark: &str) -> Liveness {
@@ -199,7 +199,7 @@ mod linux {
         }
     }
 
-    /// What is known of the process with this mark.
+    /// Tells the state of the process with this mark.
     #[must_use]
     pub fn liveness(mark: &str) -> Liveness {
         let Some((mark, here)) = Mark::parse(mark).zip(this_boot()) else { return Liveness::Unknown };

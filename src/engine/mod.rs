@@ -89,7 +89,7 @@ pub struct Tuning {
     pub lease: Duration,
     /// After how long a waiter gains one step of priority.
     pub aging: Duration,
-    /// For how long the store keeps what is over; `None`: forever.
+    /// For how long the store keeps history; `None`: forever.
     pub history: Option<Duration>,
     /// How long machines may take.
     pub limits: Limits,

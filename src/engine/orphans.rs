@@ -28,7 +28,7 @@ use super::{
 /// How long a request is tried to be taken back of which nothing else depends.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a cluster is given to tell what is there.
+/// How long a cluster may take to list requests.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// The pause between two tries.
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// The same as it was waited for by whoever leaves the queue.
+    /// Waits for the deletion on behalf of a waiter that leaves the queue.
     pub(super) async fn wait_deleted(&self, system: &dyn Gate, wish: &ExternalRequest) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.parts.clock);
         loop {

@@ -204,7 +204,7 @@ impl Engine {
         Ok(claim)
     }
 
-    /// Writes an owner's yes.
+    /// Writes an approval.
     pub async fn write_approval(
         &self,
         there: &dyn ExternalOwnership,
@@ -213,7 +213,7 @@ impl Engine {
         self.retry_conflicts(|| there.approve(word)).await
     }
 
-    /// Takes an owner's yes back.
+    /// Removes an approval.
     pub async fn remove_approval(
         &self,
         there: &dyn ExternalOwnership,

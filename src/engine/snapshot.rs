@@ -43,7 +43,7 @@ impl PlanSnapshot {
             .unwrap_or_else(|| LockView::new(Arc::new(ServerLock::new(key.clone())), Leases::default(), clock.now())))
     }
 
-    /// What is known of every machine, at most [`FRESH`] old.
+    /// The state of every machine, at most [`FRESH`] old.
     pub(super) async fn all(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<LocksByKey, EngineError> {
         let mut last = self.last.lock().await;
         let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);

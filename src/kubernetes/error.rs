@@ -39,7 +39,7 @@ pub enum ClusterError {
     Unreachable {
         /// Where it was tried.
         address: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// A change was sent and no reply came: it may have been applied.
@@ -49,15 +49,15 @@ pub enum ClusterError {
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// Who we are was not believed (401), or could not be told.
     #[error("{address}: the cluster does not accept the credentials: {message}")]
     Unauthorized {
-        /// Where.
+        /// The address, without credentials.
         address: String,
-        /// What was said.
+        /// The message.
         message: String,
     },
     /// We may not (403). Says what a role would have to allow.
@@ -65,7 +65,7 @@ pub enum ClusterError {
         "{address}: {request} is not allowed; a Role or ClusterRole has to give the verb {verb:?} on {resource} ({message})"
     )]
     Forbidden {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
@@ -73,13 +73,13 @@ pub enum ClusterError {
         verb: &'static str,
         /// The resource with its group, and the namespace if it has one.
         resource: String,
-        /// What was said.
+        /// The message.
         message: String,
     },
     /// It is not there (404).
     #[error("{address}: {request}: not found")]
     NotFound {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
@@ -87,7 +87,7 @@ pub enum ClusterError {
     /// It is there already (409 `AlreadyExists`).
     #[error("{address}: {request}: it exists already")]
     AlreadyExists {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
@@ -95,32 +95,32 @@ pub enum ClusterError {
     /// Somebody else changed it meanwhile, or owns a field (409 `Conflict`).
     #[error("{address}: {request}: {message}")]
     Conflict {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// What was said; of a conflict of field managers it names them.
+        /// The message; of a conflict of field managers it names them.
         message: String,
     },
     /// What was seen last is too long ago for the server to tell what changed since (410): all has
     /// to be read again.
     #[error("{address}: {request}: {message}")]
     Expired {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// What was said.
+        /// The message.
         message: String,
     },
     /// The server is asked too much (429); nothing was done.
     #[error("{address}: the API server has too much to do ({request}: {message})")]
     Busy {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// What was said.
+        /// The message.
         message: String,
         /// How long it asked us to wait.
         retry_after: Option<Duration>,
@@ -128,11 +128,11 @@ pub enum ClusterError {
     /// The object is not one that the API server takes (400, 422).
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// What was said.
+        /// The message.
         message: String,
         /// Field by field, where it was said so.
         fields: Vec<FieldProblem>,
@@ -140,19 +140,19 @@ pub enum ClusterError {
     /// Any other answer.
     #[error("{address}: {request} was answered with {code}: {message}")]
     Rejected {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
         /// HTTP status.
         code: u16,
-        /// What was said.
+        /// The message.
         message: String,
     },
     /// What came back is not what the API says.
     #[error("{address}: {request}: {what}")]
     Protocol {
-        /// Where.
+        /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,

@@ -39,7 +39,7 @@ pub(super) type Objects = BTreeMap<Key, Arc<DynamicObject>>;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
 
-/// Whether what is known is what is there.
+/// Whether the copy is current.
 #[derive(Debug, Default)]
 pub(super) enum WatchState {
     /// It is being asked for.
@@ -51,7 +51,7 @@ pub(super) enum WatchState {
     Failed(ClusterError),
 }
 
-/// What is known of a kind.
+/// The objects of a kind, as they were read last.
 #[derive(Debug, Default)]
 pub(super) struct KindCache {
     pub(super) state: WatchState,
@@ -73,7 +73,7 @@ pub(super) struct Replica {
     name: String,
     namespace: Option<String>,
     known: Mutex<KindCache>,
-    /// Counts changes of what is known and of its state.
+    /// Counts changes of the copy and of its state.
     pub(super) changes: watch::Sender<u64>,
     /// A reader does not want to wait for the end of a pause.
     pub(super) again: Notify,
@@ -211,7 +211,7 @@ impl KindCache {
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    /// What was read replaces what was known, also what is gone since.
+    /// What was read replaces the copy, also objects that are gone since.
     fn replace(&mut self, read: Objects) {
         self.objects.clear();
         self.index.clear();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(seen(&read), ("n1:a n1:b".to_owned(), 2));
         assert_eq!(seen(&|known| put(known, object("a", "n2"))), ("n1:b n2:a".to_owned(), 2));
         assert_eq!(seen(&|known| known.put(object("b", "n1").0, None)), ("n2:a".to_owned(), 1));
-        // A list that is read anew replaces what was known, also what is gone since.
+        // A list that is read again replaces the copy, also objects that are gone since.
         assert_eq!(seen(&|known| known.replace([object("c", "n3")].into())), ("n3:c".to_owned(), 1));
         assert_eq!(seen(&|known| known.replace(Objects::new())), (String::new(), 0));
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::within;
 
-/// How long a reader waits until it is known what is there.
+/// How long a reader waits for the first list.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A local copy of all objects of one kind. Nothing is asked before the first reader.
@@ -43,7 +43,7 @@ impl Mirror {
         Self { copy: Arc::new(Replica::new(cluster, kind, namespace)), task: OnceCell::new() }
     }
 
-    /// The same, found by the text at a JSON pointer too: see [`Self::by`].
+    /// A mirror that also finds by the text at a JSON pointer: see [`Self::by`].
     #[must_use]
     pub fn indexed(self, pointer: &'static str) -> Self {
         self.copy.known().pointer = Some(pointer);

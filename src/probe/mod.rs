@@ -14,15 +14,15 @@ pub enum ProbeError {
     /// No answer: it may come later.
     #[error("{url} did not answer: {cause}")]
     NoAnswer {
-        /// What was asked, without credentials and query.
+        /// The address that was asked, without credentials and query.
         url: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// Another status than the one that counts.
     #[error("{url} answered {found}, expected {expected}")]
     Status {
-        /// What was asked, without credentials and query.
+        /// The address that was asked, without credentials and query.
         url: String,
         /// What came.
         found: u16,
@@ -32,7 +32,7 @@ pub enum ProbeError {
     /// There is more than is read.
     #[error("{url} is larger than {greatest} bytes")]
     TooLarge {
-        /// What was asked, without credentials and query.
+        /// The address that was asked, without credentials and query.
         url: String,
         /// The most that is read.
         greatest: u64,
@@ -40,7 +40,7 @@ pub enum ProbeError {
     /// The content is not the one that was meant.
     #[error("{url} has the SHA-256 {found}, expected {expected}")]
     Digest {
-        /// What was asked, without credentials and query.
+        /// The address that was asked, without credentials and query.
         url: String,
         /// What came.
         found: String,

@@ -27,7 +27,7 @@ pub struct Input {
     pub run: Option<String>,
     /// After how long a waiter gains one step of priority.
     pub aging: Option<Duration>,
-    /// For how many days the store keeps what is over; 0: forever.
+    /// For how many days the store keeps history; 0: forever.
     pub history_days: Option<u32>,
     /// Windows by name.
     pub windows: BTreeMap<String, WindowSpec>,

@@ -34,7 +34,7 @@ pub use store::{missing_store, open_store};
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";
 
-/// For how many days what is over is kept when nothing else was said.
+/// The default of `history_days`.
 const HISTORY_DAYS: u32 = 365;
 
 /// An engine, and what its user should know.

@@ -17,7 +17,7 @@ pub struct Contents {
     pub store_id: String,
     /// Every machine that was ever asked for, sorted by key: a generation must not start again.
     pub locks: Vec<ServerLock>,
-    /// What is over, in the order in which it ended.
+    /// The ended maintenances, in the order in which they ended.
     pub history: Vec<Maintenance>,
     /// Names of servers and the machines behind them, sorted by name.
     pub bindings: Vec<(String, LockKey)>,

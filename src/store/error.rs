@@ -14,7 +14,7 @@ pub enum StoreError {
     Unavailable {
         /// Which, without credentials.
         address: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// It was reached and says no: the login, a right that is missing, or a URL it cannot be used
@@ -23,7 +23,7 @@ pub enum StoreError {
     Forbidden {
         /// Which, without credentials.
         address: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// Others may change it behind the back of this process.
@@ -39,7 +39,7 @@ pub enum StoreError {
     Unreadable {
         /// Which, without credentials.
         address: String,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
     /// The transition was refused; nothing was changed.
@@ -69,7 +69,7 @@ pub enum StoreError {
     WentBack {
         /// Which, without credentials.
         address: String,
-        /// What was seen, and what is there now.
+        /// The revision that was read before, and the present one.
         cause: String,
     },
     /// It is to be filled, but somebody has used it.

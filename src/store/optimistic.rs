@@ -141,7 +141,7 @@ impl<'a> CommitDelta<'a> {
         self.text_with(&self.before.commits.0[0])
     }
 
-    /// The same of the owner's words, where they are kept apart.
+    /// That of the approvals, where they are kept apart.
     pub(super) fn commits_of_words(&self) -> String {
         self.text_with(&self.before.commits.0[1])
     }

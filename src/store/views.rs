@@ -110,7 +110,7 @@ struct Memory {
 /// What a read found.
 pub(super) type ReadResult = Result<LockView, StoreError>;
 
-/// What is known about one key.
+/// The lock of one key, as it was read last.
 #[derive(Debug, Default)]
 pub(super) struct CachedLock {
     begun: AtomicU64,
@@ -148,7 +148,7 @@ impl CachedLock {
         self.keep(new, Some(monotonic));
     }
 
-    /// The same for a store that reads each time.
+    /// The cache of a store that reads each time.
     pub(super) fn remember(&self, new: &Stored) {
         self.keep(new, None);
     }
@@ -198,7 +198,7 @@ impl CachedLock {
     }
 }
 
-/// What is known about all keys.
+/// The locks of all keys, as they were read last.
 #[derive(Debug, Default)]
 pub(super) struct LockCache(Mutex<HashMap<LockKey, Arc<CachedLock>>>);
 

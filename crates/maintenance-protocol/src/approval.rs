@@ -61,15 +61,15 @@ pub enum ApprovalState {
     InForce,
     /// It counts from this moment on.
     NotBefore(Timestamp),
-    /// Its time is over.
+    /// It has expired.
     Expired(Timestamp),
-    /// What is asked was changed after it was approved.
+    /// The specification was changed after it was approved.
     Void,
     /// It was for an earlier run of the same name.
     Used,
 }
 
-/// Whether the owner's word allows a start.
+/// Whether the owner's approval allows a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Consent {
     /// Nobody has to be asked: the policy says so, or nobody claimed the server.
@@ -85,7 +85,7 @@ pub enum Consent {
     },
     /// Nobody answered in time, as was announced from the start.
     Escalated {
-        /// Since when.
+        /// When it began.
         since: Timestamp,
     },
     /// Not yet.
@@ -108,7 +108,7 @@ pub struct Missing {
     /// The claim whose owner is asked; `None`: nobody claimed the server, and the request insists
     /// on a claim.
     pub claim: Option<Claim>,
-    /// What is known of an answer.
+    /// The state of an answer.
     pub answer: Option<ApprovalState>,
     /// When it is taken without an answer.
     pub escalates_at: Option<Timestamp>,
@@ -159,7 +159,7 @@ pub fn escalates_at(record: &Maintenance) -> Option<Timestamp> {
     record.requested_at.checked_add(after).ok()
 }
 
-/// Whether the owner's word allows this maintenance to start now.
+/// Whether the owner's approval allows this maintenance to start now.
 #[must_use]
 pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Consent {
     // An external system that knows the owners of its servers asks them itself.
@@ -186,7 +186,7 @@ pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Conse
     if let Some(since) = escalates_at.filter(|at| *at <= now) {
         return Consent::Escalated { since };
     }
-    // Of several answers, the one that comes nearest to a yes is told.
+    // Of several answers, the one that comes nearest to an approval is told.
     let answer = concerning().map(standing).min_by_key(|standing| match standing {
         ApprovalState::InForce | ApprovalState::NotBefore(_) => 0,
         ApprovalState::Void => 1,
@@ -205,7 +205,7 @@ pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Op
     times.chain(escalates_at(record)).filter(|at| *at > now).min()
 }
 
-/// What is asked of the owner of a server: one request that has not started.
+/// A request to the owner of a server that has not started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PendingMaintenance {
     /// The maintenance.
@@ -214,15 +214,15 @@ pub struct PendingMaintenance {
     pub policy: Policy,
     /// Who asks.
     pub by: String,
-    /// Since when.
+    /// When it was requested.
     pub requested_at: Timestamp,
-    /// Why.
+    /// The reason, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
     pub ticket: Option<String>,
     /// Its priority.
     pub priority: i64,
-    /// The digest of what is asked; an approval is bound to it.
+    /// The digest of the specification; an approval is bound to it.
     pub digest: String,
     /// Whether it may start as far as the owner is concerned.
     pub allowed: bool,
@@ -234,7 +234,7 @@ pub struct PendingMaintenance {
     pub window: Option<String>,
 }
 
-/// What is asked for a server and has not started, in the order in which it was asked.
+/// The requests for a server that have not started, in the order in which they came.
 #[must_use]
 pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
     let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_turn()).collect();

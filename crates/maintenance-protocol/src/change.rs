@@ -38,7 +38,7 @@ pub enum LockChange<'a> {
     /// Ask for a place in the queue, or find that of an earlier run, and attach; a new record that
     /// only keeps a place is not attached to.
     Enqueue {
-        /// What is asked.
+        /// The specification.
         request: &'a EnqueueRequest,
         /// The identifiers of the server that lead to this lock.
         claims: &'a [AliasClaim],
@@ -256,9 +256,9 @@ pub enum RecordChange {
     Settled(Vec<PendingEffect>),
     /// The machine cannot be read.
     Unreadable {
-        /// Why.
+        /// The cause, for people.
         cause: String,
-        /// Whether time may mend it.
+        /// Whether it may pass by itself.
         transient: bool,
     },
     /// Note that a request to a gate may be there, before it is made; by its place in the record.

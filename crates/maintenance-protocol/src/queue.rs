@@ -31,9 +31,9 @@ pub struct QueueEntry {
     pub holds: bool,
     /// Since when: taken for the holder, asked for a waiter.
     pub since: Timestamp,
-    /// Who.
+    /// The requester: run, host, person.
     pub by: Runner,
-    /// Why.
+    /// The reason, for people.
     pub reason: Option<String>,
     /// When its hold becomes overdue, if ever.
     pub expires_at: Option<Timestamp>,
@@ -168,7 +168,7 @@ pub enum Turn {
     ReclaimOverdue(Uid),
     /// Not yet.
     Wait {
-        /// Why.
+        /// The condition that it waits for.
         reason: WaitReason,
         /// When the answer may change without anybody writing to the store.
         wake: Option<Timestamp>,

@@ -25,7 +25,7 @@ pub struct Rebind<'a> {
     pub to: Option<&'a LockKey>,
     /// Who asks.
     pub by: &'a str,
-    /// Why.
+    /// The reason, for people.
     pub reason: &'a str,
 }
 

@@ -38,7 +38,7 @@ pub struct QueueRow {
     pub position: usize,
     /// What it waits for, or where its steps have got to.
     pub waiting_for: Option<String>,
-    /// The same in a few words, for a table that lists the others anyway.
+    /// The state in a few words, for a table that lists the others anyway.
     pub waiting_briefly: Option<String>,
     /// Why giving back could not go on.
     pub stuck: Option<String>,
@@ -46,13 +46,13 @@ pub struct QueueRow {
     pub requested_at: Timestamp,
     /// When it took the server.
     pub admitted_at: Option<Timestamp>,
-    /// Who.
+    /// The requester: run, host, person.
     pub by: Runner,
     /// Whether a living process is attached.
     pub attended: bool,
     /// The provider's owner that asked.
     pub owner: String,
-    /// Why.
+    /// The reason, for people.
     pub reason: Option<String>,
     /// Where it is discussed.
     pub ticket: Option<String>,

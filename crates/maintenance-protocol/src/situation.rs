@@ -32,7 +32,7 @@ pub enum Goal {
 /// What the process wants and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objective {
-    /// What for.
+    /// The goal of the process.
     pub goal: Goal,
     /// Somebody asked the process to stop.
     pub stop: bool,
@@ -57,9 +57,9 @@ pub struct DecisionInput<'a> {
     pub uid: &'a Uid,
     /// The right to drive it.
     pub fence: Fence,
-    /// What is wanted.
+    /// The objective.
     pub intent: &'a Objective,
-    /// What was seen since the last change.
+    /// The observations since the last change.
     pub facts: &'a Facts,
     /// How long things may take.
     pub limits: &'a Limits,

@@ -81,7 +81,7 @@ pub(super) async fn remove_marks(fleet: &ClusterObjects, claim: &str) -> Result<
     fleet.patch(&resource(METAL, "ServerClaim"), &object, change).await
 }
 
-/// How an owner's word is written here, for people who are to write it.
+/// How an approval is written here, for people who are to write it.
 fn command(found: &ClusterFeatures, claim: &str) -> String {
     let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
     match found.words {

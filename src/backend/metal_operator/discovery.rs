@@ -23,7 +23,7 @@ pub(super) enum Way {
     Park,
 }
 
-/// How an owner's word is written on a claim.
+/// How an approval is written on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApprovalFormat {
     /// As annotations (read so by v0.1 to v0.5).

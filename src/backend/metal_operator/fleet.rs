@@ -173,7 +173,7 @@ impl ClusterObjects {
         self.now_in(&self.cluster, kind, namespace, name).await
     }
 
-    /// The same in one of the clusters.
+    /// Reads an object of one of the clusters.
     pub(super) async fn now_in(
         &self,
         cluster: &Cluster,
@@ -228,7 +228,7 @@ impl ClusterObjects {
         self.patched(kind, read, change).await.map(drop)
     }
 
-    /// The same in one of the clusters.
+    /// Patches an object of one of the clusters.
     pub(super) async fn patch_in(
         &self,
         cluster: &Cluster,
@@ -239,7 +239,7 @@ impl ClusterObjects {
         cluster::patched(cluster, kind, read, change, error).await.map(drop)
     }
 
-    /// The same as [`ClusterObjects::patch`]; tells what it is now.
+    /// Patches like [`ClusterObjects::patch`], and returns the object as it is now.
     pub(super) async fn patched(
         &self,
         kind: &ApiResource,

@@ -28,7 +28,7 @@ pub(super) const REASONS: [&str; 2] = ["metal.ironcore.dev/reason", "metal.ironc
 pub(super) const NEEDED: &str = "metal.ironcore.dev/maintenance-needed";
 /// A claim's owner approves with it: up to v0.5.
 pub(super) const APPROVAL: &str = "metal.ironcore.dev/maintenance-approval";
-/// The same: v0.5 and later.
+/// The kind of v0.5 and later.
 pub(super) const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 
 /// Ours: where a claim's owner is reached.
@@ -52,7 +52,7 @@ pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     }
 }
 
-/// What is said where a server is not there.
+/// The message where a server is not there.
 pub(super) fn no_server(name: &str) -> String {
     format!("the cluster has no Server {name:?}")
 }

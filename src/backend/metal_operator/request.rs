@@ -37,7 +37,7 @@ pub(super) struct ServerMaintenanceRequest<'a> {
     pub(super) wish: &'a ExternalRequest,
 }
 
-/// What is there of a request, read at one moment.
+/// The objects of a request, read at one moment.
 struct ObservedObjects {
     server: Option<Arc<DynamicObject>>,
     object: Option<Arc<DynamicObject>>,

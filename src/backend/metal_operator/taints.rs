@@ -23,7 +23,7 @@ pub(super) fn tolerated(claim: &DynamicObject) -> Vec<Toleration> {
     all.into_iter().flatten().map(read).collect()
 }
 
-/// The same, as it is written.
+/// Writes the tolerations as a claim has them.
 pub(super) fn written(all: &[Toleration]) -> Value {
     let write = |one: &Toleration| {
         let mut object = Map::from_iter([("key".to_owned(), json!(one.key))]);

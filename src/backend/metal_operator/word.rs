@@ -1,4 +1,4 @@
-//! An owner's yes: a key on the ServerClaim, in the form that this version reads, or on the Node
+//! An approval: a key on the ServerClaim, in the form that this version reads, or on the Node
 //! from which a controller copies it to the claim.
 //!
 //! The key alone counts, whatever its value, so it is taken away to withdraw. Beside it stands
@@ -22,7 +22,7 @@ use super::{
     objects::{APPROVAL, APPROVED, MANAGER, METAL, OUR_WORD, annotation, label, resource},
 };
 
-/// Where a yes is written.
+/// Where an approval is written.
 struct ApprovalMark {
     cluster: Cluster,
     kind: ApiResource,
@@ -130,7 +130,7 @@ fn gone(word: &ApprovalMarkRef) -> String {
     }
 }
 
-/// What is there of a yes.
+/// Reads the state of an approval.
 pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else {
         return Ok(ApprovalMarkState { place: gone(word), present: false, ours: false });
@@ -139,7 +139,7 @@ pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Resu
     Ok(ApprovalMarkState { place: place.name, present: place.present, ours })
 }
 
-/// Writes a yes, unless there is one.
+/// Writes an approval, unless there is one.
 pub(super) async fn approve(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else {
         let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };

@@ -99,7 +99,7 @@ impl Bmc {
         }
         let transient = later
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
-            // What is changed was read a moment ago: a BMC that does not find it is starting anew.
+            // What is changed was read a moment ago: a BMC that does not find it is restarting.
             || (changes && status == StatusCode::NOT_FOUND)
             || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
         Err(BackendError::Rejected {

@@ -47,7 +47,7 @@ impl BootControl for RedfishMachine {
         for path in self.members(collection).await.or_else(nothing_there)?.iter().take(MOST_OPTIONS) {
             match self.bmc.get(path).await {
                 Ok(option) => menu.push(system::boot_option(&option.body)),
-                // Firmware writes the menu anew while it boots.
+                // Firmware rewrites the menu while it boots.
                 Err(BackendError::Rejected { status: 404, .. }) => {}
                 Err(error) => return Err(error),
             }

@@ -126,7 +126,7 @@ fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
     InventoryServer { ca_certificate_file, ..server.clone() }
 }
 
-/// What is said once for all servers.
+/// The settings of all servers.
 struct RedfishDefaults {
     username: Option<String>,
     password: Option<SecretString>,

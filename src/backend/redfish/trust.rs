@@ -109,7 +109,7 @@ pub(super) fn judged_by_fingerprint(
 #[derive(Clone, Debug)]
 pub(super) struct Trusting {
     pub(super) client: Client,
-    /// The same without connections that wait to be used again: some BMCs (HPE) reset those, and
+    /// A client without connections that wait to be used again: some BMCs (HPE) reset those, and
     /// whether they carried out what was sent on one is unknown then. A change is worth a
     /// connection of its own.
     pub(super) fresh: Client,

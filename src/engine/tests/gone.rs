@@ -1,4 +1,4 @@
-//! What is known of the process that worked on a record before.
+//! The state of the process that worked on a record before.
 
 use super::*;
 use crate::{engine::process, maintenance::ids::Uid};

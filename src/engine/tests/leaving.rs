@@ -159,7 +159,7 @@ fn operated(world: &World) -> (Arc<Engine>, Arc<Mutex<Said>>) {
     (Arc::new(Engine::new(Parts { backend: Arc::new(operated), ..process.parts })), said)
 }
 
-/// An error that only somebody else can mend.
+/// An error that only another author can fix.
 fn forbidden(what: &str) -> BackendError {
     BackendError::Unsupported { address: "theirs".into(), what: what.into() }
 }

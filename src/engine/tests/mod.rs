@@ -348,7 +348,7 @@ impl Backend for OneMachine {
 #[derive(Debug, Default)]
 struct FakeProbe {
     image: Mutex<Option<ProbeError>>,
-    /// The host of images sends them for ever.
+    /// The host of images sends them without end.
     drips: AtomicBool,
 }
 

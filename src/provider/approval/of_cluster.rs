@@ -25,7 +25,7 @@ pub(super) struct ClusterApprovals<'a> {
     pub(super) there: &'a dyn ExternalOwnership,
 }
 
-/// What one yes on a claim means there.
+/// What one approval of a claim means there.
 const COUNTS: &str = "One approval on a ServerClaim counts for everything that is asked of its server until the last of it has \
                       ended, also for what is asked later.";
 

@@ -109,7 +109,7 @@ impl Resource for ServerBootConfiguration {
         }
         let over = given(&prior.state) == Some("Error");
         if over && replaced.is_empty() && model.boot() == prior.boot() && model.server_power == prior.server_power {
-            // What it set is not in force any more: it is made anew.
+            // What it set is not in force any more: it is made again.
             replaced.push(AttributePath::new("state"));
         }
         if !replaced.is_empty() {

@@ -87,7 +87,7 @@ pub(in crate::provider) fn provider_schema() -> Schema {
 }
 
 impl ProviderModel {
-    /// Checks what is known and turns it into settings' terms.
+    /// Checks the known values and turns them into settings' terms.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics) -> Option<Input> {
         let Self {
             coordination_url,

@@ -153,7 +153,7 @@ impl LockModel {
         (limit(&timeouts.open, OPEN), limit(&timeouts.close, CLOSE))
     }
 
-    /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
+    /// Checks every known value; returns the specification when nothing is wrong or missing.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);

@@ -311,7 +311,7 @@ impl MaintenanceModel {
         }
     }
 
-    /// Checks everything that is known; tells what is asked when nothing is wrong or missing.
+    /// Checks every known value; returns the specification when nothing is wrong or missing.
     ///
     /// The engine knows the provider's named windows and the time; without it they are not looked
     /// at.

@@ -26,7 +26,7 @@ use crate::provider::{
 /// `ready_when`, `complete_when`: a URL that must answer with a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct UrlModel {
-    /// What is asked with GET.
+    /// The URL of the GET request.
     #[serde(default)]
     pub(in crate::provider) url: Text,
     /// The status that counts.
@@ -90,7 +90,7 @@ impl IgnitionModel {
     }
 }
 
-/// What is said about booting.
+/// The boot configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct BootModel {
     pub(in crate::provider) method: Text,
@@ -225,8 +225,8 @@ impl BootModel {
         }
     }
 
-    /// Checks what is known and turns it into rules' terms; `None` when something is wrong or not
-    /// known yet.
+    /// Checks the known values and turns them into rules' terms; `None` when something is wrong or
+    /// not known yet.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         let method = method(diags, &self.method, path("method"));

@@ -74,7 +74,7 @@ pub(in crate::provider) struct OwnTurn<'a> {
 }
 
 impl OwnTurn<'_> {
-    /// Checks what is known; fills `base` with it when nothing is wrong or missing.
+    /// Checks the known values; fills `base` with it when nothing is wrong or missing.
     ///
     /// Under a maintenance no window counts: the server is out of service. A policy that is given
     /// does: the maintenance was approved, and not everything that is done under it.

@@ -64,18 +64,18 @@ pub(in crate::provider) struct Prospect {
     pub(in crate::provider) store_answered: bool,
     /// The holder, if any, and the waiters before it.
     pub(in crate::provider) ahead: Vec<QueueEntry>,
-    /// What is said about a hand-over without a restore.
+    /// The text about a hand-over without a restore.
     hand_over: Option<String>,
     /// The maintenance of the same owner that holds the server, where the request refuses to wait
     /// for it.
     own_hold: Option<MaintenanceId>,
     /// Whose server it is, and where they are reached.
     pub(in crate::provider) owner: Option<(String, Option<String>)>,
-    /// Whether the owner's word is missing.
+    /// Whether the owner's approval is missing.
     pub(in crate::provider) approval_missing: bool,
     /// The digest that an approval would be bound to.
     pub(in crate::provider) digest: String,
-    /// What is known of the name, and of a block.
+    /// The state of the name, and of a block.
     name: NameStanding,
     /// What there is to say about the owner.
     owner_line: Option<String>,

@@ -80,7 +80,7 @@ pub(in crate::provider) async fn is_current(
     false
 }
 
-/// The same before something is done, where the record was not read yet.
+/// Reads it before a change, where the record was not read yet.
 pub(in crate::provider) async fn may_act(
     diags: &mut Diagnostics,
     engine: &Engine,

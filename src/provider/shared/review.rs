@@ -351,7 +351,7 @@ async fn server(
     Some(PlanCheck { view, key })
 }
 
-/// What keeps a plan from looking, and may be mended before it is applied.
+/// What keeps a plan from looking, and may be fixed before it is applied.
 fn unchecked(error: &BackendError) -> bool {
     matches!(error, BackendError::Missing { .. } | BackendError::Denied { .. })
 }

@@ -52,7 +52,7 @@ pub(in crate::provider) fn tolerations_attribute() -> Attribute {
     )
 }
 
-/// Complains of what is wrong in what is known.
+/// Complains of every known value that is wrong.
 pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
     let Value::Value(all) = all else { return };
     for (index, one) in (0i64..).zip(all) {

@@ -106,7 +106,7 @@ pub(super) struct Open {
     pub(super) revision: i64,
     pub(super) commits: Arc<Commits>,
     pub(super) since: Duration,
-    /// What is said if it stays unknown.
+    /// The message if it stays unknown.
     pub(super) error: StoreError,
     pub(super) content: Arc<Content>,
 }

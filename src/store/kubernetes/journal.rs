@@ -1,4 +1,4 @@
-//! What is over: records and audit lines, from the commit that made them on.
+//! History: records and audit lines, from the commit that made them on.
 //!
 //! A commit writes one object, the lock; so what becomes history stays in the lock at first. When
 //! that has grown, the next commit copies it into a journal, an object that is not changed any

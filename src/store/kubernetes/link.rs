@@ -108,7 +108,7 @@ impl StoreClient {
         }
     }
 
-    /// The same without its contents.
+    /// Reads the object without its contents.
     pub(super) async fn get_metadata(&self, name: &str) -> Result<Option<ObjectMeta>, StoreError> {
         let found = self.maps("get", Some(name), |all| async move { all.get_metadata(name).await }).await;
         match found {
@@ -171,7 +171,7 @@ impl StoreClient {
         }
     }
 
-    /// The same without their contents.
+    /// Lists the objects without their contents.
     pub(super) async fn list_metadata(&self, selector: &str) -> Result<Vec<ObjectMeta>, StoreError> {
         let mut found = Vec::new();
         let mut page = ListParams::default().labels(selector).limit(PAGE * 2);

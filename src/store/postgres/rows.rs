@@ -196,7 +196,7 @@ pub(super) async fn load(
     }
 }
 
-/// The same of several locks, with as many statements as for one.
+/// Reads several locks, with as many statements as for one.
 pub(super) async fn load_group(
     db: &mut PgConnection,
     wanted: &[(LockKey, Option<Stored>)],

@@ -45,7 +45,7 @@ const LOOK_WHEN_CROWDED: Duration = Duration::from_secs(2);
 const CROWDED: &str = "SELECT 2 * count(*) > current_setting('max_connections')::bigint FROM pg_stat_activity \
                        WHERE backend_type = 'client backend'";
 
-/// What is told about a change: the revision and the key.
+/// The notification of a change: the revision and the key.
 pub(super) fn message(key: &LockKey, revision: i64) -> String {
     let key = escaped(&key.0);
     if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }

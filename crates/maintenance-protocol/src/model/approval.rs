@@ -52,7 +52,7 @@ pub enum Scope {
     All,
 }
 
-/// An owner's yes.
+/// An approval of an owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
     /// This incarnation.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::location::other_cluster;
 
-/// What is asked about the Node of a server.
+/// The request about the Node of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWish {
     /// The Node's name.

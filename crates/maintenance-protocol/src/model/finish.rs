@@ -21,7 +21,7 @@ pub enum Finish {
     Stuck(String),
     /// A change in place failed. The server stays held.
     NotUpdated {
-        /// Why.
+        /// The cause, for people.
         cause: String,
         /// What became of the server.
         undone: Undone,

@@ -94,7 +94,7 @@ impl ExternalSystem {
     }
 }
 
-/// What is known of our request to a server's own system. Part of a maintenance's record.
+/// The state of our request to an external system. Part of a maintenance's record.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRecord {
@@ -243,7 +243,7 @@ pub enum BootReadiness {
     Error(String),
 }
 
-/// What is seen of our request.
+/// Our request, as the external system shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateView {
     /// Where it stands.

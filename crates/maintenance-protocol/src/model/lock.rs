@@ -65,7 +65,7 @@ pub struct AuditEvent {
     pub uid: Uid,
     /// The generation in force.
     pub generation: Generation,
-    /// Who.
+    /// The author of the change: run, host, person.
     pub by: String,
     /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`,
     /// `failed`, `withdrawn`, `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
@@ -100,7 +100,7 @@ pub enum Refusal {
         id: MaintenanceId,
         /// What exists.
         existing: String,
-        /// What was asked.
+        /// The text of the request.
         asked: String,
     },
     /// Same name, another owner.
@@ -118,7 +118,7 @@ pub enum Refusal {
     InUse {
         /// The name.
         id: MaintenanceId,
-        /// Who.
+        /// The attached process.
         by: Box<Runner>,
         /// Until when its lease runs.
         until: Timestamp,
@@ -267,7 +267,7 @@ pub struct EnqueueRequest {
     pub id: MaintenanceId,
     /// The provider's owner.
     pub owner: String,
-    /// What is asked.
+    /// The specification.
     pub spec: Spec,
     /// Where the server is reached by whoever asks; `None` where that is not known.
     pub location: Option<Location>,

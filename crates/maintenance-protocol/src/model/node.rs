@@ -14,7 +14,7 @@ pub struct NodeLease {
     pub node: String,
 }
 
-/// What is asked about the Node of a server.
+/// The request about the Node of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeWish {
     /// Which Lease. It is honoured.
@@ -64,7 +64,7 @@ pub struct SeenLease {
 /// Whose the Lease of a Node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeView {
-    /// Nobody's, or its time is over.
+    /// It has no holder, or it has expired.
     Free,
     /// This maintenance's.
     Ours,

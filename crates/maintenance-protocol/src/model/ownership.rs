@@ -22,7 +22,7 @@ impl Ownership {
         self.claim.is_none() && self.approvals.is_empty()
     }
 
-    /// The approvals as their owner's words, without what runs made of them.
+    /// The approvals as their owners wrote them, without what runs made of them.
     #[must_use]
     pub fn words(&self) -> Vec<Approval> {
         self.approvals.iter().map(|approval| Approval { used_by: None, ..approval.clone() }).collect()

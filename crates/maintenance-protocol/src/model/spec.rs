@@ -64,8 +64,8 @@ pub enum MaintenanceKind {
 /// A URL that must answer with a status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlCheck {
-    /// What is asked with GET. May carry a token in its query, so that only its origin and path are
-    /// shown to people.
+    /// The URL of the GET request. May carry a token in its query, so that only its origin and path
+    /// are shown to people.
     pub url: String,
     /// The status that counts.
     pub status: u16,
@@ -77,7 +77,7 @@ pub struct BootSpec {
     /// What configures the booted system, where the server's own maintenance system delivers that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
-    /// How.
+    /// The boot method.
     pub method: BootMethod,
     /// The image's address, for `http` and `virtual_media`.
     pub image: Option<String>,

@@ -125,9 +125,9 @@ pub enum Ending {
     CompletedBy(String),
     /// A person ended it against its holder's will.
     Released {
-        /// Who.
+        /// The person or run that released it.
         by: String,
-        /// Why.
+        /// The reason, for people.
         reason: String,
         /// The generation that was seen when it was decided.
         seen: Generation,
@@ -184,7 +184,7 @@ pub enum Phase {
     Failed {
         /// When, on the store's clock.
         at: Timestamp,
-        /// Why.
+        /// The cause, for people.
         cause: String,
     },
 }
@@ -235,17 +235,17 @@ pub struct Maintenance {
     pub lock_key: LockKey,
     /// The provider's `owner`.
     pub owner: String,
-    /// What was asked.
+    /// The specification.
     pub spec: Spec,
     /// Where the server is reached and its external request lies; `None` in records of versions
     /// that did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
-    /// What is known of our requests to the gates before the server, the outermost first; the last
+    /// The state of our requests to the gates before the server, the outermost first; the last
     /// one is the server's own maintenance system, where it has one.
     #[serde(default, rename = "native", with = "super::gate::stored", skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateRecord>,
-    /// What is known of the Lease of the Kubernetes Node that runs on it.
+    /// The state of the Lease of the Kubernetes Node that runs on it.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
     pub node: NodeRecord,
     /// The Kubernetes Node that may be cordoned by us.

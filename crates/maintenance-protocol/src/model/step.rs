@@ -178,7 +178,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What is known about a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// None yet, or it was lost: the call may or may not have been applied.

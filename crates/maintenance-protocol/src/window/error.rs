@@ -49,7 +49,7 @@ pub enum WindowError {
     Exclude {
         /// What was written.
         text: String,
-        /// Why.
+        /// The problem, for people.
         problem: String,
     },
     /// The exclusions leave nothing.

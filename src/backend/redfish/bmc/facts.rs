@@ -1,4 +1,4 @@
-//! What is known of a BMC without asking it.
+//! Facts of a BMC that are known without asking it.
 
 use super::{Bmc, Duration, PoisonError};
 

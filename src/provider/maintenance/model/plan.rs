@@ -26,7 +26,7 @@ impl MaintenanceModel {
         given(&self.on_end) == Some("keep")
     }
 
-    /// The attributes whose change takes another server, or runs the maintenance anew.
+    /// The attributes whose change takes another server, or runs the maintenance again.
     pub(in crate::provider) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
         let mut paths = Vec::new();
         for (name, now, before) in [
