@@ -30,9 +30,9 @@ pub(super) enum CommandError {
     Engine(EngineError),
     #[error("{0}")]
     Store(#[from] StoreError),
-    #[error("{text:?} is no maintenance: it {problem}")]
+    #[error("{text:?} is not a valid maintenance: it {problem}")]
     Id { text: String, problem: String },
-    #[error("{0:?} is no duration; write for example 30m")]
+    #[error("{0:?} is not a valid duration; write for example 30m")]
     Duration(String),
     #[error("{id} is being worked on by {by}; use release to take it away, with --generation {generation}")]
     Attended { id: MaintenanceId, by: String, generation: u64 },

@@ -73,7 +73,7 @@ const NAME: &str = "terraform-provider-metal";
 #[command(
     name = NAME,
     version,
-    about = "Checks servers, shows and ends holds on them, and gives an owner's approval",
+    about = "Checks servers, shows and ends maintenances, and approves them for owners",
     disable_help_subcommand = true
 )]
 struct Cli {
@@ -89,7 +89,7 @@ struct GlobalArgs {
     /// user's own file]
     #[arg(long, global = true, value_name = "URL")]
     coordination_url: Option<String>,
-    /// The owner whose names of servers are meant [default: METAL_OWNER, else "default"]
+    /// The owner of the maintenances [default: METAL_OWNER, else "default"]
     #[arg(long, global = true)]
     owner: Option<String>,
     #[command(flatten)]
@@ -101,7 +101,7 @@ struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the coordination store and servers before anything is asked of them: certificate,
+    /// Check the coordination store and servers before the first maintenance: certificate,
     /// login, rights, identity, power, boot sources, drives, and what each kind of maintenance
     /// would lack. Only reads; makes no store. Ends with status 3 when something stands against a
     /// maintenance
@@ -109,18 +109,18 @@ enum Command {
         /// The servers [default: all that are configured]
         servers: Vec<String>,
     },
-    /// Who holds servers and who waits for them
+    /// Lock holders and waiters
     Queue {
         /// Only this server
         #[arg(long)]
         server: Option<String>,
     },
-    /// One maintenance: its state, its steps, how the server was before, and its history
+    /// One maintenance: its state, steps, the prior state of the server, and its history
     Show {
         /// NAMESPACE/NAME
         id: String,
     },
-    /// Maintenances that are over, the last first
+    /// Ended maintenances, the last first
     History {
         /// NAMESPACE/NAME [default: all]
         id: Option<String>,
@@ -155,7 +155,7 @@ enum Command {
         /// The shell
         shell: CompletionShell,
     },
-    /// Whose servers there are, what is asked of them, and what is approved
+    /// Claimed servers, with pending maintenance and approvals
     Claims {
         /// Only this server
         #[arg(long)]
@@ -173,27 +173,28 @@ enum Command {
         #[arg(long, value_name = "TIME")]
         expires: Option<jiff::Timestamp>,
     },
-    /// Take the approval of a maintenance back; one that has started goes on. With --metal-operator
-    /// only what approve wrote
+    /// Withdraw the approval of a maintenance; one that has started goes on. With --metal-operator
+    /// only an approval that approve wrote
     Withdraw {
         /// NAMESPACE/NAME
         id: String,
     },
-    /// End a maintenance in agreement with its holder: the server is given back as it was
+    /// End a maintenance in agreement with its holder: restore the prior state and release the
+    /// server
     Complete {
         /// NAMESPACE/NAME
         id: String,
         /// Act for another owner than --owner: the owner of the maintenance. Needs --reason
         #[arg(long, value_name = "OWNER", requires = "reason")]
         as_owner: Option<String>,
-        /// Why; kept in the audit
+        /// The reason; kept in the audit log
         #[arg(long)]
         reason: Option<String>,
-        /// How long giving back may take
+        /// Time limit of the release
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Take a server from its holder: it is given back as it was, and the holder is told so. The
+    /// Release a server by force: its prior state is restored, and its holder is notified. The
     /// name stays refused until its triggers change, or until `release --allow`
     Release {
         /// NAMESPACE/NAME
@@ -202,7 +203,7 @@ enum Command {
         /// released
         #[arg(long, required_unless_present = "allow")]
         generation: Option<u64>,
-        /// Why; kept in the audit and shown to the holder
+        /// The reason; kept in the audit log and shown to the holder
         #[arg(long, required_unless_present = "allow")]
         reason: Option<String>,
         /// Act for another owner than --owner: the owner of the maintenance
@@ -215,21 +216,21 @@ enum Command {
         /// with its release
         #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
         allow: bool,
-        /// Put nothing back: accept the server as it is now. For one that cannot be put back, or is
+        /// Restore nothing: accept the server as it is now. For one that cannot be restored, or is
         /// gone
         #[arg(long)]
         accept_as_is: bool,
-        /// How long giving back may take
+        /// Time limit of the release
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Take back what died runs left in the cluster and nobody drives any more: requests of this
-    /// store whose maintenance is over (--metal-operator)
+    /// Delete orphaned external requests of crashed runs: requests of this store whose maintenance
+    /// has ended (--metal-operator)
     Tidy {
         /// Only this server
         #[arg(long, conflicts_with = "nodes")]
         server: Option<String>,
-        /// Instead uncordon Nodes that a maintenance which is over left cordoned
+        /// Instead uncordon Nodes that an ended maintenance left cordoned
         /// (METAL_NODE_KUBECONFIG, or the usual kubeconfig)
         #[arg(long)]
         nodes: bool,

@@ -234,7 +234,7 @@ async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, Comm
     let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
     let contents: Contents =
-        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is no export of a store: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not an export of a store: {error}")))?;
     let wrong = contents.violations();
     if !wrong.is_empty() {
         return Err(unreadable(format!("it is not in order:\n  {}", wrong.join("\n  "))));

@@ -187,7 +187,7 @@ impl Cluster {
     async fn config(&self) -> Result<Config, String> {
         let settings = &self.0.settings;
         if let Some(host) = &settings.host {
-            let url = host.parse().map_err(|error| format!("host {host:?} is no address: {error}"))?;
+            let url = host.parse().map_err(|error| format!("host {host:?} is not a valid address: {error}"))?;
             let mut config = Config::new(url);
             if let Some(path) = &settings.ca_certificate_file {
                 let read = std::fs::read(path);

@@ -100,7 +100,7 @@ for_each_host! {
             workspace.try_plan().await.failed().says(says);
         }
         for (url, says) in [
-            ("kubernetes://Metal_1", "is no name of a namespace"),
+            ("kubernetes://Metal_1", "is not a valid namespace name"),
             ("kubernetes://metal?prefix=x", "unknown parameter"),
             ("kubernetes://metal?kubeconfig=/nowhere", "/nowhere"),
         ] {

@@ -27,8 +27,8 @@ async fn what_cannot_be_used_is_refused() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
     for (arguments, says) in [
         (r#""0 22 * *", "4h", "UTC", "2026-11-20T00:00:00Z""#, "has 4 fields"),
-        (r#""0 22 * * *", "long", "UTC", "2026-11-20T00:00:00Z""#, "is no duration"),
-        (r#""0 22 * * *", "4h", "Mars", "2026-11-20T00:00:00Z""#, "is no time zone"),
+        (r#""0 22 * * *", "long", "UTC", "2026-11-20T00:00:00Z""#, "is not a valid duration"),
+        (r#""0 22 * * *", "4h", "Mars", "2026-11-20T00:00:00Z""#, "is not a valid time zone"),
         (r#""0 22 30 2 *", "4h", "UTC", "2026-11-20T00:00:00Z""#, "never opens"),
         (r#""0 22 * * *", "4h", "UTC", "later""#, "is not a valid RFC 3339 timestamp"),
     ] {

@@ -27,7 +27,7 @@ use crate::{
 /// When a step is over: nothing has happened for `QUIET` seconds, longer than any operator here
 /// sleeps.
 fn quiet() -> End {
-    let seconds = std::env::var("QUIET").ok().map_or(6, |text| text.parse().expect("QUIET is no number"));
+    let seconds = std::env::var("QUIET").ok().map_or(6, |text| text.parse().expect("QUIET is not a valid number"));
     End::Quiet(Duration::from_secs(seconds))
 }
 

@@ -149,7 +149,7 @@ pub fn judge(
             }
             verdict
         }
-        _ => Verdict::Fail(format!("{step} is no step of preparing")),
+        _ => Verdict::Fail(format!("{step} is not a step of preparing")),
     }
 }
 

@@ -175,7 +175,7 @@ pub fn judge(
             bring_to(target, machine, capabilities, attempts, progress.since, false, limits, now)
         }
         Step::Verify => verify(record, prior, machine, facts, progress, limits, now),
-        _ => Verdict::Fail(format!("{step} is no step of releasing")),
+        _ => Verdict::Fail(format!("{step} is not a step of releasing")),
     }
 }
 

@@ -407,7 +407,7 @@ impl Bmc {
     }
 
     fn build(&self, method: &Method, path: &str) -> Result<RequestBuilder, BackendError> {
-        let url = self.endpoint.join(path).map_err(|_| self.protocol(&format!("{path:?} is no address")))?;
+        let url = self.endpoint.join(path).map_err(|_| self.protocol(&format!("{path:?} is not a valid address")))?;
         if url.origin() != self.endpoint.origin() {
             return Err(self.protocol(&format!("{path:?} leads to another host; credentials are not sent there")));
         }

@@ -101,7 +101,7 @@ outputs!(MaintenanceModel {
         queue_position: Number, "How many are before it; null once the server is taken.";
         requested_at: String, "When it was asked for (RFC 3339, UTC).";
         started_at: String, "When the server was prepared (RFC 3339, UTC).";
-        generation: Number, "The fencing number of the last process that acted on it; `release` on the command line asks for it.";
+        generation: Number, "The generation, raised each time a process attaches; `release` on the command line asks for it.";
         lock_key: String, "The server's hardware identity, under which it is locked.";
         power_state: String, "The server's power when it was last looked at.";
         previous_power_state: String, "The server's power before; it is put back at destroy.";

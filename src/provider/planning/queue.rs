@@ -71,7 +71,7 @@ impl DataSource for MaintenanceQueue {
             ("priority", computed(Number, "Its priority.")),
             ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
             ("place_kept_until", computed(String, "Until when its place is kept, while its run is away.")),
-            ("generation", computed(Number, "Its fencing number.")),
+            ("generation", computed(Number, "Its generation: raised each time a process attaches.")),
         ]);
         Some(schema(
             "Who holds servers and who waits for them. Reads the coordination store only, no BMC.",

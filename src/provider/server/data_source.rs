@@ -159,7 +159,7 @@ impl DataSource for ServerDataSource {
                             ("by", computed(String, "Who.")),
                             ("reason", computed(String, "Why.")),
                             ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
-                            ("generation", computed(Number, "Its fencing number.")),
+                            ("generation", computed(Number, "Its generation: raised each time a process attaches.")),
                         ]),
                         "The maintenance that holds it; null when the server is free.",
                     ),

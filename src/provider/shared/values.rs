@@ -65,12 +65,12 @@ pub(in crate::provider) fn bad(diags: &mut Diagnostics, path: AttributePath, sum
 /// A duration such as `90m`, `1h30m` or `2d`; a day has 24 hours.
 pub(in crate::provider) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = |why: &str| format!("{text:?} {why}. Write a duration such as \"90m\", \"1h30m\" or \"2d\".");
-    let span: jiff::Span = text.parse().map_err(|_| wrong("is no duration"))?;
+    let span: jiff::Span = text.parse().map_err(|_| wrong("is not a valid duration"))?;
     let signed =
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong("uses months or years"))?;
     match Duration::try_from(signed) {
         Err(_) => Err(wrong("is negative")),
-        Ok(duration) if duration.is_zero() => Err(wrong("is no time at all")),
+        Ok(duration) if duration.is_zero() => Err(wrong("is zero")),
         Ok(duration) => Ok(duration),
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct StoreClient {
 /// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
 pub(super) fn revision(metadata: &ObjectMeta, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let text = metadata.resource_version.as_deref().unwrap_or_default();
-    text.parse().map_err(|_| faults.unreadable(format!("the resourceVersion {text:?} is no number")))
+    text.parse().map_err(|_| faults.unreadable(format!("the resourceVersion {text:?} is not a number")))
 }
 
 impl StoreClient {

@@ -42,7 +42,7 @@ use crate::{
 /// How often a name is tried for that others try for at the same time.
 const TRIES: usize = 20;
 
-/// How long what is of no use any more may keep somebody.
+/// Timeout for deleting stale pointers.
 const TIDY: Duration = Duration::from_secs(2);
 
 /// Where a name or an incarnation leads.

@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
     }
     let namespace = url.host_str().unwrap_or_default().to_owned();
     if !is_namespace(&namespace) {
-        return Err(refused(format!("{namespace:?} is no name of a namespace; {form}")));
+        return Err(refused(format!("{namespace:?} is not a valid namespace name; {form}")));
     }
     let mut cluster = ClusterSettings::default();
     for (name, value) in url.query_pairs() {

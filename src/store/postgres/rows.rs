@@ -48,11 +48,12 @@ pub(super) fn unescaped(text: &str) -> String {
 
 /// A moment as microseconds since 1970, which is what PostgreSQL's clock counts.
 pub(super) fn time(micros: i64, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
-    Timestamp::from_microsecond(micros).map_err(|error| faults.unreadable(format!("{micros} is no time: {error}")))
+    Timestamp::from_microsecond(micros)
+        .map_err(|error| faults.unreadable(format!("{micros} is not a valid time: {error}")))
 }
 
 fn unsigned(value: i64, faults: &ErrorMapper) -> Result<u64, StoreError> {
-    u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
+    u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is not a valid generation or ticket")))
 }
 
 pub(super) fn signed(value: u64, faults: &ErrorMapper) -> Result<i64, StoreError> {

@@ -50,11 +50,11 @@ pub(super) fn time_text(at: Timestamp) -> String {
 }
 
 pub(super) fn time(text: &str, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
-    text.parse().map_err(|error| faults.unreadable(format!("{text:?} is no time: {error}")))
+    text.parse().map_err(|error| faults.unreadable(format!("{text:?} is not a valid time: {error}")))
 }
 
 fn unsigned(value: i64, faults: &ErrorMapper) -> Result<u64, StoreError> {
-    u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is no generation or ticket")))
+    u64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is not a valid generation or ticket")))
 }
 
 pub(super) fn signed(value: u64, faults: &ErrorMapper) -> Result<i64, StoreError> {

@@ -27,7 +27,7 @@ pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, Wi
     let mut calendars = 0;
     for (number, line) in unfolded(ics) {
         let property =
-            Property::read(&line).ok_or_else(|| not_one(calendars, format!("line {number} is no property")))?;
+            Property::read(&line).ok_or_else(|| not_one(calendars, format!("line {number} is not a property")))?;
         match property.name.as_str() {
             "BEGIN" => {
                 let name = property.value.to_ascii_uppercase();
@@ -75,7 +75,7 @@ fn wrong(problem: String) -> WindowError {
 
 /// What is wrong before the first calendar began is some other file.
 fn not_one(calendars: usize, problem: String) -> WindowError {
-    if calendars == 0 { wrong(format!("it is no iCalendar file: {problem}")) } else { wrong(problem) }
+    if calendars == 0 { wrong(format!("it is not an iCalendar file: {problem}")) } else { wrong(problem) }
 }
 
 /// Lines with those that continue them (a line that begins with a space or a tab), with their
@@ -209,7 +209,8 @@ impl Event {
     /// The value of `DTSTART` or `DTEND`.
     fn moment(&self, property: &Property, zone: &TimeZone) -> Result<Moment, WindowError> {
         let (name, value) = (&property.name, &property.value);
-        let wrong = || self.wrong(&format!("has the {name} {value:?}, which is no date or time of the calendar"));
+        let wrong =
+            || self.wrong(&format!("has the {name} {value:?}, which is not a valid date or time of the calendar"));
         let is_date = match property.parameter("VALUE").map(str::to_ascii_uppercase).as_deref() {
             Some("DATE") => true,
             Some("DATE-TIME") => false,
@@ -237,7 +238,7 @@ impl Event {
         std::iter::once(id).chain(ends.filter(|_| id.starts_with('/'))).find_map(|name| zone_of(name).ok()).ok_or_else(
             || {
                 self.wrong(&format!(
-                    "is in the zone {id:?}, which is no name of the IANA database; write UTC, or a name such as \
+                    "is in the zone {id:?}, which is not a name of the IANA database; write UTC, or a name such as \
                      \"Europe/Berlin\""
                 ))
             },

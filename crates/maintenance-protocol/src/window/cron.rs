@@ -283,7 +283,7 @@ impl Field {
             Some(step) => match number(step) {
                 Some(step) if step > 0 && step <= to - from => step,
                 _ => {
-                    return Err(format!("{step:?} is no possible step of {range} ({})", self.name));
+                    return Err(format!("{step:?} is not a possible step of {range} ({})", self.name));
                 }
             },
         };
@@ -308,7 +308,7 @@ impl Field {
                 _ => String::new(),
             };
             let why = if text == "?" { "; write * for any" } else { "" };
-            format!("{text:?} is no {} ({} to {}{names}){why}", self.name, self.min, self.max)
+            format!("{text:?} is not a valid {} ({} to {}{names}){why}", self.name, self.min, self.max)
         })
     }
 }

@@ -37,7 +37,9 @@ pub enum WindowError {
         period: Duration,
     },
     /// The name stands for no time zone.
-    #[error("{name:?} is no time zone. Write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\"")]
+    #[error(
+        "{name:?} is not a valid time zone. Write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\""
+    )]
     TimeZone {
         /// What was written.
         name: String,

@@ -88,7 +88,7 @@ impl Freezes {
 /// `2026-12-24` or `2026-12-20/2027-01-06`.
 fn range(text: &str) -> Result<(Date, Date), WindowError> {
     let wrong = |problem: String| WindowError::Exclude { text: text.to_owned(), problem };
-    let day = |day: &str| day_of(day).ok_or_else(|| wrong(format!("{day:?} is no day of the calendar")));
+    let day = |day: &str| day_of(day).ok_or_else(|| wrong(format!("{day:?} is not a valid day of the calendar")));
     let (first, last) = match text.split_once('/') {
         Some((first, last)) => (day(first)?, day(last)?),
         None => (day(text)?, day(text)?),

@@ -108,7 +108,7 @@ fn what_cannot_be_followed_is_refused() {
         (&["DTSTART:20261224", "DURATION:PT8H"], "begins with a day and lasts hours"),
         (&["DTSTART:20261224T120000Z", "DURATION:8 hours"], "has the DURATION \"8 hours\""),
         (&["DTSTART:20261224T120000Z", "DURATION:P1M"], "has the DURATION \"P1M\""),
-        (&["DTSTART:20261324"], "has the DTSTART \"20261324\", which is no date or time"),
+        (&["DTSTART:20261324"], "has the DTSTART \"20261324\", which is not a valid date or time"),
         (&["DTSTART:20260229"], "no date or time"),
         (&["DTSTART:2026-12-24T12:00:00Z"], "no date or time"),
         (&["DTSTART;VALUE=DATE:20261224T120000"], "no date or time"),
@@ -128,13 +128,13 @@ fn what_cannot_be_followed_is_refused() {
 #[test]
 fn what_is_no_calendar_is_refused() {
     for (text, why) in [
-        ("", "it is no iCalendar file: it has no BEGIN:VCALENDAR"),
-        ("<html>", "it is no iCalendar file: line 1 is no property"),
+        ("", "it is not an iCalendar file: it has no BEGIN:VCALENDAR"),
+        ("<html>", "it is not an iCalendar file: line 1 is not a property"),
         ("{\"a\": 1}", "line 1 is outside of a VCALENDAR"),
-        ("BEGIN:VEVENT\nDTSTART:20261224\nEND:VEVENT", "it is no iCalendar file: line 1 begins \"VEVENT\" outside"),
+        ("BEGIN:VEVENT\nDTSTART:20261224\nEND:VEVENT", "it is not an iCalendar file: line 1 begins \"VEVENT\" outside"),
         ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20261224", "it is cut off: the VEVENT of line 2 does not end"),
         ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nEND:VCALENDAR", "line 3 ends \"VCALENDAR\", which is not open"),
-        ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART\n", "line 3 is no property"),
+        ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART\n", "line 3 is not a property"),
     ] {
         let error = freeze_periods(text, &TimeZone::UTC).expect_err(text);
         assert!(error.to_string().contains(why), "{text}: {error}");

@@ -17,23 +17,23 @@ fn wrong_schedules() {
         ("0 22 * *", "it has 4 fields"),
         ("0 0 22 * * SAT", "it has 6 fields; there are none for seconds and years"),
         ("@daily", "@daily is an abbreviation"),
-        ("60 * * * *", "\"60\" is no minute (0 to 59)"),
-        ("* 24 * * *", "\"24\" is no hour (0 to 23)"),
-        ("* * 0 * *", "\"0\" is no day of month (1 to 31)"),
-        ("* * * 13 *", "\"13\" is no month (1 to 12, JAN to DEC)"),
-        ("* * * SAT *", "\"SAT\" is no month"),
-        ("* * * * 8", "\"8\" is no day of week (0 to 7, SUN to SAT)"),
-        ("* * * * SATURDAY", "\"SATURDAY\" is no day of week"),
-        ("* * L * *", "\"L\" is no day of month"),
+        ("60 * * * *", "\"60\" is not a valid minute (0 to 59)"),
+        ("* 24 * * *", "\"24\" is not a valid hour (0 to 23)"),
+        ("* * 0 * *", "\"0\" is not a valid day of month (1 to 31)"),
+        ("* * * 13 *", "\"13\" is not a valid month (1 to 12, JAN to DEC)"),
+        ("* * * SAT *", "\"SAT\" is not a valid month"),
+        ("* * * * 8", "\"8\" is not a valid day of week (0 to 7, SUN to SAT)"),
+        ("* * * * SATURDAY", "\"SATURDAY\" is not a valid day of week"),
+        ("* * L * *", "\"L\" is not a valid day of month"),
         ("* * ? * SAT", "write * for any"),
-        ("-5 * * * *", "\"\" is no minute"),
-        ("+5 * * * *", "\"+5\" is no minute"),
-        ("1,,2 * * * *", "\"\" is no minute"),
-        ("1, * * * *", "\"\" is no minute"),
+        ("-5 * * * *", "\"\" is not a valid minute"),
+        ("+5 * * * *", "\"+5\" is not a valid minute"),
+        ("1,,2 * * * *", "\"\" is not a valid minute"),
+        ("1, * * * *", "\"\" is not a valid minute"),
         ("30-10 * * * *", "the range \"30-10\" (minute) is reversed"),
         ("0 22 * * FRI-MON", "the range \"FRI-MON\" (day of week) is reversed"),
-        ("*/0 * * * *", "\"0\" is no possible step of * (minute)"),
-        ("*/90 * * * *", "\"90\" is no possible step of * (minute)"),
+        ("*/0 * * * *", "\"0\" is not a possible step of * (minute)"),
+        ("*/90 * * * *", "\"90\" is not a possible step of * (minute)"),
         ("5/10 * * * *", "has a step without a range; write 5-59/n"),
         ("*/5/5 * * * *", "no possible step"),
         ("0 0 */2 * MON", "both day fields are restricted and the day of month has a step over *"),
@@ -41,9 +41,9 @@ fn wrong_schedules() {
         ("0 0 * * MON#6", "must end in #1 to #5"),
         ("0 0 * * MON#0", "must end in #1 to #5"),
         ("0 0 * * MON#", "must end in #1 to #5"),
-        ("0 0 * * MON-FRI#1", "\"MON-FRI\" is no day of week"),
-        ("999999999999999999999 * * * *", "is no minute"),
-        ("٣ * * * *", "is no minute"),
+        ("0 0 * * MON-FRI#1", "\"MON-FRI\" is not a valid day of week"),
+        ("999999999999999999999 * * * *", "is not a valid minute"),
+        ("٣ * * * *", "is not a valid minute"),
     ] {
         let (field, text) = refused(&spec(schedule, 1, "UTC"));
         assert_eq!(field, "schedule", "{schedule}");
@@ -124,21 +124,21 @@ fn other_fields() {
     for zone in ["Europe/Bonn", "", "CEST", "Etc/Unknown", "+02:00", "../etc/passwd"] {
         let (field, text) = refused(&spec("0 22 * * SAT", 240, zone));
         assert_eq!(field, "time_zone");
-        assert!(text.contains(&format!("{zone:?} is no time zone")), "{text}");
+        assert!(text.contains(&format!("{zone:?} is not a valid time zone")), "{text}");
     }
     let (field, text) = refused(&WindowSpec { min_remaining: Duration::from_mins(241), ..good() });
     assert_eq!(field, "min_remaining");
     assert_eq!(text, "4h 1m must remain of an opening that lasts 4h, so that nothing could ever start");
     assert!(WindowSpec { min_remaining: Duration::from_hours(4), ..good() }.compile().is_ok());
     for (exclude, why) in [
-        ("2026-02-29", "\"2026-02-29\" is no day of the calendar"),
-        ("24.12.2026", "is no day"),
-        ("20261224", "is no day"),
-        ("2026-12-24T00:00", "is no day"),
-        ("", "\"\" is no day"),
-        ("2026-12-24/", "\"\" is no day"),
+        ("2026-02-29", "\"2026-02-29\" is not a valid day of the calendar"),
+        ("24.12.2026", "is not a valid day"),
+        ("20261224", "is not a valid day"),
+        ("2026-12-24T00:00", "is not a valid day"),
+        ("", "\"\" is not a valid day"),
+        ("2026-12-24/", "\"\" is not a valid day"),
         ("2026-12-24/2026-12-23", "it ends before it begins"),
-        ("2026-12-24/2026-12-25/2026-12-26", "is no day"),
+        ("2026-12-24/2026-12-25/2026-12-26", "is not a valid day"),
     ] {
         let (field, text) = refused(&WindowSpec { exclude: vec![exclude.to_owned()], ..good() });
         assert_eq!(field, "exclude");
