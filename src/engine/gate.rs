@@ -335,7 +335,11 @@ impl Reconciler<'_> {
         }
         let name = self.holder().and_then(|holder| holder.gates.get(place)).map(|gate| gate.system.shown().to_owned());
         let name = name.unwrap_or_default();
-        self.log_status(&if enter { format!("ask {name} for it") } else { format!("withdraw the request to {name}") });
+        self.log_status(&if enter {
+            format!("request it from {name}")
+        } else {
+            format!("withdraw the request to {name}")
+        });
         let left = self.engine.lease.left_of(renewal);
         let call =
             strict_timeout(left, async { if enter { gate.enter(&wish).await } else { gate.leave(&wish).await } });
@@ -362,9 +366,9 @@ impl Reconciler<'_> {
         match self.withdraw_from_gates(deadline.min(soon), control).await {
             Ok(true) => {}
             // Whoever waits next for the server looks for such requests too.
-            Ok(false) => tracing::warn!("the request to the server's own maintenance system may still be there"),
+            Ok(false) => tracing::warn!("the external request may still be there"),
             Err(error) => {
-                tracing::warn!(%error, "the request to the server's own maintenance system was not taken back");
+                tracing::warn!(%error, "the external request was not taken back");
             }
         }
         self.withdraw().await;
@@ -405,7 +409,7 @@ impl Reconciler<'_> {
         };
         let gone = within(limit, taken_back).await;
         if let Some(Err(error)) = &gone {
-            tracing::warn!(%error, "the request to the server's own maintenance system could not be taken back");
+            tracing::warn!(%error, "the external request could not be taken back");
         }
         Ok(matches!(gone, Some(Ok(()))))
     }

@@ -37,7 +37,7 @@ impl Reconciler<'_> {
             self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;
             return Ok(());
         }
-        self.log_status(&format!("{} is overdue and no process drives it: giving the server back for it", overdue.id));
+        self.log_status(&format!("{} is overdue, and no process is attached to it: releasing it", overdue.id));
         let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
             Ok(attached) => attached,
             // Somebody else was quicker.

@@ -40,7 +40,7 @@ impl StartBlocker {
         match self {
             Self::Block(block) => format!("the end of the block, {}", shown_time(block.until)),
             Self::Approval(missing) => missing.brief(),
-            Self::Gate(said) => said.clone().unwrap_or_else(|| "the server's own maintenance system".to_owned()),
+            Self::Gate(said) => said.clone().unwrap_or_else(|| "the external system".to_owned()),
             Self::Node(node, by) => format!("Node {node}, held by {by}"),
             Self::Window { opens: Some((shown, _)), .. } => format!("window, opens {shown}"),
             Self::Window { opens: None, .. } => "window, never opens again".to_owned(),
@@ -54,7 +54,7 @@ impl fmt::Display for StartBlocker {
             Self::Block(block) => write!(f, "waiting for the end of the block {block}"),
             Self::Approval(missing) => missing.fmt(f),
             Self::Gate(Some(said)) => write!(f, "waiting for {said}"),
-            Self::Gate(None) => write!(f, "waiting for the server's own maintenance system"),
+            Self::Gate(None) => write!(f, "waiting for the external system"),
             Self::Node(node, by) => write!(f, "waiting for its Node {node}, which is held by {by}"),
             Self::Window { opens: Some((shown, _)), closing } => {
                 let why = if *closing { ": too little of this opening is left" } else { "" };

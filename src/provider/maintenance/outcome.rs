@@ -137,10 +137,9 @@ fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Opt
             format!("Waiting for {server} was interrupted"),
             format!("{} left the queue; server and state are unchanged.", record.id),
         ),
-        Finish::Refused(why) => (
-            format!("{server} cannot be taken"),
-            format!("{why}\nNothing was done to the server and nothing is left in the state."),
-        ),
+        Finish::Refused(why) => {
+            (format!("{server} cannot be taken"), format!("{why}\nServer and state are unchanged."))
+        }
         Finish::TimedOut(reason) if pending => (
             format!("{server} was not available in time"),
             format!(
@@ -153,8 +152,8 @@ fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Opt
         Finish::Interrupted if pending && !record.keeps_place => (
             format!("Waiting for {server} was interrupted"),
             format!(
-                "{} could not leave the queue, because its request to the server's own maintenance system could not be taken \
-                 back. Nothing is left in the state. The place is kept for {kept}: apply again to go on in it.",
+                "{} could not leave the queue, because its external request could not be deleted. The resource was not saved. The \
+                 queue position is reserved for {kept}; apply again to resume.",
                 record.id
             ),
         ),

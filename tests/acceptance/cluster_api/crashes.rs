@@ -22,14 +22,13 @@ use crate::{
 
 /// What a run says when it has come to where it is killed.
 const ON_THE_WAY_IN: [&str; 5] = [
-    "ask Cluster API for it",
+    "request it from Cluster API",
     "granted by Cluster API",
     "lock acquired",
-    "taking it out of service in its own system",
+    "entering its external system",
     "setting the power",
 ];
-const ON_THE_WAY_OUT: [&str; 3] =
-    ["putting the power back", "giving it back to its own system", "take the request back from"];
+const ON_THE_WAY_OUT: [&str; 3] = ["restoring the power", "leaving its external system", "delete the external request"];
 
 /// Nothing is detached that is not approved, and no server is off whose Node is not drained.
 async fn kept_order(hosts: &metal3::world::World, machines: &World) {

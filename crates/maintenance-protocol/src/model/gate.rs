@@ -90,7 +90,7 @@ impl ExternalSystem {
     /// Who this is, in a message about a server.
     #[must_use]
     pub fn shown(&self) -> &str {
-        if self.gate.is_some() { &self.name } else { "the server's own maintenance system" }
+        if self.gate.is_some() { &self.name } else { "the external system" }
     }
 }
 
