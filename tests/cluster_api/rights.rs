@@ -43,7 +43,10 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     patience::until("the right counts", async || machines.get("m1").await.ok()).await;
     machines.list(&ListParams::default()).await.unwrap();
     let _ = machines.watch(&WatchParams::default().timeout(1), "0").await.unwrap();
-    ours("Metal3Machine").get("m1").await.unwrap();
+    let between = ours("Metal3Machine");
+    between.get("m1").await.unwrap();
+    between.list(&ListParams::default()).await.unwrap();
+    let _ = between.watch(&WatchParams::default().timeout(1), "0").await.unwrap();
     patience::until("the right counts", async || nodes.get(&node).await.ok()).await;
     nodes.list(&ListParams::default()).await.unwrap();
     let _ = nodes.watch(&WatchParams::default().timeout(1), "0").await.unwrap();
@@ -59,5 +62,6 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     refused(merge(&nodes, &node, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap_err());
     refused(ours("Secret").get("workload-kubeconfig").await.unwrap_err());
     refused(ours("BareMetalHost").get("h1").await.unwrap_err());
-    refused(ours("Metal3Machine").list(&ListParams::default()).await.unwrap_err());
+    refused(merge(&between, "m1", json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap_err());
+    refused(between.delete("m1", &DeleteParams::default()).await.unwrap_err());
 }
