@@ -72,9 +72,22 @@ impl Bench {
         self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
+    /// What is to be known again, as it is seen while nobody works on the node: Ironic's own look at
+    /// the power states reserves a node for a moment, and a node that is reserved is waited for.
+    pub async fn memory(&self, wish: &ExternalRequest) -> BTreeMap<String, String> {
+        let until = std::time::Instant::now() + Duration::from_mins(1);
+        loop {
+            let seen = self.look(wish).await;
+            if seen.standing == ExternalState::Absent {
+                return seen.memory;
+            }
+            assert!(std::time::Instant::now() < until, "{seen:?}");
+        }
+    }
+
     /// The machine under a wish that was granted.
     pub async fn held(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
-        let memory = self.look(wish).await.memory;
+        let memory = self.memory(wish).await;
         self.enter(wish).await.unwrap();
         let entered = ExternalRequest { memory, ..entered(wish) };
         assert_eq!(self.standing(&entered).await, ExternalState::Granted);

@@ -59,7 +59,7 @@ async fn a_boot_device_is_set_seen_and_restored() {
 async fn a_boot_device_that_was_not_used_does_not_stay() {
     let redfish = RedfishBench::new().await;
     let bench = &redfish.bench;
-    let memory = bench.look(&wish()).await.memory;
+    let memory = bench.memory(&wish()).await;
     let held = bench.held(&wish()).await;
     held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
     let wish = terraform_provider_metal::maintenance::gate::ExternalRequest { memory, ..entered(&wish()) };

@@ -65,7 +65,7 @@ async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observa
 async fn the_power_synchronisation_of_ironic_undoes_neither_a_hold_nor_its_release() {
     let redfish = RedfishBench::with(Options { sync_power: 1, ..Options::default() }).await;
     let bench = &redfish.bench;
-    let memory = bench.look(&wish()).await.memory;
+    let memory = bench.memory(&wish()).await;
     let held = bench.held(&wish()).await;
     held.reset(ResetType::ForceOff).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::Off).await;
