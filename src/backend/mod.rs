@@ -22,7 +22,11 @@ pub mod plug;
 pub mod redfish;
 mod web;
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
@@ -41,7 +45,7 @@ pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use node_lease::NodeLeasing;
 pub use ownership::{
     ApprovalMarkRef, ApprovalMarkState, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
-    GateState, Toleration,
+    GateState, OwnershipTexts, Toleration,
 };
 
 /// What a reviewer of a plan should know of a server's external system.
@@ -121,16 +125,6 @@ pub struct Listed {
     pub labels: BTreeMap<String, String>,
     /// The backend that reaches it, as the provider block names it.
     pub backend: &'static str,
-    /// Its entry in an inventory file, where it has one.
-    pub entry: redfish::InventoryServer,
-}
-
-/// Servers as an inventory file in JSON. It names passwords and holds none.
-#[must_use]
-pub fn exported(servers: &BTreeMap<String, Listed>) -> String {
-    let entries: BTreeMap<&String, &redfish::InventoryServer> =
-        servers.iter().filter(|(_, listed)| listed.endpoint.is_some()).map(|(name, one)| (name, &one.entry)).collect();
-    serde_json::to_string_pretty(&entries).unwrap_or_default()
 }
 
 /// What an external system says of a server.
@@ -156,6 +150,12 @@ pub trait Backend: Send + Sync + Debug {
     /// All servers. Asks no BMC; the cluster where it alone knows them.
     async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
         Ok(self.servers().into_iter().map(|name| (name.clone(), self.listed(&name))).collect())
+    }
+
+    /// These servers as an inventory file in JSON, which names passwords and holds none. Empty
+    /// where the servers of this backend come from no file.
+    fn inventory_file(&self, _servers: &BTreeSet<String>) -> String {
+        "{}".to_owned()
     }
 
     /// The machine behind a configured name. Does no I/O. The error is

@@ -157,6 +157,19 @@ pub struct ApprovalMarkState {
     pub ours: bool,
 }
 
+/// What such a system calls things and what its approvals mean, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnershipTexts {
+    /// The command line's flag for it, with its dashes.
+    pub flag: &'static str,
+    /// What it calls a claim.
+    pub claim: &'static str,
+    /// What an approval cannot say: a sentence's end without its full stop.
+    pub limits: &'static str,
+    /// For what one approval counts: completes "It".
+    pub counts: &'static str,
+}
+
 /// The claims and approvals of servers' own maintenance system.
 ///
 /// What somebody else wrote is never taken back.
@@ -164,6 +177,13 @@ pub struct ApprovalMarkState {
 pub trait ExternalOwnership: Send + Sync {
     /// Where they are, for people.
     fn address(&self) -> String;
+
+    /// What it calls things.
+    fn texts(&self) -> OwnershipTexts;
+
+    /// What the system does with a server whose claim goes, a sentence each; `None`: how the server
+    /// stands there is not known.
+    fn after_claim(&self, state: Option<&GateState>) -> Vec<String>;
 
     /// How a server stands there. `fresh`: not older than this call.
     async fn state(&self, server: &str, fresh: bool) -> Result<GateState, BackendError>;

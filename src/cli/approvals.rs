@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::{
+    backend::plug::BackendPlugin,
     engine::{Engine, EngineError},
     maintenance::{approval::PendingMaintenance, ids::MaintenanceId, lock::Refusal, queue::shown_time, spec::Policy},
 };
@@ -31,6 +32,12 @@ pub(super) struct Limits {
     pub(super) not_before: Option<Timestamp>,
     /// Until when.
     pub(super) expires: Option<Timestamp>,
+}
+
+/// Whether the coordination store keeps the claims of a backend's servers, so that a command about
+/// them needs no server.
+pub(super) fn in_store(plugin: &dyn BackendPlugin) -> bool {
+    !plugin.has_own_claims()
 }
 
 /// The claims and approvals that a command is about.

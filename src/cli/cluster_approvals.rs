@@ -132,11 +132,11 @@ impl OwnerCommands for InCluster<'_> {
     async fn approve(&self, id: &MaintenanceId, limits: Limits, as_json: bool) -> Result<String, CommandError> {
         let limited = limits.not_before.is_some() || limits.expires.is_some();
         if limited {
-            return Err(CommandError::Other(
-                "--not-before and --expires do not go with --metal-operator: metal-operator knows only whether there is an \
-                 approval"
-                    .to_owned(),
-            ));
+            let texts = self.there.texts();
+            return Err(CommandError::Other(format!(
+                "--not-before and --expires do not go with {}: {}",
+                texts.flag, texts.limits
+            )));
         }
         let request = find(self.engine, self.there, id).await?;
         let server = &request.server;

@@ -191,7 +191,7 @@ async fn check_servers(
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
         Command::Queue { .. } | Command::Show { .. } | Command::History { .. } | Command::Audit { .. } => true,
-        Command::Claims { .. } => !cli.common.backend.plugin.has_own_claims(),
+        Command::Claims { .. } => approvals::in_store(cli.common.backend.plugin),
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
         _ => false,
@@ -207,7 +207,7 @@ async fn engine(
 ) -> Result<Engine, CommandError> {
     let mut input = Input { migrating, ..common.input() };
     let mut environment = environment.clone();
-    if !touches && !input.backend.plugin.has_own_claims() {
+    if !touches && approvals::in_store(input.backend.plugin) {
         // One without servers.
         input.backend = BackendInput::default();
         let settings = input.backend.plugin.settings();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::Cordon,
+    backend::{Cordon, plug::plugin},
     engine::{DeletionResult, Engine, Remaining, TidiedNodes, TidySummary},
     maintenance::state::Maintenance,
 };
@@ -111,10 +111,14 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         Some(DeletionResult::Gone) => {
             text.push_str(&format!("What was asked of its own system is taken back: {system}\n"));
         }
-        Some(DeletionResult::Left { why, by_hand }) => text.push_str(&format!(
-            "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-             terraform-provider-metal --metal-operator tidy, once the cluster responds (queue only reads)\n"
-        )),
+        Some(DeletionResult::Left { why, by_hand }) => {
+            let plugin = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
+            let way = plugin.map(|plugin| format!(" with {}", plugin.reach())).unwrap_or_default();
+            text.push_str(&format!(
+                "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
+                 terraform-provider-metal tidy{way}, once that system responds (queue only reads)\n"
+            ));
+        }
     }
     text
 }

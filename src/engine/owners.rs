@@ -12,8 +12,10 @@ use crate::{
         approval::{self, Claim, PendingMaintenance},
         ids::{LockKey, Uid},
         lock::Refusal,
+        model::ownership::Ownership,
         spec::Policy,
     },
+    store::LockView,
 };
 
 use super::{Control, Engine, EngineError};
@@ -45,10 +47,11 @@ impl Engine {
         self.parts.backend.ownership()
     }
 
-    /// Whether claims and approvals are in the coordination store.
+    /// The claim and the approvals of a lock, where the coordination store keeps them; `None`: the
+    /// servers' external system does.
     #[must_use]
-    pub fn keeps_claims(&self) -> bool {
-        self.ownership().is_none()
+    pub fn kept_ownership<'a>(&self, view: &'a LockView) -> Option<&'a Ownership> {
+        self.ownership().is_none().then_some(&view.lock.ownership)
     }
 
     /// Makes a claim and waits until the server is its.

@@ -72,8 +72,8 @@ impl Bench {
         self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
-    /// What is to be known again, as it is seen while nobody works on the node: Ironic's own look at
-    /// the power states reserves a node for a moment, and a node that is reserved is waited for.
+    /// What is to be known again, as it is seen while nobody works on the node: Ironic's own look
+    /// at the power states reserves a node for a moment, and a node that is reserved is waited for.
     pub async fn memory(&self, wish: &ExternalRequest) -> BTreeMap<String, String> {
         let until = std::time::Instant::now() + Duration::from_mins(1);
         loop {

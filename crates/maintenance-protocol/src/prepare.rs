@@ -237,14 +237,18 @@ fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
 /// Why an external system cannot boot an image as a live ISO, with the attribute.
 fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     if boot.ignition.is_some() {
-        return Some(("ignition", "The server's operator hands no ignition file over here: build it into the image."));
+        return Some((
+            "ignition",
+            "The server's external system hands over no ignition file here: build it into the image.",
+        ));
     }
     let url = url::Url::parse(boot.image.as_deref().unwrap_or_default()).ok();
     let plain = url.is_some_and(|url| {
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.query().is_none()
     });
-    // The image of an operator is a name, which records and objects of the cluster show whole.
-    let why = "Here it is the address of an ISO image: http:// or https://, without user and query, which the cluster would show.";
+    // The image of an external boot method is shown whole, in records and by that system.
+    let why = "Here it is the address of an ISO image: http:// or https://, without user and query, which the server's external \
+               system would show.";
     (!plain && boot.method.is_external()).then_some(("image", why))
 }
 

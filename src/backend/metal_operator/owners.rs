@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     backend::{
         ApprovalMarkRef, ApprovalMarkState, BackendError, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership,
-        ExternalRequestRef, ExternalWaiter, GateState, Toleration,
+        ExternalRequestRef, ExternalWaiter, GateState, OwnershipTexts, Toleration,
     },
     maintenance::machine::{Ignition, PowerTarget},
 };
@@ -97,6 +97,34 @@ async fn blocker(
 impl ExternalOwnership for MetalOperatorBackend {
     fn address(&self) -> String {
         self.fleet.cluster.address()
+    }
+
+    fn texts(&self) -> OwnershipTexts {
+        OwnershipTexts {
+            flag: "--metal-operator",
+            claim: "ServerClaim",
+            limits: "metal-operator knows only whether there is an approval",
+            counts: "counts for everything that is asked of its server until the last of it has ended, also for what is asked \
+                     later.",
+        }
+    }
+
+    fn after_claim(&self, state: Option<&GateState>) -> Vec<String> {
+        let mut lines = vec!["metal-operator shuts the server down, whatever runs on it.".to_owned()];
+        lines.push(if state.is_some_and(|state| state.retained) {
+            "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it.".to_owned()
+        } else {
+            // In no state does it wipe anything.
+            "Then the next claim may have it and boots something else on it. The operator wipes no disk: what is on them is there \
+             for the next owner."
+                .to_owned()
+        });
+        if state.is_some_and(|state| state.state == "Maintenance") {
+            lines.push(
+                "It is in maintenance now. After that it is booted from the network to be discovered anew.".to_owned(),
+            );
+        }
+        lines
     }
 
     async fn state(&self, server: &str, fresh: bool) -> Result<GateState, BackendError> {

@@ -24,7 +24,7 @@ mod task;
 mod trust;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -52,6 +52,8 @@ const ADD_SERVER: &str = "Add it to redfish.servers or to the inventory file of 
 pub struct RedfishBackend {
     machines: BTreeMap<String, Arc<RedfishMachine>>,
     listed: BTreeMap<String, Listed>,
+    /// The entries of an inventory file, as it would say them.
+    inventory: BTreeMap<String, InventoryServer>,
     bmcs: Vec<Arc<Bmc>>,
 }
 
@@ -68,7 +70,7 @@ impl RedfishBackend {
     }
 
     /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
-    pub fn new(mut settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+    pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let mut clients = HashMap::new();
         // By address, account and trust; the few that differ only by password are told apart in the
         // list.
@@ -80,7 +82,6 @@ impl RedfishBackend {
                 system_id: server.system_id.clone(),
                 labels: server.labels,
                 backend: Plugin.name(),
-                entry: settings.inventory.remove(&name).unwrap_or_default(),
             };
             listed.insert(name.clone(), entry);
             let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {
@@ -117,7 +118,12 @@ impl RedfishBackend {
             bmc.add_system();
             machines.insert(name, Arc::new(RedfishMachine::new(bmc, server.system_id, server.lock_key, server.media)));
         }
-        Ok(Self { machines, listed, bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect() })
+        Ok(Self {
+            machines,
+            listed,
+            inventory: settings.inventory,
+            bmcs: bmcs.into_values().flatten().map(|(_, bmc)| bmc).collect(),
+        })
     }
 }
 
@@ -129,6 +135,11 @@ impl Backend for RedfishBackend {
 
     fn listed(&self, server: &str) -> Listed {
         self.listed.get(server).cloned().unwrap_or_default()
+    }
+
+    fn inventory_file(&self, servers: &BTreeSet<String>) -> String {
+        let entries = self.inventory.iter().filter(|(name, _)| servers.contains(*name));
+        serde_json::to_string_pretty(&entries.collect::<BTreeMap<_, _>>()).unwrap_or_default()
     }
 
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError> {

@@ -5,7 +5,7 @@ use tf_provider::{AttributePath, Diagnostics, value::Value};
 use uuid::Uuid;
 
 use crate::{
-    backend::{ApprovalMarkRef, BackendError, ExternalClaimView, ExternalOwnership},
+    backend::{ApprovalMarkRef, BackendError, ExternalClaimView, ExternalOwnership, OwnershipTexts},
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{approval::PendingMaintenance, lock::Refusal},
     plugin::diagnostic,
@@ -26,15 +26,16 @@ pub(super) struct ClusterApprovals<'a> {
 }
 
 /// What one approval of a claim means there.
-const COUNTS: &str = "One approval on a ServerClaim counts for everything that is asked of its server until the last of it has \
-                      ended, also for what is asked later.";
+fn counts(texts: &OwnershipTexts) -> String {
+    format!("One approval on a {} {}", texts.claim, texts.counts)
+}
 
 /// What this kind of approval does not know.
-fn check(diags: &mut Diagnostics, model: &ApprovalModel) {
+fn check(diags: &mut Diagnostics, model: &ApprovalModel, texts: &OwnershipTexts) {
     for (name, value) in [("digest", &model.digest), ("not_before", &model.not_before), ("expires", &model.expires)] {
         if given(value).is_some() {
-            let detail = format!("metal-operator knows only whether there is an approval. {COUNTS}");
-            bad(diags, AttributePath::new(name), "Not with metal_operator", detail);
+            let detail = format!("{}. {}", texts.limits, counts(texts));
+            bad(diags, AttributePath::new(name), "Approvals of a cluster have no limits", detail);
         }
     }
 }
@@ -75,7 +76,7 @@ fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalM
 #[async_trait]
 impl ApprovalLifecycle for ClusterApprovals<'_> {
     async fn review(&self, diags: &mut Diagnostics, model: &ApprovalModel, wish: &ApprovalWish) {
-        check(diags, model);
+        check(diags, model, &self.there.texts());
         let Some(server) = given(&model.server) else { return };
         let found = async {
             let claim = self.engine.claim_on(self.there, server).await?;
@@ -127,7 +128,8 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         } else {
             ("Maintenance will be approved", AttributePath::root())
         };
-        diags.add_warning(diagnostic(summary, format!("{server} ({place}). {COUNTS} Asked now: {now}"), at));
+        let counts = counts(&self.there.texts());
+        diags.add_warning(diagnostic(summary, format!("{server} ({place}). {counts} Asked now: {now}"), at));
     }
 
     async fn create(
@@ -136,7 +138,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         mut model: ApprovalModel,
         wish: &ApprovalWish,
     ) -> Option<(ApprovalModel, Owned)> {
-        check(diags, &model);
+        check(diags, &model, &self.there.texts());
         if !diags.errors.is_empty() {
             return None;
         }

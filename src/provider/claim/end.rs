@@ -1,4 +1,4 @@
-//! What becomes of a server whose ServerClaim goes, for the reviewer of a plan.
+//! What becomes of a server whose claim goes, for the reviewer of a plan.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -19,24 +19,12 @@ impl ClusterClaims<'_> {
             let asked = self.engine.asked_there(self.there, server, key.as_ref(), approved).await?;
             Ok::<_, EngineError>((state, asked))
         };
-        let mut lines = vec![format!("{server}: ServerClaim {id} goes.")];
+        let mut lines = vec![format!("{server}: {} {id} goes.", self.there.texts().claim)];
         match looked.await {
             // Bound to nothing, it takes nothing with it.
             Ok((state, _)) if state.claim.as_deref() != Some(id) => return,
             Ok((state, asked)) => {
-                lines.push("metal-operator shuts the server down, whatever runs on it.".to_owned());
-                lines.push(if state.retained {
-                    "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it."
-                        .to_owned()
-                } else {
-                    NEXT.to_owned()
-                });
-                if state.state == "Maintenance" {
-                    lines.push(
-                        "It is in maintenance now. After that it is booted from the network to be discovered anew."
-                            .to_owned(),
-                    );
-                }
+                lines.extend(self.there.after_claim(Some(&state)));
                 let waiting: Vec<String> =
                     asked.into_iter().filter(|asked| !asked.allowed).map(|asked| asked.id.to_string()).collect();
                 if !waiting.is_empty() {
@@ -48,8 +36,7 @@ impl ClusterClaims<'_> {
                 }
             }
             Err(error) => {
-                lines.push("metal-operator shuts the server down, whatever runs on it.".to_owned());
-                lines.push(NEXT.to_owned());
+                lines.extend(self.there.after_claim(None));
                 let why = of_engine(server, &error).detail;
                 lines.push(format!("How it stands now could not be looked at: {why}"));
             }
@@ -57,7 +44,3 @@ impl ClusterClaims<'_> {
         diags.add_warning(diagnostic("Server will be powered off and unbound", lines.join(" "), AttributePath::root()));
     }
 }
-
-/// What the operator does with a server that is free again. It wipes nothing in any state.
-const NEXT: &str = "Then the next claim may have it and boots something else on it. The operator wipes no disk: what is on them \
-                    is there for the next owner.";

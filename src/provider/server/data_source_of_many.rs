@@ -12,7 +12,7 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::{Listed, exported, plug::plugins},
+    backend::{Listed, plug::plugins},
     engine::Engine,
     maintenance::pattern,
     plugin::diagnostic,
@@ -175,7 +175,7 @@ impl DataSource for Servers {
         let all = chosen.iter().map(async |(name, listed)| (name.clone(), in_use(&engine, name, listed).await));
         let all = self.cell.unless_stopped(join_all(all)).await?;
         model.servers = Value::Value(all.into_iter().collect());
-        model.inventory = Value::Value(exported(&chosen));
+        model.inventory = Value::Value(engine.backend().inventory_file(&chosen.into_keys().collect()));
         Some(Value::Value(model))
     }
 }

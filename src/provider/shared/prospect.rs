@@ -184,11 +184,9 @@ impl Prospect {
     }
 
     fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
-        // There the ServerClaim is the claim, and the outlook tells of it.
-        if !engine.keeps_claims() {
-            return;
-        }
-        let claim = view.lock.ownership.claim.as_ref();
+        // An external system's claim is told by the outlook.
+        let Some(ownership) = engine.kept_ownership(view) else { return };
+        let claim = ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
         if spec.policy == Policy::Enforced {
             self.owner_line = claim.map(|claim| format!("{claim}; is notified; approval not required (Enforced)."));
@@ -210,7 +208,7 @@ impl Prospect {
             self.owner_line = Some(line.to_owned());
             return;
         };
-        let approved = view.lock.ownership.approvals.iter().any(|approval| {
+        let approved = ownership.approvals.iter().any(|approval| {
             let about = match &approval.scope {
                 Scope::All => true,
                 Scope::Maintenance { id: about, digest } => Some(about) == id && *digest == self.digest,

@@ -157,7 +157,7 @@ for_each_host! {
             ("not_before = \"2030-01-01T00:00:00Z\"", "not_before"),
         ] {
             configure(&world, &theirs, &approval(&format!("maintenance = \"ops/bios\"\n  {more}")));
-            theirs.try_plan().await.failed().says("Not with metal_operator").says(&format!("{path} ="));
+            theirs.try_plan().await.failed().says("Approvals of a cluster have no limits").says(&format!("{path} ="));
         }
         configure(&world, &theirs, &approval("all = true").replace("node1", "node9"));
         theirs.try_plan().await.failed().says("the cluster has no Server");
