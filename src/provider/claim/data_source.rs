@@ -1,10 +1,9 @@
 //! `data metal_server_claim`: a claim that somebody else makes, looked at.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
-    schema::{AttributeType, Schema},
+    schema::Schema,
     value::{Value, ValueBool, ValueList},
 };
 
@@ -12,28 +11,45 @@ use crate::plugin::diagnostic;
 
 use crate::provider::{
     claim::lifecycle::claims,
-    claim::model::{AskedModel, asked_attributes},
+    claim::model::AskedModel,
+    shared::block::table,
     shared::cell::Cell,
     shared::diagnostics::of_engine,
-    shared::schema::{attributes, computed, required, schema},
+    shared::schema::{computed, required, schema},
     shared::values::{Text, given, not_empty},
 };
 
-/// What a claim says.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct ClaimLook {
-    pub(super) id: Text,
-    pub(super) server: Text,
-    pub(super) owner: Text,
-    pub(super) contact: Text,
-    pub(super) claimed_at: Text,
-    pub(super) phase: Text,
-    pub(super) image: Text,
-    pub(super) server_power: Text,
-    pub(super) ignition_secret: Text,
-    pub(super) maintenance_needed: ValueBool,
-    pub(super) approved: ValueBool,
-    pub(super) pending: ValueList<AskedModel>,
+table! {
+    /// What a claim says.
+    pub(in crate::provider) struct ClaimLook {
+        pub(super) id: Text => required(String, "`namespace/name` of the claim.");
+        pub(super) server: Text => computed(String, "The server that it names; null while it names none.");
+        pub(super) owner: Text => computed(
+            String,
+            "The `owner` that made it; null for a ServerClaim of another author.",
+        );
+        pub(super) contact: Text => computed(String, "Where the owner is reached.");
+        pub(super) claimed_at: Text => computed(String, "Since when (RFC 3339, UTC).");
+        pub(super) phase: Text => computed(String, "With `metal_operator`: `Bound` or `Unbound`; else null.");
+        pub(super) image: Text => computed(String, "With `metal_operator`: what the server boots; else null.");
+        pub(super) server_power: Text => computed(
+            String,
+            "With `metal_operator`: the power that the owner wants; else null.",
+        );
+        pub(super) ignition_secret: Text => computed(
+            String,
+            "With `metal_operator`: the Secret with the ignition file; else null.",
+        );
+        pub(super) maintenance_needed: ValueBool => computed(Bool, "Whether maintenance of the server is pending.");
+        pub(super) approved: ValueBool => computed(
+            Bool,
+            "Whether everything that is asked now may start as far as the owner is concerned.",
+        );
+        pub(super) pending: ValueList<AskedModel> => computed(
+            AttributeList(AskedModel::settings()),
+            "What is asked and has not started, the oldest first.",
+        );
+    }
 }
 
 /// The data source type.
@@ -48,33 +64,10 @@ impl DataSource for ServerClaimDataSource {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{AttributeList, Bool, String};
         Some(schema(
             "A claim on a server that something else makes and keeps: with `metal_operator` any ServerClaim, otherwise one of the \
              coordination store. Reads only.",
-            attributes([
-                ("id", required(String, "`namespace/name` of the claim.")),
-                ("server", computed(String, "The server that it names; null while it names none.")),
-                ("owner", computed(String, "The `owner` that made it; null for a ServerClaim of another author.")),
-                ("contact", computed(String, "Where the owner is reached.")),
-                ("claimed_at", computed(String, "Since when (RFC 3339, UTC).")),
-                ("phase", computed(String, "With `metal_operator`: `Bound` or `Unbound`; else null.")),
-                ("image", computed(String, "With `metal_operator`: what the server boots; else null.")),
-                ("server_power", computed(String, "With `metal_operator`: the power that the owner wants; else null.")),
-                (
-                    "ignition_secret",
-                    computed(String, "With `metal_operator`: the Secret with the ignition file; else null."),
-                ),
-                ("maintenance_needed", computed(Bool, "Whether maintenance of the server is pending.")),
-                (
-                    "approved",
-                    computed(Bool, "Whether everything that is asked now may start as far as the owner is concerned."),
-                ),
-                (
-                    "pending",
-                    computed(AttributeList(asked_attributes()), "What is asked and has not started, the oldest first."),
-                ),
-            ]),
+            ClaimLook::settings(),
         ))
     }
 

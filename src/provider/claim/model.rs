@@ -21,29 +21,34 @@ use crate::{
 };
 
 use crate::provider::{
+    shared::block::table,
     shared::boot::IgnitionModel,
     shared::outputs::outputs,
-    shared::schema::{Attributes, attributes, computed, object, optional, required, schema, secret, timeouts},
+    shared::schema::{attributes, computed, object, optional, required, schema, secret, timeouts},
     shared::toleration::{self, Tolerations, tolerations_attribute},
     shared::values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, power, short},
     shared::write_only::WriteOnly,
 };
 
-/// One request of `pending`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct AskedModel {
-    maintenance: Text,
-    policy: Text,
-    reason: Text,
-    ticket: Text,
-    priority: ValueNumber,
-    window: Text,
-    effect: Text,
-    requested_by: Text,
-    requested_at: Text,
-    digest: Text,
-    approved: ValueBool,
-    escalates_at: Text,
+table! {
+    /// One request of `pending`.
+    pub(in crate::provider) struct AskedModel {
+        maintenance: Text => computed(String, "`namespace/name` of the maintenance.");
+        policy: Text => computed(String, "`OwnerApproval`: you are asked. `Enforced`: you are told.");
+        reason: Text => computed(String, "The reason that was given.");
+        ticket: Text => computed(String, "Where it is discussed.");
+        priority: ValueNumber => computed(Number, "Its priority in the queue.");
+        window: Text => computed(String, "When it may start; null: at any time.");
+        effect: Text => computed(String, "What happens to the server, in words; empty when it is only taken.");
+        requested_by: Text => computed(String, "Who asks.");
+        requested_at: Text => computed(String, "Since when (RFC 3339, UTC).");
+        digest: Text => computed(
+            String,
+            "Digest of what is asked. An approval is bound to it: when the request changes, it is void.",
+        );
+        approved: ValueBool => computed(Bool, "Whether it may start as far as you are concerned.");
+        escalates_at: Text => computed(String, "When it is taken without an answer (RFC 3339, UTC).");
+    }
 }
 
 /// A `metal_server_claim` in configuration, plan and state.
@@ -70,31 +75,6 @@ pub(in crate::provider) struct ClaimModel {
     pub(in crate::provider) ignition_secret: Text,
 }
 
-/// The attributes of one request of `pending`.
-pub(in crate::provider) fn asked_attributes() -> Attributes {
-    use AttributeType::{Bool, Number, String};
-    attributes([
-        ("maintenance", computed(String, "`namespace/name` of the maintenance.")),
-        ("policy", computed(String, "`OwnerApproval`: you are asked. `Enforced`: you are told.")),
-        ("reason", computed(String, "Why.")),
-        ("ticket", computed(String, "Where it is discussed.")),
-        ("priority", computed(Number, "Its priority in the queue.")),
-        ("window", computed(String, "When it may start; null: at any time.")),
-        ("effect", computed(String, "What happens to the server, in words; empty when it is only taken.")),
-        ("requested_by", computed(String, "Who asks.")),
-        ("requested_at", computed(String, "Since when (RFC 3339, UTC).")),
-        (
-            "digest",
-            computed(
-                String,
-                "Digest of what is asked. An approval is bound to it: when the request changes, it is void.",
-            ),
-        ),
-        ("approved", computed(Bool, "Whether it may start as far as you are concerned.")),
-        ("escalates_at", computed(String, "When it is taken without an answer (RFC 3339, UTC).")),
-    ])
-}
-
 outputs!(ClaimModel {
     at_plan {}
     after_apply {
@@ -105,7 +85,7 @@ outputs!(ClaimModel {
         claimed_at: String, "Since when (RFC 3339, UTC).";
         lock_key: String, "The server's hardware identity, with which the claim is kept.";
         maintenance_needed: Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns.";
-        pending: AttributeList(asked_attributes()), "What is asked and has not started, the oldest first.";
+        pending: AttributeList(AskedModel::settings()), "What is asked and has not started, the oldest first.";
     }
 });
 

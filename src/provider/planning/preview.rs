@@ -23,10 +23,11 @@ use crate::{
 };
 
 use crate::provider::{
+    shared::block::table,
     shared::boot::{self, BootModel, IgnitionModel, UrlModel},
     shared::cell::Cell,
     shared::prospect::{PlannedRequest, Prospect},
-    shared::schema::{attributes, computed, optional, required, schema},
+    shared::schema::{Attributes, attributes, computed, optional, required, schema},
     shared::values::{Text, bad, check_priority, duration, given, known, one_of, power},
     shared::window::{self, WindowModel, window_attribute},
 };
@@ -34,35 +35,52 @@ use crate::provider::{
 /// How many BMCs are asked at once.
 const AT_ONCE: usize = 10;
 
-/// Somebody who is before it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct AheadModel {
-    id: Text,
-    state: Text,
-    holds: ValueBool,
-    since: Text,
-    by: Text,
-    reason: Text,
-    expires_at: Text,
-    waits_for: Text,
+table! {
+    /// Somebody who is before it.
+    pub(in crate::provider) struct AheadModel {
+        id: Text => computed(String, "`namespace/name` of the maintenance.");
+        state: Text => computed(String, "Its state.");
+        holds: ValueBool => computed(Bool, "Whether it has the server; the others wait.");
+        since: Text => computed(String, "Since when it holds or waits (RFC 3339, UTC).");
+        by: Text => computed(String, "The user and machine that asked.");
+        reason: Text => computed(String, "The reason that was given.");
+        expires_at: Text => computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.");
+        waits_for: Text => computed(
+            String,
+            "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",
+        );
+    }
 }
 
-/// One server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct PreviewModel {
-    server: Text,
-    effect: Text,
-    power_state: Text,
-    ahead: ValueList<AheadModel>,
-    owner: Text,
-    contact: Text,
-    approval_missing: ValueBool,
-    digest: Text,
-    window_opens_at: Text,
-    window_closes_at: Text,
-    earliest_start: Text,
-    problems: ValueList<Text>,
-    text: Text,
+table! {
+    /// One server.
+    pub(in crate::provider) struct PreviewModel {
+        server: Text => computed(String, "The server's name.");
+        effect: Text => computed(String, "What would happen to it, in words; empty when it is only taken.");
+        power_state: Text => computed(String, "Its power now; null when its BMC does not answer.");
+        ahead: ValueList<AheadModel> => computed(
+            AttributeList(AheadModel::settings()),
+            "Who is before it: the holder first, then waiters in their order.",
+        );
+        owner: Text => computed(String, "The owner that claimed it; null: unclaimed.");
+        contact: Text => computed(String, "Where the owner is reached.");
+        approval_missing: ValueBool => computed(Bool, "Whether it would wait for an approval.");
+        digest: Text => computed(
+            String,
+            "The digest that an approval beforehand would be bound to, if the maintenance asks exactly this.",
+        );
+        window_opens_at: Text => computed(String, "When its window opens, or opened (RFC 3339, UTC).");
+        window_closes_at: Text => computed(String, "When it closes then (RFC 3339, UTC).");
+        earliest_start: Text => computed(
+            String,
+            "The earliest start (RFC 3339, UTC); null when it depends on an approval or on a maintenance without an end.",
+        );
+        problems: ValueList<Text> => computed(
+            List(Box::new(String)),
+            "What is in the way or not known: a BMC that does not answer, a window that comes too late.",
+        );
+        text: Text => computed(String, "All of it in sentences, as a plan of the maintenance would say it.");
+    }
 }
 
 /// `boot_configuration`: without what is write-only, because a state keeps everything of a data
@@ -84,6 +102,13 @@ struct PreviewBootModel {
     ready_when: Value<UrlModel>,
 }
 
+/// The attributes of `boot_configuration`.
+fn boot_attributes() -> Attributes {
+    let mut boot = attributes(boot::attributes());
+    boot.insert("method".to_owned(), required(AttributeType::String, "`http`, `pxe`, `virtual_media` or `disk`."));
+    boot
+}
+
 impl From<PreviewBootModel> for BootModel {
     fn from(of: PreviewBootModel) -> Self {
         let PreviewBootModel { method, image, image_sha256, ignition, once, boot_mode, ready_when } = of;
@@ -91,19 +116,35 @@ impl From<PreviewBootModel> for BootModel {
     }
 }
 
-/// A `metal_maintenance_preview` in configuration and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct PreviewsModel {
-    servers: ValueList<Text>,
-    maintenance: Text,
-    policy: Text,
-    require_claim: ValueBool,
-    priority: ValueNumber,
-    server_power: Text,
-    boot_configuration: Value<PreviewBootModel>,
-    window: Value<WindowModel>,
-    timeout: Text,
-    previews: ValueList<PreviewModel>,
+table! {
+    /// A `metal_maintenance_preview` in configuration and state.
+    pub(in crate::provider) struct PreviewsModel {
+        servers: ValueList<Text> => required(
+            List(Box::new(String)),
+            "The servers' names in the provider's configuration.",
+        );
+        maintenance: Text => optional(
+            String,
+            "`namespace/name` of the maintenance that is meant: its own place in the queue is not counted as ahead, and an approval of it counts.",
+        );
+        policy: Text => optional(String, "`Enforced` (the default) or `OwnerApproval`.");
+        require_claim: ValueBool => optional(Bool, "As in the maintenance.");
+        priority: ValueNumber => optional(Number, "As in the maintenance. Default: `0`.");
+        server_power: Text => optional(String, "As in the maintenance.");
+        boot_configuration: Value<PreviewBootModel> => optional(
+            AttributeSingle(boot_attributes()),
+            "As in the maintenance.",
+        );
+        window: Value<WindowModel> => window_attribute();
+        timeout: Text => optional(
+            String,
+            "How long create would wait; what comes later is a problem. Default: as long as it takes.",
+        );
+        previews: ValueList<PreviewModel> => computed(
+            AttributeList(PreviewModel::settings()),
+            "One entry a server, in the order of `servers`.",
+        );
+    }
 }
 
 /// The data source type.
@@ -208,94 +249,11 @@ impl DataSource for MaintenancePreview {
     type State<'a> = Value<PreviewsModel>;
     type ProviderMetaState<'a> = Value<()>;
 
-    #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{AttributeList, Bool, List, Number, String};
-        let ahead = attributes([
-            ("id", computed(String, "`namespace/name` of the maintenance.")),
-            ("state", computed(String, "Its state.")),
-            ("holds", computed(Bool, "Whether it has the server; the others wait.")),
-            ("since", computed(String, "Since when it holds or waits (RFC 3339, UTC).")),
-            ("by", computed(String, "Who.")),
-            ("reason", computed(String, "Why.")),
-            ("expires_at", computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.")),
-            (
-                "waits_for",
-                computed(
-                    String,
-                    "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",
-                ),
-            ),
-        ]);
-        let one = attributes([
-            ("server", computed(String, "The server's name.")),
-            ("effect", computed(String, "What would happen to it, in words; empty when it is only taken.")),
-            ("power_state", computed(String, "Its power now; null when its BMC does not answer.")),
-            (
-                "ahead",
-                computed(AttributeList(ahead), "Who is before it: the holder first, then waiters in their order."),
-            ),
-            ("owner", computed(String, "The owner that claimed it; null: unclaimed.")),
-            ("contact", computed(String, "Where the owner is reached.")),
-            ("approval_missing", computed(Bool, "Whether it would wait for an approval.")),
-            (
-                "digest",
-                computed(
-                    String,
-                    "The digest that an approval beforehand would be bound to, if the maintenance asks exactly this.",
-                ),
-            ),
-            ("window_opens_at", computed(String, "When its window opens, or opened (RFC 3339, UTC).")),
-            ("window_closes_at", computed(String, "When it closes then (RFC 3339, UTC).")),
-            (
-                "earliest_start",
-                computed(
-                    String,
-                    "The earliest start (RFC 3339, UTC); null when it depends on an approval or on a maintenance without an end.",
-                ),
-            ),
-            (
-                "problems",
-                computed(
-                    List(Box::new(String)),
-                    "What is in the way or not known: a BMC that does not answer, a window that comes too late.",
-                ),
-            ),
-            ("text", computed(String, "All of it in sentences, as a plan of the maintenance would say it.")),
-        ]);
-        let mut all = attributes([
-            ("servers", required(List(Box::new(String)), "The servers' names in the provider's configuration.")),
-            (
-                "maintenance",
-                optional(
-                    String,
-                    "`namespace/name` of the maintenance that is meant: its own place in the queue is not counted as ahead, and an approval of it counts.",
-                ),
-            ),
-            ("policy", optional(String, "`Enforced` (the default) or `OwnerApproval`.")),
-            ("require_claim", optional(Bool, "As in the maintenance.")),
-            ("priority", optional(Number, "As in the maintenance. Default: `0`.")),
-            ("server_power", optional(String, "As in the maintenance.")),
-            (
-                "timeout",
-                optional(
-                    String,
-                    "How long create would wait; what comes later is a problem. Default: as long as it takes.",
-                ),
-            ),
-            ("previews", computed(AttributeList(one), "One entry a server, in the order of `servers`.")),
-        ]);
-        let mut boot = attributes(boot::attributes());
-        boot.insert("method".to_owned(), required(String, "`http`, `pxe`, `virtual_media` or `disk`."));
-        all.insert(
-            "boot_configuration".to_owned(),
-            optional(AttributeType::AttributeSingle(boot), "As in the maintenance."),
-        );
-        all.insert("window".to_owned(), window_attribute());
         Some(schema(
             "What a maintenance of some servers would mean: what happens to them, who is before it, whose approval is \
              missing, when it could start. Only reads, and works with BMCs and the store down.",
-            all,
+            PreviewsModel::settings(),
         ))
     }
 

@@ -1,46 +1,51 @@
 //! `metal_maintenance_queue`: who holds servers and who waits for them.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
-    schema::{AttributeType, Schema},
+    schema::Schema,
     value::{Value, ValueList, ValueNumber},
 };
 
 use crate::{maintenance::report::QueueRow, plugin::diagnostic};
 
 use crate::provider::{
+    shared::block::table,
     shared::cell::Cell,
-    shared::schema::{attributes, computed, optional, schema},
+    shared::schema::{computed, optional, schema},
     shared::values::{Text, given, known, not_empty},
 };
 
-/// One entry.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct EntryModel {
-    server: Text,
-    lock_key: Text,
-    id: Text,
-    state: Text,
-    position: ValueNumber,
-    waiting_for: Text,
-    requested_at: Text,
-    by: Text,
-    owner: Text,
-    reason: Text,
-    ticket: Text,
-    priority: ValueNumber,
-    expires_at: Text,
-    place_kept_until: Text,
-    generation: ValueNumber,
+table! {
+    /// One entry.
+    pub(in crate::provider) struct EntryModel {
+        server: Text => computed(String, "The server's name, as the configuration that asked calls it.");
+        lock_key: Text => computed(String, "The hardware identity under which it is locked.");
+        id: Text => computed(String, "`namespace/name` of the maintenance.");
+        state: Text => computed(String, "Its state.");
+        position: ValueNumber => computed(Number, "`0` holds the server, `1` is next.");
+        waiting_for: Text => computed(String, "What it waits for; null when it does not wait.");
+        requested_at: Text => computed(String, "When it was asked for (RFC 3339, UTC).");
+        by: Text => computed(String, "The user and machine that asked.");
+        owner: Text => computed(String, "The provider's `owner` that asked.");
+        reason: Text => computed(String, "The reason that was given.");
+        ticket: Text => computed(String, "Where it is discussed.");
+        priority: ValueNumber => computed(Number, "Its priority.");
+        expires_at: Text => computed(String, "When the hold becomes overdue (RFC 3339, UTC).");
+        place_kept_until: Text => computed(String, "Until when its place is kept, while its run is away.");
+        generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
+    }
 }
 
-/// A `metal_maintenance_queue` in configuration and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct QueueModel {
-    server: Text,
-    entries: ValueList<EntryModel>,
+table! {
+    /// A `metal_maintenance_queue` in configuration and state.
+    pub(in crate::provider) struct QueueModel {
+        server: Text => optional(String, "Only entries for this name. Default: all.");
+        entries: ValueList<EntryModel> => computed(
+            AttributeList(EntryModel::settings()),
+            "Holders and waiters, by machine, in the order in which they are served.",
+        );
+    }
 }
 
 /// The data source type.
@@ -55,36 +60,9 @@ impl DataSource for MaintenanceQueue {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{AttributeList, Number, String};
-        let entry = attributes([
-            ("server", computed(String, "The server's name, as the configuration that asked calls it.")),
-            ("lock_key", computed(String, "The hardware identity under which it is locked.")),
-            ("id", computed(String, "`namespace/name` of the maintenance.")),
-            ("state", computed(String, "Its state.")),
-            ("position", computed(Number, "`0` holds the server, `1` is next.")),
-            ("waiting_for", computed(String, "What it waits for; null when it does not wait.")),
-            ("requested_at", computed(String, "When it was asked for (RFC 3339, UTC).")),
-            ("by", computed(String, "Who.")),
-            ("owner", computed(String, "The provider's `owner` that asked.")),
-            ("reason", computed(String, "Why.")),
-            ("ticket", computed(String, "Where it is discussed.")),
-            ("priority", computed(Number, "Its priority.")),
-            ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
-            ("place_kept_until", computed(String, "Until when its place is kept, while its run is away.")),
-            ("generation", computed(Number, "Its generation: raised each time a process attaches.")),
-        ]);
         Some(schema(
             "Who holds servers and who waits for them. Reads the coordination store only, no BMC.",
-            attributes([
-                ("server", optional(String, "Only entries for this name. Default: all.")),
-                (
-                    "entries",
-                    computed(
-                        AttributeList(entry),
-                        "Holders and waiters, by machine, in the order in which they are served.",
-                    ),
-                ),
-            ]),
+            QueueModel::settings(),
         ))
     }
 

@@ -1,18 +1,18 @@
 //! `metal_maintenance_window`: when a window opens.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
-    schema::{AttributeType, Schema},
+    schema::Schema,
     value::{Value, ValueBool, ValueList, ValueNumber},
 };
 
 use crate::maintenance::window::OnClose;
 
 use crate::provider::{
+    shared::block::table,
     shared::cell::Cell,
-    shared::schema::{attributes, computed, optional, schema},
+    shared::schema::{computed, optional, schema},
     shared::values::{Text, bad, moment},
     shared::window::{WindowModel, window_attribute},
 };
@@ -22,22 +22,27 @@ const COUNT: i64 = 5;
 /// The most that can be asked for.
 const MOST: i64 = 1000;
 
-/// One opening.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct OpeningModel {
-    start: Text,
-    end: Text,
-    local_start: Text,
+table! {
+    /// One opening.
+    pub(in crate::provider) struct OpeningModel {
+        start: Text => computed(String, "When it opens (RFC 3339, UTC).");
+        end: Text => computed(String, "When it closes (RFC 3339, UTC).");
+        local_start: Text => computed(String, "When it opens, on the clock of its time zone.");
+    }
 }
 
-/// A `metal_maintenance_window` in configuration and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct WindowDataModel {
-    window: Value<WindowModel>,
-    from: Text,
-    limit: ValueNumber,
-    open: ValueBool,
-    openings: ValueList<OpeningModel>,
+table! {
+    /// A `metal_maintenance_window` in configuration and state.
+    pub(in crate::provider) struct WindowDataModel {
+        window: Value<WindowModel> => window_attribute();
+        from: Text => optional(String, "The moment to look from (RFC 3339). Default: now.");
+        limit: ValueNumber => optional(Number, "How many openings. Default: `5`, at most `1000`.");
+        open: ValueBool => computed(Bool, "Whether it is open at `from`.");
+        openings: ValueList<OpeningModel> => computed(
+            AttributeList(OpeningModel::settings()),
+            "The openings that end after `from`, the first one first.",
+        );
+    }
 }
 
 /// The data source type.
@@ -74,25 +79,7 @@ impl DataSource for MaintenanceWindow {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{AttributeList, Bool, Number, String};
-        let opening = attributes([
-            ("start", computed(String, "When it opens (RFC 3339, UTC).")),
-            ("end", computed(String, "When it closes (RFC 3339, UTC).")),
-            ("local_start", computed(String, "When it opens, on the clock of its time zone.")),
-        ]);
-        Some(schema(
-            "When a window opens next. Reads no BMC and no store.",
-            attributes([
-                ("window", window_attribute()),
-                ("from", optional(String, "The moment to look from (RFC 3339). Default: now.")),
-                ("limit", optional(Number, "How many openings. Default: `5`, at most `1000`.")),
-                ("open", computed(Bool, "Whether it is open at `from`.")),
-                (
-                    "openings",
-                    computed(AttributeList(opening), "The openings that end after `from`, the first one first."),
-                ),
-            ]),
-        ))
+        Some(schema("When a window opens next. Reads no BMC and no store.", WindowDataModel::settings()))
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {

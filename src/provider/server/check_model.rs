@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     schema::{Attribute, AttributeType},
     value::{Value, ValueBool, ValueList, ValueNumber},
@@ -11,58 +10,49 @@ use tf_provider::{
 use crate::engine::ServerCheck;
 
 use crate::provider::{
-    shared::schema::{computed, object},
+    shared::block::table,
+    shared::schema::computed,
     shared::values::{Text, known},
 };
 
-/// `check`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct CheckModel {
-    usable: ValueBool,
-    problems: ValueList<Text>,
-    certificate_sha256: Text,
-    certificate_expires_at: Text,
-    username: Text,
-    role: Text,
-    privileges: ValueList<Text>,
-    identifiers: ValueList<Text>,
-    resets: ValueList<Text>,
-    boot_sources: ValueList<Text>,
-    drives: ValueList<Text>,
-    slowest_read_ms: ValueNumber,
-    lacks: Value<BTreeMap<String, ValueList<Text>>>,
+table! {
+    /// `check`.
+    pub(in crate::provider) struct CheckModel {
+        usable: ValueBool => computed(Bool, "Whether nothing stands against a maintenance that holds it.");
+        problems: ValueList<Text> => computed(list_of_text(), "What stands against it, and what to do.");
+        certificate_sha256: Text => computed(
+            String,
+            "SHA-256 of the certificate that the BMC presents; null without TLS.",
+        );
+        certificate_expires_at: Text => computed(String, "End of its validity (RFC 3339, UTC).");
+        username: Text => computed(String, "The account in use.");
+        role: Text => computed(String, "Its role, where the BMC shows it.");
+        privileges: ValueList<Text> => computed(list_of_text(), "Its privileges, where the BMC shows them.");
+        identifiers: ValueList<Text> => computed(
+            list_of_text(),
+            "The identifiers that the lock key rests on, the best first.",
+        );
+        resets: ValueList<Text> => computed(list_of_text(), "Accepted power changes.");
+        boot_sources: ValueList<Text> => computed(list_of_text(), "Accepted targets of the boot override.");
+        drives: ValueList<Text> => computed(list_of_text(), "Virtual drives that can be used.");
+        slowest_read_ms: ValueNumber => computed(Number, "The slowest read of the BMC in this run, in milliseconds.");
+        lacks: Value<BTreeMap<String, ValueList<Text>>> => computed(
+            Map(Box::new(list_of_text())),
+            "What the server lacks for each kind of maintenance (`hold`, `power on`, `power off`, `http`, `pxe`, \
+             `virtual_media`, `disk`); an empty list: it is possible.",
+        );
+    }
+}
+
+/// A list of text in the schema.
+fn list_of_text() -> AttributeType {
+    AttributeType::List(Box::new(AttributeType::String))
 }
 
 /// The schema of `check`.
 pub(in crate::provider) fn check_attribute() -> Attribute {
-    use AttributeType::{Bool, List, Map, Number, String};
-    let texts = || List(Box::new(String));
     computed(
-        object([
-            ("usable", computed(Bool, "Whether nothing stands against a maintenance that holds it.")),
-            ("problems", computed(texts(), "What stands against it, and what to do.")),
-            (
-                "certificate_sha256",
-                computed(String, "SHA-256 of the certificate that the BMC presents; null without TLS."),
-            ),
-            ("certificate_expires_at", computed(String, "End of its validity (RFC 3339, UTC).")),
-            ("username", computed(String, "The account in use.")),
-            ("role", computed(String, "Its role, where the BMC shows it.")),
-            ("privileges", computed(texts(), "Its privileges, where the BMC shows them.")),
-            ("identifiers", computed(texts(), "The identifiers that the lock key rests on, the best first.")),
-            ("resets", computed(texts(), "Accepted power changes.")),
-            ("boot_sources", computed(texts(), "Accepted targets of the boot override.")),
-            ("drives", computed(texts(), "Virtual drives that can be used.")),
-            ("slowest_read_ms", computed(Number, "The slowest read of the BMC in this run, in milliseconds.")),
-            (
-                "lacks",
-                computed(
-                    Map(Box::new(texts())),
-                    "What the server lacks for each kind of maintenance (`hold`, `power on`, `power off`, `http`, `pxe`, \
-                     `virtual_media`, `disk`); an empty list: it is possible.",
-                ),
-            ),
-        ]),
+        AttributeType::AttributeSingle(CheckModel::settings()),
         "With `check_capabilities = true`: what the command `check` shows; otherwise null.",
     )
 }

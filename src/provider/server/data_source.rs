@@ -1,10 +1,9 @@
 //! `metal_server`: what a server is now and who holds it.
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
-    schema::{AttributeType, Schema},
+    schema::Schema,
     value::{Value, ValueBool, ValueNumber},
 };
 
@@ -16,32 +15,35 @@ use crate::{
 
 use crate::provider::{
     server::check_model::{CheckModel, check_attribute},
+    shared::block::table,
     shared::cell::Cell,
     shared::diagnostics::{of_engine, of_machine, silent},
-    shared::schema::{attributes, computed, object, optional, required, schema},
+    shared::schema::{computed, optional, required, schema},
     shared::values::{Text, Texts, bad, given, known, not_empty},
 };
 
-/// `holder`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct HolderModel {
-    id: Text,
-    state: Text,
-    since: Text,
-    by: Text,
-    reason: Text,
-    expires_at: Text,
-    generation: ValueNumber,
+table! {
+    /// `holder`.
+    pub(in crate::provider) struct HolderModel {
+        id: Text => computed(String, "`namespace/name` of the maintenance.");
+        state: Text => computed(String, "Its state.");
+        since: Text => computed(String, "Since when (RFC 3339, UTC).");
+        by: Text => computed(String, "The user and machine that asked.");
+        reason: Text => computed(String, "The reason that was given.");
+        expires_at: Text => computed(String, "When the hold becomes overdue (RFC 3339, UTC).");
+        generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
+    }
 }
 
-/// `block`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct BlockModel {
-    until: Text,
-    since: Text,
-    by: Text,
-    reason: Text,
-    released: Text,
+table! {
+    /// `block`.
+    pub(in crate::provider) struct BlockModel {
+        until: Text => computed(String, "Until when (RFC 3339, UTC).");
+        since: Text => computed(String, "Since when (RFC 3339, UTC).");
+        by: Text => computed(String, "Who blocked it.");
+        reason: Text => computed(String, "The reason that was given.");
+        released: Text => computed(String, "`namespace/name` of the maintenance that was released with it.");
+    }
 }
 
 impl From<&Block> for BlockModel {
@@ -56,33 +58,61 @@ impl From<&Block> for BlockModel {
     }
 }
 
-/// A `metal_server` in configuration and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct ServerDataModel {
-    name: Text,
-    address: Text,
-    reachable: ValueBool,
-    lock_key: Text,
-    power_state: Text,
-    boot_progress: Text,
-    boot_override_enabled: Text,
-    boot_override_target: Text,
-    health: Text,
-    manufacturer: Text,
-    model: Text,
-    serial_number: Text,
-    host_name: Text,
-    holder: Value<HolderModel>,
-    block: Value<BlockModel>,
-    queue_length: ValueNumber,
-    state: Text,
-    claim: Text,
-    endpoint: Text,
-    system_id: Text,
-    labels: Texts,
-    gates: Texts,
-    check_capabilities: ValueBool,
-    check: Value<CheckModel>,
+table! {
+    /// A `metal_server` in configuration and state.
+    pub(in crate::provider) struct ServerDataModel {
+        name: Text => required(String, "The server's name in the provider's configuration.");
+        address: Text => computed(String, "Where its BMC is reached, without credentials.");
+        reachable: ValueBool => computed(Bool, "Whether the BMC answered.");
+        lock_key: Text => computed(
+            String,
+            "The hardware identity under which it is locked; null while it is not known.",
+        );
+        power_state: Text => computed(String, "`On`, `Off`, `PoweringOn`, `PoweringOff`, `Paused` or `Unknown`.");
+        boot_progress: Text => computed(String, "How far it has booted, where the BMC tells.");
+        boot_override_enabled: Text => computed(String, "`Disabled`, `Once` or `Continuous`.");
+        boot_override_target: Text => computed(String, "The boot source of the override.");
+        health: Text => computed(String, "`OK`, `Warning` or `Critical`, where the BMC tells.");
+        manufacturer: Text => computed(String, "Its manufacturer.");
+        model: Text => computed(String, "Its model.");
+        serial_number: Text => computed(String, "Its serial number.");
+        host_name: Text => computed(String, "The name of its operating system, where the BMC knows it.");
+        holder: Value<HolderModel> => computed(
+            AttributeSingle(HolderModel::settings()),
+            "The maintenance that holds it; null when the server is free.",
+        );
+        block: Value<BlockModel> => computed(
+            AttributeSingle(BlockModel::settings()),
+            "The time during which no maintenance takes it (`release --block`); null when it is not blocked.",
+        );
+        queue_length: ValueNumber => computed(Number, "How many wait for it, the holder not counted.");
+        state: Text => computed(
+            String,
+            "The state in its external system: of the Server (`metal_operator`, for example `Available`), of the BareMetalHost (`metal3`, for example `provisioned (detached)`), of the node (`ironic`, for example `active (maintenance)`); else null.",
+        );
+        claim: Text => computed(
+            String,
+            "What uses it there: `namespace/name` of the ServerClaim (`metal_operator`), kind and name of the consumer (`metal3`), the UUID of the instance (`ironic`); else null.",
+        );
+        endpoint: Text => computed(
+            String,
+            "The address of its BMC, for other Redfish providers; null with `metal_operator`.",
+        );
+        system_id: Text => computed(
+            String,
+            "Its system behind that BMC: as configured, else as found; null while it is not known.",
+        );
+        labels: Texts => computed(Map(Box::new(String)), "Its labels in the inventory.");
+        gates: Texts => computed(
+            Map(Box::new(String)),
+            "What the gates before it say, by their names: `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
+        );
+        check_capabilities: ValueBool => optional(
+            Bool,
+            "Also read what the command `check` shows: about ten requests more. Default: `false`.",
+        );
+        check: Value<CheckModel> => check_attribute();
+    }
 }
 
 /// The data source type.
@@ -97,105 +127,11 @@ impl DataSource for ServerDataSource {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{Bool, Map, Number, String};
         Some(schema(
             "What a server is now, and who holds it. Reads only; when the BMC or the coordination store does not answer, \
              what it would have told is null and a warning says so. A wrong password, an untrusted certificate and a wrong \
              `system_id` are errors.",
-            attributes([
-                ("name", required(String, "The server's name in the provider's configuration.")),
-                (
-                    "check_capabilities",
-                    optional(
-                        Bool,
-                        "Also read what the command `check` shows: about ten requests more. Default: `false`.",
-                    ),
-                ),
-                ("check", check_attribute()),
-                (
-                    "endpoint",
-                    computed(
-                        String,
-                        "The address of its BMC, for other Redfish providers; null with `metal_operator`.",
-                    ),
-                ),
-                (
-                    "system_id",
-                    computed(
-                        String,
-                        "Its system behind that BMC: as configured, else as found; null while it is not known.",
-                    ),
-                ),
-                ("labels", computed(Map(Box::new(String)), "Its labels in the inventory.")),
-                (
-                    "gates",
-                    computed(
-                        Map(Box::new(String)),
-                        "What the gates before it say, by their names: `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
-                    ),
-                ),
-                ("address", computed(String, "Where its BMC is reached, without credentials.")),
-                ("reachable", computed(Bool, "Whether the BMC answered.")),
-                (
-                    "lock_key",
-                    computed(String, "The hardware identity under which it is locked; null while it is not known."),
-                ),
-                ("power_state", computed(String, "`On`, `Off`, `PoweringOn`, `PoweringOff`, `Paused` or `Unknown`.")),
-                ("boot_progress", computed(String, "How far it has booted, where the BMC tells.")),
-                ("boot_override_enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
-                ("boot_override_target", computed(String, "The boot source of the override.")),
-                ("health", computed(String, "`OK`, `Warning` or `Critical`, where the BMC tells.")),
-                ("manufacturer", computed(String, "Its maker.")),
-                ("model", computed(String, "Its model.")),
-                ("serial_number", computed(String, "Its serial number.")),
-                ("host_name", computed(String, "The name of its operating system, where the BMC knows it.")),
-                (
-                    "holder",
-                    computed(
-                        object([
-                            ("id", computed(String, "`namespace/name` of the maintenance.")),
-                            ("state", computed(String, "Its state.")),
-                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
-                            ("by", computed(String, "Who.")),
-                            ("reason", computed(String, "Why.")),
-                            ("expires_at", computed(String, "When the hold becomes overdue (RFC 3339, UTC).")),
-                            ("generation", computed(Number, "Its generation: raised each time a process attaches.")),
-                        ]),
-                        "The maintenance that holds it; null when the server is free.",
-                    ),
-                ),
-                (
-                    "block",
-                    computed(
-                        object([
-                            ("until", computed(String, "Until when (RFC 3339, UTC).")),
-                            ("since", computed(String, "Since when (RFC 3339, UTC).")),
-                            ("by", computed(String, "Who blocked it.")),
-                            ("reason", computed(String, "Why.")),
-                            (
-                                "released",
-                                computed(String, "`namespace/name` of the maintenance that was released with it."),
-                            ),
-                        ]),
-                        "The time during which no maintenance takes it (`release --block`); null when it is not blocked.",
-                    ),
-                ),
-                (
-                    "state",
-                    computed(
-                        String,
-                        "The state in its external system: of the Server (`metal_operator`, for example `Available`), of the BareMetalHost (`metal3`, for example `provisioned (detached)`), of the node (`ironic`, for example `active (maintenance)`); else null.",
-                    ),
-                ),
-                (
-                    "claim",
-                    computed(
-                        String,
-                        "What uses it there: `namespace/name` of the ServerClaim (`metal_operator`), kind and name of the consumer (`metal3`), the UUID of the instance (`ironic`); else null.",
-                    ),
-                ),
-                ("queue_length", computed(Number, "How many wait for it, the holder not counted.")),
-            ]),
+            ServerDataModel::settings(),
         ))
     }
 

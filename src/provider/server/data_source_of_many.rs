@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
 use tf_provider::{
     AttributePath, DataSource, Diagnostics,
-    schema::{AttributeType, Schema},
+    schema::Schema,
     value::{Value, ValueList},
 };
 
@@ -19,33 +18,51 @@ use crate::{
 };
 
 use crate::provider::{
+    shared::block::table,
     shared::cell::Cell,
     shared::diagnostics::of_machine,
-    shared::schema::{attributes, computed, optional, schema},
+    shared::schema::{computed, optional, schema},
     shared::values::{Text, Texts, given, known, not_empty, one_of, texts},
 };
 
-/// One server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct ListedModel {
-    endpoint: Text,
-    system_id: Text,
-    labels: Texts,
-    backend: Text,
-    state: Text,
-    claim: Text,
-    gates: Texts,
+table! {
+    /// One server.
+    pub(in crate::provider) struct ListedModel {
+        endpoint: Text => computed(String, "The address of its BMC; null where the configuration does not name it.");
+        system_id: Text => computed(String, "Its configured system; null where the BMC has only one.");
+        labels: Texts => computed(Map(Box::new(String)), "Its labels.");
+        backend: Text => computed(String, "Its backend, by the name of the provider's block.");
+        state: Text => computed(
+            String,
+            "Its state in its external system, for example `provisioned`; null where there is none.",
+        );
+        claim: Text => computed(
+            String,
+            "What uses it in its external system, for example its ServerClaim or the consumer of its BareMetalHost.",
+        );
+        gates: Texts => computed(
+            Map(Box::new(String)),
+            "What the gates before it say, by their names: `cluster_api` shows its Machine with its phase, and its Node.",
+        );
+    }
 }
 
-/// A `metal_servers` in configuration and state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(in crate::provider) struct ServersModel {
-    name_pattern: Text,
-    labels: Texts,
-    backend: Text,
-    names: ValueList<Text>,
-    servers: Value<BTreeMap<String, ListedModel>>,
-    inventory: Text,
+table! {
+    /// A `metal_servers` in configuration and state.
+    pub(in crate::provider) struct ServersModel {
+        name_pattern: Text => optional(String, "Only names that fit: `*` is any text, `?` one character.");
+        labels: Texts => optional(Map(Box::new(String)), "Only servers that have all of these labels.");
+        backend: Text => optional(String, "Only servers of this backend, by the name of the provider's block.");
+        names: ValueList<Text> => computed(List(Box::new(String)), "Their names, sorted.");
+        servers: Value<BTreeMap<String, ListedModel>> => computed(
+            AttributeMap(ListedModel::settings()),
+            "The servers by name.",
+        );
+        inventory: Text => computed(
+            String,
+            "The same servers as an inventory file in JSON, without passwords, for the command line.",
+        );
+    }
 }
 
 /// The data source type.
@@ -94,51 +111,10 @@ impl DataSource for Servers {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        use AttributeType::{AttributeMap, List, Map, String};
-        let server = attributes([
-            ("endpoint", computed(String, "The address of its BMC; null where the configuration does not name it.")),
-            ("system_id", computed(String, "Its configured system; null where the BMC has only one.")),
-            ("labels", computed(Map(Box::new(String)), "Its labels.")),
-            ("backend", computed(String, "Its backend, by the name of the provider's block.")),
-            (
-                "state",
-                computed(
-                    String,
-                    "Its state in its external system, for example `provisioned`; null where there is none.",
-                ),
-            ),
-            (
-                "claim",
-                computed(
-                    String,
-                    "What uses it in its external system, for example its ServerClaim or the consumer of its BareMetalHost.",
-                ),
-            ),
-            (
-                "gates",
-                computed(
-                    Map(Box::new(String)),
-                    "What the gates before it say, by their names: `cluster_api` shows its Machine with its phase, and its Node.",
-                ),
-            ),
-        ]);
         Some(schema(
             "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
              `metal_operator` and `metal3` it lists the Servers or hosts of the cluster.",
-            attributes([
-                ("name_pattern", optional(String, "Only names that fit: `*` is any text, `?` one character.")),
-                ("labels", optional(Map(Box::new(String)), "Only servers that have all of these labels.")),
-                ("backend", optional(String, "Only servers of this backend, by the name of the provider's block.")),
-                ("names", computed(List(Box::new(String)), "Their names, sorted.")),
-                ("servers", computed(AttributeMap(server), "The servers by name.")),
-                (
-                    "inventory",
-                    computed(
-                        String,
-                        "The same servers as an inventory file in JSON, without passwords, for the command line.",
-                    ),
-                ),
-            ]),
+            ServersModel::settings(),
         ))
     }
 

@@ -1,4 +1,5 @@
-//! The attributes of a block of the provider configuration: each is named once.
+//! The attributes of a block of the provider configuration, or of a data source: each is named
+//! once.
 
 use std::collections::BTreeMap;
 
@@ -38,10 +39,38 @@ macro_rules! is_known {
 
 is_known!(String, i64, bool);
 
-/// Declares the model of a block: its fields, its rows in the schema (`settings`) and what makes it
-/// unknown ([`MayBeUnknown`]) come from this one list. `check` takes the model apart without `..`,
-/// so that a setting that it leaves out fails to compile. After a lone semicolon: a field that
-/// holds what the list does not name.
+/// Declares a model whose attributes are named once: its fields and its rows in the schema
+/// (`settings`) come from this one list. After a lone semicolon: a field that holds what the list
+/// does not name.
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        $visibility:vis struct $model:ident {
+            $($field:vis $name:ident: $type:ty => $attribute:expr;)+
+            $(; $(#[$more_about:meta])* $more:ident: $more_type:ty;)?
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        $visibility struct $model {
+            $($field $name: $type,)+
+            $($(#[$more_about])* $more: $more_type,)?
+        }
+
+        impl $model {
+            /// The rows of its attributes in the schema.
+            pub(in crate::provider) fn settings() -> $crate::provider::shared::schema::Attributes {
+                #[allow(unused_imports, reason = "not every table has every kind")]
+                use tf_provider::schema::AttributeType::*;
+                $crate::provider::shared::schema::attributes([$((stringify!($name), $attribute),)+])
+            }
+        }
+    };
+}
+
+/// Declares the model of a block of the provider configuration: a table, and what makes it unknown
+/// ([`MayBeUnknown`]). `check` takes the model apart without `..`, so that a setting that it leaves
+/// out fails to compile.
 macro_rules! block {
     (
         $(#[$about:meta])*
@@ -50,19 +79,11 @@ macro_rules! block {
             $(; $(#[$more_about:meta])* $more:ident: $more_type:ty;)?
         }
     ) => {
-        $(#[$about])*
-        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-        $visibility struct $model {
-            $($name: $type,)+
-            $($(#[$more_about])* $more: $more_type,)?
-        }
-
-        impl $model {
-            /// The rows of its attributes in the schema.
-            pub(in crate::provider) fn settings() -> $crate::provider::shared::schema::Attributes {
-                #[allow(unused_imports, reason = "not every block has every kind")]
-                use tf_provider::schema::AttributeType::*;
-                $crate::provider::shared::schema::attributes([$((stringify!($name), $attribute),)+])
+        $crate::provider::shared::block::table! {
+            $(#[$about])*
+            $visibility struct $model {
+                $($name: $type => $attribute;)+
+                $(; $(#[$more_about])* $more: $more_type;)?
             }
         }
 
@@ -75,4 +96,4 @@ macro_rules! block {
     };
 }
 
-pub(in crate::provider) use block;
+pub(in crate::provider) use {block, table};
