@@ -82,7 +82,7 @@ impl Engine {
         let turn = queue::turn_in(&view.queue, &view.lock, &view.leases, &record.uid, self.tuning().aging, view.now);
         let (waiting_for, ahead) = match turn {
             Turn::Yours => (Some("an attached process: apply again".to_owned()), Some(0)),
-            Turn::ReclaimOverdue(_) => (Some("an overdue hold that the next process gives back".to_owned()), Some(1)),
+            Turn::ReclaimOverdue(_) => (Some("an overdue hold that the next process releases".to_owned()), Some(1)),
             Turn::Wait { reason, .. } => {
                 let ahead = match &reason {
                     queue::WaitReason::Turn { ahead } => ahead.len(),

@@ -245,7 +245,7 @@ fn waiting_for(
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("an attached process: apply again".to_owned(), None),
-            Turn::ReclaimOverdue(_) => ("an overdue hold that the next process gives back".to_owned(), None),
+            Turn::ReclaimOverdue(_) => ("an overdue hold that the next process releases".to_owned(), None),
             Turn::Wait { reason, .. } => {
                 let brief = match &reason {
                     WaitReason::NotYet { blockers, .. } => blockers.first().map(StartBlocker::brief),

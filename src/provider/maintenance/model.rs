@@ -117,7 +117,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "server",
             required(
                 String,
-                "The server's name in the provider's configuration. Changing it replaces: this server is given back and the other one taken.",
+                "The server's name in the provider's configuration. Changing it replaces: this server is released and the other one is requested.",
             ),
         ),
         (
@@ -169,7 +169,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "wait_for",
             defaulted(
                 String,
-                "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is given back).",
+                "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is released).",
             ),
         ),
         (
@@ -237,7 +237,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is given back.",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is restored and released.",
                 ),
                 ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
                 (

@@ -60,7 +60,7 @@ pub(in crate::provider) fn conclude(
                 error(
                     format!("{server} could not be prepared"),
                     format!(
-                        "{cause}\nThe server was given back{}; the resource was not saved. Fix the cause and apply again.",
+                        "{cause}\nThe server was released{}; the resource was not saved. Fix the cause and apply again.",
                         as_it_was(record)
                     ),
                 );
@@ -73,7 +73,7 @@ pub(in crate::provider) fn conclude(
                 error(
                     format!("The maintenance of {server} was not done in time"),
                     format!(
-                        "{why} before complete_when came true. The server was given back{}; nothing is left in the state.",
+                        "{why} before complete_when came true. The server was released{}; nothing is left in the state.",
                         as_it_was(record)
                     ),
                 );
