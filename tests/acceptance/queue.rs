@@ -100,7 +100,8 @@ for_each_host! {
         let waiting = third.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
         first.destroy().await.succeeded();
-        waiting.wait(SOON).await.succeeded();
+        // The killed one is before it until its lease ends, after 30 s.
+        waiting.wait(SOON * 2).await.succeeded();
         let back = second.start_apply();
         back.until_it_logs("goes on with it", SOON).await;
         third.destroy().await.succeeded();
