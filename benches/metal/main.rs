@@ -16,6 +16,7 @@
 )]
 
 mod cluster;
+mod cluster_api;
 mod dead;
 mod fleet;
 mod hand_over;
@@ -84,6 +85,9 @@ async fn sections(named: &[String]) -> Vec<Row> {
     }
     if wanted("cluster") {
         rows.extend(cluster::measure().await);
+    }
+    if wanted("cluster-api") {
+        rows.extend(cluster_api::measure().await);
     }
     if wanted("metal3") {
         rows.extend(metal3::measure().await);

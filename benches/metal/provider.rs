@@ -31,6 +31,24 @@ pub struct Held {
     private: prost::bytes::Bytes,
 }
 
+/// A block for the simulator's machines, with its files in this folder.
+pub fn redfish(simulator: &Simulator, folder: &Path) -> Value {
+    let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
+    fs::write(&inventory, simulator.inventory()).unwrap();
+    let account = simulator.credentials();
+    let mut redfish = json!({
+        "inventory_file": inventory,
+        "username": account.username,
+        "password": account.password.expose_secret(),
+        "request_timeout": "3s",
+    });
+    if let Some(trust) = simulator.trust() {
+        fs::write(&authority, &trust.ca_pem).unwrap();
+        redfish["ca_certificate_file"] = json!(authority);
+    }
+    redfish
+}
+
 impl Held {
     pub fn attribute(&self, name: &str) -> Value {
         plain(self.state.as_ref())[name].clone()
@@ -40,20 +58,7 @@ impl Held {
 impl Provider {
     /// Starts the binary and configures it for the simulator's machines and a store.
     pub async fn start(simulator: &Simulator, store: &Path) -> Self {
-        let folder = store.parent().unwrap();
-        let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
-        fs::write(&inventory, simulator.inventory()).unwrap();
-        let account = simulator.credentials();
-        let mut redfish = json!({
-            "inventory_file": inventory,
-            "username": account.username,
-            "password": account.password.expose_secret(),
-            "request_timeout": "3s",
-        });
-        if let Some(trust) = simulator.trust() {
-            fs::write(&authority, &trust.ca_pem).unwrap();
-            redfish["ca_certificate_file"] = json!(authority);
-        }
+        let redfish = redfish(simulator, store.parent().unwrap());
         let url = format!("sqlite://{}", store.display());
         Self::configured(&json!({ "coordination_url": url, "owner": "bench", "redfish": redfish })).await
     }
