@@ -16,13 +16,14 @@ use crate::support::metal3::{
 };
 
 /// The steps, each with a host of its own.
-const STEPS: [(&str, &str); 6] = [
+const STEPS: [(&str, &str); 7] = [
     ("node1", "an available host that is detached is deleted"),
     ("node2", "a provisioned host is deleted before it is detached"),
     ("node3", "an externally provisioned host that is detached is deleted"),
     ("node4", "a host with a key is deprovisioned"),
     ("node5", "an available host gets a live ISO"),
     ("node6", "a host that is switched off loses its live ISO"),
+    ("node7", "a host whose firmware shall change gets a key"),
 ];
 
 const VERSIONS: [Version; 4] = [Version::V0_11, Version::V0_13, Version::V0_14, Version::Newest];
@@ -48,6 +49,13 @@ async fn play(world: &World, seen: &Seen, host: &str, step: &str) {
         world.until(host, "off", |host| status(host)["poweredOn"] == false).await;
         seen.begin(world, host).await;
         return world.merge("BareMetalHost", host, json!({"spec": {"image": null}})).await;
+    }
+    if host == "node7" {
+        world.create("HostUpdatePolicy", host, json!({"spec": {"firmwareSettings": "onReboot"}})).await;
+        let firmware = json!({"spec": {"firmware": {"virtualizationEnabled": true}}});
+        world.merge("BareMetalHost", host, firmware).await;
+        seen.begin(world, host).await;
+        return world.annotate(host, json!({KEY: "{\"mode\":\"soft\"}"})).await;
     }
     if host == "node5" {
         seen.begin(world, host).await;
@@ -84,7 +92,7 @@ fn wanted(step: &str, version: Version) -> &'static str {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stand_in_does_what_each_version_did() {
     for version in VERSIONS {
-        let world = World::empty(STEPS.len(), Options { version, ..Options::default() }).await;
+        let world = World::empty(STEPS.len(), Options { version, boots_ramdisk: false, ..Options::default() }).await;
         let mut all = Vec::new();
         for (host, step) in STEPS {
             world.simulator.set_power(host, bmc_simulator::PowerState::Off).unwrap();

@@ -60,6 +60,9 @@ pub struct Options {
     pub registers: Gate,
     /// While closed, no node can be deleted: detaching ends in an error.
     pub detaches: Gate,
+    /// Whether a service step boots the host's ramdisk, as it does through Ironic; the fixture of
+    /// the real operator boots nothing.
+    pub boots_ramdisk: bool,
     /// While closed, no live ISO can be read: provisioning ends in an error.
     pub boots: Gate,
 }
@@ -73,6 +76,7 @@ impl Default for Options {
             awake: Gate::default(),
             registers: Gate::default(),
             detaches: Gate::default(),
+            boots_ramdisk: true,
             boots: Gate::default(),
         }
     }

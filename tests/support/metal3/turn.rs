@@ -297,8 +297,9 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
     if servicing || (provisioned && !on && online && !serviced && pending(operator, host).await?) {
         if !servicing {
             operator.status(host, json!({"operationalStatus": "servicing"})).await?;
-            // A service step boots the host's ramdisk.
-            machine.reset("On").await?;
+            if operator.options.boots_ramdisk {
+                machine.reset("On").await?;
+            }
             return Ok(Some(step * 3));
         }
         operator.nodes.lock().unwrap().entry(name).and_modify(|node| node.serviced = true);
