@@ -36,6 +36,31 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn runs_with_two_stores_never_share_a_machine(host) {
+        let (world, fleet) = place().await;
+        // Each has a home, and so a store, of its own; both call their maintenance the same.
+        let (first, mut second) = (Workspace::new(host), Workspace::new(host));
+        let body = maintenance("node1", "bios", "server_power = \"Off\"");
+        configure(&world, &fleet, &first, &body).await;
+        configure(&world, &fleet, &second, &body).await;
+        first.apply().await.succeeded();
+        let marks = world.machine("m1").await["metadata"]["annotations"].clone();
+        let waits = second.start_apply();
+        waits.until_it_logs("waiting for", SOON * 2).await;
+        fleet.command_line(&mut second);
+        second.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        second.metal(&["tidy"]).await.succeeded();
+        assert_eq!(world.machine("m1").await["metadata"]["annotations"], marks, "they are of a maintenance that goes on");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "one has the server");
+        first.destroy().await.succeeded();
+        waits.wait(SOON * 4).await.succeeded();
+        second.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown", "On"]);
+    }
+}
+
+for_each_host! {
     async fn an_interrupted_wait_takes_the_request_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);

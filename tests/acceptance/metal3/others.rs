@@ -46,6 +46,30 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn runs_with_two_stores_never_share_a_host(host) {
+        let world = World::start(1, Options::default()).await;
+        // Each has a home, and so a store, of its own; both call their maintenance the same.
+        let (first, second) = (Workspace::new(host), Workspace::new(host));
+        for workspace in [&first, &second] {
+            configure(&world, workspace, &maintenance("bios", "server_power = \"Off\""));
+        }
+        first.apply().await.succeeded();
+        let marks = world.host("node1").await["metadata"]["annotations"].clone();
+        second.try_plan().await.succeeded().says("It would wait for");
+        let waits = second.start_apply();
+        waits.until_it_logs("waiting for", SOON * 2).await;
+        assert_eq!(world.host("node1").await["metadata"]["annotations"], marks);
+        assert_eq!(resets(&world), 1, "one has the server");
+        first.destroy().await.succeeded();
+        waits.wait(SOON * 4).await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        second.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    }
+}
+
+for_each_host! {
     async fn a_host_that_a_person_takes_back_is_told_and_not_touched(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
