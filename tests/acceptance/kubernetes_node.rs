@@ -244,6 +244,12 @@ for_each_host! {
         fleet.until("node1", PowerState::On).await;
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
         assert!(place.cordoned().await, "its server starts");
+        // A run that is killed in this wait is continued by the next.
+        destroy.kill_everything();
+        let _ = destroy.wait(SOON).await;
+        assert!(place.cordoned().await && place.marks().await > 0);
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON * 2).await;
         place.kubelet.up.store(true, Ordering::SeqCst);
         destroy.wait(SOON * 2).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
