@@ -407,3 +407,26 @@ for_each_host! {
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
     }
 }
+
+for_each_host! {
+    async fn tidy_tells_where_it_removed_only_annotations(host) {
+        for (cordoned, says) in [
+            (true, "annotations removed; it stays cordoned by another author"),
+            (false, "annotations removed; another author had uncordoned it"),
+        ] {
+            let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+            fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ""));
+            workspace.apply().await.succeeded();
+            fleet.command_line(&mut workspace);
+            workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
+            let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
+            let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+            workspace.metal(&as_is).await.succeeded();
+            place.cordon(false).await;
+            place.cordon(cordoned).await;
+            let told = workspace.metal(&["tidy", "--nodes"]).await.succeeded();
+            told.says(&format!("Node {}: {says}", place.node)).is_silent_about(": uncordoned");
+            assert_eq!((place.cordoned().await, place.marks().await), (cordoned, 0));
+        }
+    }
+}
