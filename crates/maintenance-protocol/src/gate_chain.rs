@@ -14,6 +14,7 @@ use super::{
         gate::{BootReadiness, ExternalState, GateRecord, Loss, QueueAuthority},
         verdict::{Limits, Need, Verdict, after},
     },
+    node,
     power::pursue,
     queue::{self, Turn, WaitReason},
     situation::{Decision, DecisionInput},
@@ -143,8 +144,9 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
 }
 
 /// Whether what acts under a hold may still send something to its server: not once a gate whose
-/// loss leaves the server to the hold took it away, nor once the drained Node was uncordoned.
-/// Workloads may run there again, and only what the hold restores is worth stopping them.
+/// loss leaves the server to the hold took it away, nor once the Lease of its Node is not the
+/// hold's any more or the drained Node was uncordoned. Workloads may run there again, or another
+/// component acts on the Node, and only what the hold restores is worth stopping them.
 #[must_use]
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
     let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {
@@ -165,6 +167,12 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
         };
         if let Some(why) = lost {
             return fail(&format!("{}: ", gate.system.name), &why);
+        }
+    }
+    if let Some(lease) = &holder.node.taken {
+        let Some(seen) = &at.facts.node else { return Verdict::Look(Need::Node) };
+        if let Some(why) = node::lost(holder, seen) {
+            return fail(&format!("the Lease of Node {} ", lease.node), &why);
         }
     }
     let Some(drained) = &holder.drained else { return Verdict::Done };
