@@ -15,7 +15,7 @@ use crate::{
         change::{Applied, LockChange, RecordChange},
         gate::{self, Asks, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView},
         spec::{MaintenanceKind, Policy, Spec},
-        state::Maintenance,
+        state::{Maintenance, Progress},
         step::Step,
     },
     store::StoreError,
@@ -79,6 +79,7 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &s
         memory: gate.map(|gate| gate.memory.clone()).unwrap_or_default(),
         enters: gate.is_some_and(|gate| gate.system.enters),
         entered: gate.is_some_and(|gate| gate.entered),
+        leaving: record.phase.progress().and_then(Progress::step) == Some(Step::LeaveGate),
         namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
         outer: gate::outer(&record.gates),
         ..wish_for(&record.spec, &record.owner, store)
@@ -103,6 +104,7 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest
         asked: false,
         entered: false,
         enters: spec.kind != MaintenanceKind::Operation && spec.parent.is_none(),
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),
@@ -254,8 +256,7 @@ impl Reconciler<'_> {
     /// Reads how a gate stands.
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         if self.is_outer_elsewhere(place)? {
-            let standing = ExternalState::Granted;
-            self.facts.gates.insert(place, GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            self.facts.gates.insert(place, GateView::of(ExternalState::Granted));
             return Ok(());
         }
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };

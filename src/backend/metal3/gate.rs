@@ -124,7 +124,7 @@ impl Gate for HostMachine {
 
     async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         self.hosts.reaches(wish)?;
-        let view = |standing, behind| GateView { standing, boot: None, memory: BTreeMap::new(), behind };
+        let view = |standing, behind| GateView { behind, ..GateView::of(standing) };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
             let standing =
                 if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name)) };

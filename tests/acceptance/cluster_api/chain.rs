@@ -4,7 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{HELD, traces};
+use super::{
+    HELD,
+    ready::{beat, set_ready},
+    traces,
+};
 use crate::{
     servers::{
         cluster_api::{
@@ -136,8 +140,12 @@ for_each_host! {
     async fn a_host_that_the_extension_keeps_off_is_taken_all_the_same(host) {
         let (hosts, machines) = place(true).await;
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        beat(&machines).await;
+        set_ready(&machines, true).await;
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"On\""));
         workspace.apply().await.succeeded();
+        // It comes on only once the extension removes its annotation, after our label is gone.
+        set_ready(&machines, false).await;
         let held = workspace.resource(HELD).await.unwrap();
         // What the owner of the host wants, and not what the extension made of it.
         assert_eq!(held["previous_power_state"], "On", "{held}");
