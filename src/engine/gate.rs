@@ -39,7 +39,8 @@ pub(super) struct ExternalProgress {
     asked: BTreeSet<usize>,
     /// On our own clock: requests that nobody drives are looked for again a while after this.
     tidied: Option<Duration>,
-    /// Whether no gate came up that the record does not have: looked at once for each admission.
+    /// Whether no gate came up that the record does not have: looked at once for each admission,
+    /// and once for the first change of the server.
     pub(super) no_late_gate: bool,
 }
 

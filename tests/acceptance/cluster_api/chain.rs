@@ -189,6 +189,33 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_machine_that_takes_the_host_after_the_lock_is_asked_before_it_is_touched(host) {
+        let ((hosts, machines), images) = (apart(1, false).await, Images::start().await);
+        let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        let boot = format!(
+            "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+            images.url("rescue.iso")
+        );
+        configure(&hosts, &workspace, &maintenance("node1", "bios", &boot));
+        // Admitted, and not yet detached.
+        images.answers(false);
+        let apply = workspace.start_apply();
+        eventually("the image is asked for", SOON * 2, async || (images.asked() > 0).then_some(())).await;
+        takes_host(&machines, 1).await;
+        images.answers(true);
+        apply.wait(SOON * 2).await.failed().says("Cluster API").says("was not asked").says("Apply again");
+        assert_eq!(fleet.resets("node1"), Vec::<String>::new());
+        assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+        assert!(machines.maintenance("m1").await.is_none());
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        workspace.apply().await.succeeded();
+        assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
     async fn a_list_of_servers_shows_the_use_of_each_host_and_the_phase_of_its_machine(host) {
         let (hosts, machines) = place(false).await;
         let workspace = Workspace::new(host);
