@@ -174,7 +174,11 @@ impl Gate for HostMachine {
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
-        match change::leave(Host(&object), wish, self.hosts.now()) {
+        let host = Host(&object);
+        if let Some(what) = change::cleans(host, wish) {
+            return Err(BackendError::Unsupported { address: self.address(), what });
+        }
+        match change::leave(host, wish, self.hosts.now()) {
             Some(change) => self.hosts.patch(&object, change).await,
             None => Ok(()),
         }
