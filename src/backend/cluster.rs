@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, Secret},
+};
 use kube::{
     api::{ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject},
@@ -34,6 +38,9 @@ pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 
 /// All of these.
 pub(super) const MARKS: [&str; 6] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_TICKET, OUR_STORE];
+
+/// The namespace in which kubelets renew the Leases of their Nodes.
+const HEARTBEATS: &str = "kube-node-lease";
 
 /// Annotations that name the maintenance of an external request, without its reason.
 pub(super) fn marks(wish: &ExternalRequest) -> BTreeMap<String, String> {
@@ -156,6 +163,20 @@ pub(super) async fn uid(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a Node is Ready, as its conditions say.
+pub(super) fn node_is_ready(node: &DynamicObject) -> bool {
+    let conditions = node.data.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it
+/// be read.
+pub(super) async fn node_heard(cluster: &Cluster, node: &str) -> Option<Timestamp> {
+    let kind = ApiResource::erase::<Lease>(&());
+    let lease = now(cluster, &kind, Some(HEARTBEATS), node).await.ok()??;
+    text(&lease, "/spec/renewTime")?.parse().ok()
 }
 
 /// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that

@@ -33,6 +33,20 @@ impl Cordon {
     }
 }
 
+/// What was done to a Node that was to be uncordoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UncordonOutcome {
+    /// It is uncordoned, and our annotations are gone.
+    Uncordoned,
+    /// Only our annotations were removed: the cordon that we set was removed before.
+    AnnotationsRemoved {
+        /// Whether another author has cordoned it since.
+        cordoned: bool,
+    },
+    /// Nothing: it has no annotation of this maintenance, or is gone.
+    Nothing,
+}
+
 /// Nodes that run on servers, whatever backend drives those.
 ///
 /// `by` names the maintenance: what one maintenance cordoned, no other uncordons.
@@ -55,7 +69,7 @@ pub trait NodeDrain: Send + Sync + Debug {
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError>;
 
     /// Uncordons a Node and removes our marks; does nothing where it is not ours.
-    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError>;
+    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<UncordonOutcome, BackendError>;
 
     /// Every Node that a maintenance of ours cordoned, of all stores.
     async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;

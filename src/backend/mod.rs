@@ -38,7 +38,7 @@ use crate::maintenance::{
     service::{ServiceSpec, ServiceView},
 };
 
-pub use drain::{Cordon, NodeDrain};
+pub use drain::{Cordon, NodeDrain, UncordonOutcome};
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
@@ -233,6 +233,12 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     async fn consumer(&self) -> Result<Option<Consumer>, BackendError> {
         Ok(None)
     }
+
+    /// Whether another author keeps the server off once it is released, where its backend knows
+    /// that.
+    async fn stays_off(&self) -> Result<bool, BackendError> {
+        Ok(false)
+    }
 }
 
 /// An object of a Kubernetes cluster that uses a server.
@@ -289,6 +295,7 @@ fn wish_of_ended(store: &str, uid: &str) -> ExternalRequest {
         asked: true,
         entered: true,
         enters: true,
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),

@@ -46,14 +46,23 @@ fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
             .iter()
             .map(|(cordon, why)| json!({ "node": cordon.node, "maintenance": cordon.id, "why": why }))
             .collect();
-        return pretty(&json!({ "uncordoned": tidied.uncordoned, "kept": kept }));
+        let removed: Vec<Value> = tidied
+            .annotations_removed
+            .iter()
+            .map(|(node, cordoned)| json!({ "node": node, "cordoned": cordoned }))
+            .collect();
+        return pretty(&json!({ "uncordoned": tidied.uncordoned, "annotations_removed": removed, "kept": kept }));
     }
-    if tidied.uncordoned.is_empty() && tidied.kept.is_empty() {
+    if *tidied == TidiedNodes::default() {
         return "No Node is cordoned for a maintenance that is over.\n".to_owned();
     }
     let mut text = String::new();
     for node in &tidied.uncordoned {
         text.push_str(&format!("Node {node}: uncordoned.\n"));
+    }
+    for (node, cordoned) in &tidied.annotations_removed {
+        let now = if *cordoned { "it stays cordoned by another author" } else { "another author had uncordoned it" };
+        text.push_str(&format!("Node {node}: annotations removed; {now}.\n"));
     }
     for (cordon, why) in &tidied.kept {
         let Cordon { node, id, by_hand, .. } = cordon;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, Cordon, NodeDrain},
+    backend::{BackendError, Cordon, NodeDrain, UncordonOutcome},
     clock::within,
     maintenance::{
         drain::{self, DrainView, some},
@@ -34,6 +34,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct TidiedNodes {
     /// Those that are uncordoned now.
     pub uncordoned: Vec<String>,
+    /// Those of which only our annotations were removed, with whether another author cordoned them.
+    pub annotations_removed: Vec<(String, bool)>,
     /// Those that stay, with the reason.
     pub kept: Vec<(Cordon, String)>,
 }
@@ -53,7 +55,11 @@ impl Engine {
                 continue;
             }
             match self.tidy_node(nodes.as_ref(), &cordon).await {
-                Ok(()) => tidied.uncordoned.push(cordon.node),
+                Ok(UncordonOutcome::Uncordoned) => tidied.uncordoned.push(cordon.node),
+                Ok(UncordonOutcome::AnnotationsRemoved { cordoned }) => {
+                    tidied.annotations_removed.push((cordon.node, cordoned));
+                }
+                Ok(UncordonOutcome::Nothing) => {}
                 Err(why) => tidied.kept.push((cordon, why)),
             }
         }
@@ -61,7 +67,7 @@ impl Engine {
     }
 
     /// Uncordons one Node, or says why it stays as it is.
-    async fn tidy_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<(), String> {
+    async fn tidy_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<UncordonOutcome, String> {
         let by = cordon.by();
         let look = async || nodes.look(&cordon.node, &by, None).await.map_err(|error| error.to_string());
         let first = look().await?;
@@ -179,7 +185,7 @@ impl Reconciler<'_> {
         match (action, drain::wanted(&record.spec), &record.drained) {
             (Action::CordonNode { .. }, Some(wish), _) => nodes.cordon(&wish.node, &by).await,
             (Action::EvictPods, Some(wish), _) => nodes.evict(wish).await,
-            (Action::UncordonNode, _, Some(drained)) => nodes.uncordon(&drained.node, &by).await,
+            (Action::UncordonNode, _, Some(drained)) => nodes.uncordon(&drained.node, &by).await.map(drop),
             _ => Ok(()),
         }
     }

@@ -203,6 +203,11 @@ impl<'a> Reconciler<'a> {
             let stop = control.stop.is_cancelled();
             let intent = Objective { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {
+                decision if self.checks_gates_before(&decision) => {
+                    if let Some(finish) = self.look_late_gate(deadline, control).await? {
+                        return Ok(finish);
+                    }
+                }
                 Decision::Finished(Finish::Refused(why)) => return self.refuse(why, deadline, control).await,
                 Decision::Finished(finish) => return Ok(finish),
                 Decision::Change(RecordChange::Withdraw) if self.asked_at_gates() => {
@@ -235,13 +240,9 @@ impl<'a> Reconciler<'a> {
                     self.forget(may_change);
                 }
                 Decision::Change(RecordChange::Reclaim(uid)) => self.reclaim(&uid, deadline, control).await?,
-                Decision::Change(change) if self.checks_gates_before(&change) => {
-                    if let Some(why) = self.look_late_gate(deadline, control).await? {
-                        return self.refuse(why, deadline, control).await;
-                    }
-                }
                 Decision::Change(change) => {
                     self.looks = 0;
+                    self.talk.no_late_gate = false;
                     if let Some(finish) = self.change(change).await? {
                         return Ok(finish);
                     }
@@ -251,7 +252,12 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Ends a record that waits and will never be granted its server.
-    async fn refuse(&mut self, why: String, deadline: Duration, control: &Control) -> Result<Finish, EngineError> {
+    pub(super) async fn refuse(
+        &mut self,
+        why: String,
+        deadline: Duration,
+        control: &Control,
+    ) -> Result<Finish, EngineError> {
         self.withdraw_from_gates(deadline, control).await?;
         self.change(RecordChange::Withdraw).await?;
         Ok(Finish::Refused(why))
@@ -381,7 +387,7 @@ impl<'a> Reconciler<'a> {
     }
 
     /// Applies a change that was decided on. Why the drive ends with it, if it does.
-    async fn change(&mut self, change: RecordChange) -> Result<Option<Finish>, EngineError> {
+    pub(super) async fn change(&mut self, change: RecordChange) -> Result<Option<Finish>, EngineError> {
         match self.apply(&change).await {
             Ok(Applied::Outdated) => Ok(None),
             Ok(applied) => {

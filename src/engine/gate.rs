@@ -15,7 +15,7 @@ use crate::{
         change::{Applied, LockChange, RecordChange},
         gate::{self, Asks, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView},
         spec::{MaintenanceKind, Policy, Spec},
-        state::Maintenance,
+        state::{Maintenance, Progress},
         step::Step,
     },
     store::StoreError,
@@ -39,7 +39,8 @@ pub(super) struct ExternalProgress {
     asked: BTreeSet<usize>,
     /// On our own clock: requests that nobody drives are looked for again a while after this.
     tidied: Option<Duration>,
-    /// Whether no gate came up that the record does not have: looked at once for each admission.
+    /// Whether no gate came up that the record does not have: looked at once for each admission,
+    /// and once for the first change of the server.
     pub(super) no_late_gate: bool,
 }
 
@@ -79,6 +80,7 @@ pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &s
         memory: gate.map(|gate| gate.memory.clone()).unwrap_or_default(),
         enters: gate.is_some_and(|gate| gate.system.enters),
         entered: gate.is_some_and(|gate| gate.entered),
+        leaving: record.phase.progress().and_then(Progress::step) == Some(Step::LeaveGate),
         namespace: record.location.as_ref().and_then(|location| location.namespace.clone()),
         outer: gate::outer(&record.gates),
         ..wish_for(&record.spec, &record.owner, store)
@@ -103,6 +105,7 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest
         asked: false,
         entered: false,
         enters: spec.kind != MaintenanceKind::Operation && spec.parent.is_none(),
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),
@@ -254,8 +257,7 @@ impl Reconciler<'_> {
     /// Reads how a gate stands.
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         if self.is_outer_elsewhere(place)? {
-            let standing = ExternalState::Granted;
-            self.facts.gates.insert(place, GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            self.facts.gates.insert(place, GateView::of(ExternalState::Granted));
             return Ok(());
         }
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };

@@ -1,52 +1,96 @@
 //! Gates that came up after a maintenance was queued without them.
+//!
+//! A record keeps the gates that were there when it was queued, and it may have waited for days
+//! since, or have given the lock back in between. They are looked at once more where it takes the
+//! lock and right before its first change of the server: each is one request, and what comes
+//! between that and the change is not seen.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, GateKind},
-    maintenance::{change::RecordChange, spec::Spec, state::Maintenance},
+    backend::{BackendError, GateKind, Machine},
+    maintenance::{
+        change::RecordChange,
+        decide::{Decision, Finish},
+        machine::{PowerState, PowerTarget},
+        restore,
+        spec::Spec,
+        state::{Ending, Maintenance, Phase, Progress},
+        step::{Action, Step},
+        update,
+    },
 };
 
-use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
+use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, gate::wish_of, stops_node};
+
+/// What is done where a gate came up before anything was.
+const APPLY_AGAIN: &str = "Apply again: the maintenance then asks it first.";
+
+/// What is done where a gate came up after the server was changed.
+const ACCEPT: &str = "What runs there would be stopped without a drain. Take the server out of that system and run this again, or \
+                      end the maintenance as it is (release --accept-as-is).";
 
 impl Engine {
     /// Refuses a change that stops what runs on a server, where what is in force did not and so
-    /// asked no gate.
+    /// asked no gate, or where a gate came up since that has the server now.
     pub(super) async fn refuses_new_gates(&self, record: &Maintenance, wanted: &Spec) -> Result<(), EngineError> {
-        if stops_node(&record.spec) || !stops_node(wanted) || record.spec.parent.is_some() {
+        let stopped = stops_node(&record.spec);
+        let left = matches!(record.phase, Phase::InMaintenance { .. }) && !record.keeps_server();
+        let stops_again = left && update::needs_preparing(&record.spec, wanted);
+        if record.spec.parent.is_some() || !stops_node(wanted) || (stopped && !stops_again) {
             return Ok(());
         }
-        let systems = self.systems(wanted).await?;
-        let Some(new) = systems.into_iter().find(|system| system.gate.is_some()) else { return Ok(()) };
-        Err(BackendError::Unsupported {
-            address: record.server().to_owned(),
-            what: format!(
-                "{} was not asked for {}, because nothing was stopped, and server_power stops what runs. Replace the resource \
-                 instead of changing it (-replace)",
-                new.name, record.id
-            ),
-        }
-        .into())
+        let has = |gate: &String| record.gates.iter().any(|it| it.system.gate.as_ref() == Some(gate));
+        let mut systems = self.systems(wanted).await?.into_iter();
+        let new = systems.find(|system| system.gate.as_ref().is_some_and(|gate| !has(gate)));
+        let Some(new) = new else { return Ok(()) };
+        let (name, id) = (&new.name, &record.id);
+        let what = if stopped {
+            format!("{name} has the server now and was not asked for {id}. {ACCEPT}")
+        } else {
+            format!(
+                "{name} was not asked for {id}, because nothing was stopped, and server_power stops what runs. Replace the \
+                 resource instead of changing it (-replace)"
+            )
+        };
+        Err(BackendError::Unsupported { address: record.server().to_owned(), what }.into())
     }
 
     /// The kinds of gates that a record would be asked for and does not have.
     fn kinds_without_gate<'a>(&'a self, record: &'a Maintenance) -> impl Iterator<Item = &'a Arc<dyn GateKind>> {
         // What acts under a hold was granted with it, and what stops nothing needs no gate.
-        let asks = record.spec.parent.is_none() && stops_node(&record.spec);
+        let stops = match record.phase {
+            Phase::Releasing { .. } => restore_may_stop(record),
+            _ => stops_node(record.checked_spec()),
+        };
+        let asks = record.spec.parent.is_none() && stops;
         let has = |kind: &str| record.gates.iter().any(|gate| gate.system.gate.as_deref() == Some(kind));
         self.parts.gates.iter().filter(move |kind| asks && !has(kind.id()))
     }
 
-    /// Why a record may not take its server: a gate stands before it now that did not when the
-    /// record was queued.
+    /// The server of a record, as it is at the moment of each question.
+    fn fresh(&self, record: &Maintenance) -> Result<Arc<dyn Machine>, BackendError> {
+        let machine = self.parts.backend.machine(record.server())?;
+        let own = machine.maintenance_system().map(|own| own.under(&wish_of(record, self.store().id())));
+        Ok(own.unwrap_or(machine))
+    }
+
+    /// Why a record may not take its server, or change it: a gate stands before it now that did not
+    /// when the record was queued.
     async fn late_gate(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         for kind in self.kinds_without_gate(record) {
-            let gate = kind.of(record.server(), Some(self.parts.backend.machine(record.server())?));
+            let machine = self.fresh(record)?;
+            let gate = kind.of(record.server(), Some(Arc::clone(&machine)));
             let Some(system) = gate.system(false).await? else { continue };
+            let releases = matches!(record.phase, Phase::Releasing { .. });
+            // Nothing runs that the restore would stop.
+            if releases && machine.observe().await?.power == PowerState::Off {
+                continue;
+            }
             let state = gate.state().await?.map(|state| format!(" ({state})")).unwrap_or_default();
+            let next = if releases || record.update.is_some() { ACCEPT } else { APPLY_AGAIN };
             return Ok(Some(format!(
-                "{} has {} now{state} and was not asked, because it did not have the server when {} was queued. Apply again: the \
-                 maintenance then asks it first.",
+                "{} has {} now{state} and was not asked, because it did not have the server when {} was queued. {next}",
                 system.name,
                 record.server(),
                 record.id
@@ -56,31 +100,69 @@ impl Engine {
     }
 }
 
+/// Whether the restore of a server may stop what runs on it.
+fn restore_may_stop(record: &Maintenance) -> bool {
+    let was_off = record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::Off));
+    restore::verifies(record) && (record.booted || was_off || !record.drives.is_empty())
+}
+
+/// Whether an action is the first that changes the server, or the first after its Node was drained,
+/// which may take long.
+fn is_first_change(record: &Maintenance, action: &Action) -> bool {
+    let Phase::Preparing(progress) = &record.phase else { return false };
+    // A change of a server that was held all the time is under the gates of its hold.
+    let began_alone = record.update.is_none() || !record.keeps_server();
+    let reads =
+        |step: &Step| matches!(step, Step::TakeNode | Step::RecordPriorState | Step::CheckImage | Step::DrainNode);
+    let untouched = progress.steps.iter().take(progress.current).all(reads) && progress.attempts.is_empty();
+    let changes = !matches!(action, Action::TakeNode | Action::Record | Action::CheckImage | Action::AskPreparer);
+    untouched && changes && began_alone && record.undoing().is_none()
+}
+
 impl Reconciler<'_> {
-    /// Whether the gates before the server are to be looked at before it is taken. A record keeps
-    /// the gates that were there when it was queued, and it may have waited for days since.
-    pub(super) fn checks_gates_before(&self, change: &RecordChange) -> bool {
-        let record = self.record().filter(|_| matches!(change, RecordChange::Admit(_)) && self.waits());
-        !self.talk.no_late_gate && record.is_some_and(|record| self.engine.kinds_without_gate(record).next().is_some())
+    /// Whether the gates before the server are to be looked at before a decision is carried out.
+    pub(super) fn checks_gates_before(&self, decision: &Decision) -> bool {
+        let Some(record) = self.record().filter(|_| !self.talk.no_late_gate) else { return false };
+        let checks = match decision {
+            // What was queued once more, too: the server was not ours in between.
+            Decision::Change(RecordChange::Admit(_)) => true,
+            Decision::Act(action) => is_first_change(record, action),
+            _ => false,
+        };
+        checks && self.engine.kinds_without_gate(record).next().is_some()
     }
 
-    /// Looks at the gates before the server; why it may not be taken, where one came up.
+    /// Looks at the gates before the server. Where one came up, the record does not go on.
     pub(super) async fn look_late_gate(
         &mut self,
         deadline: Duration,
         control: &Control,
-    ) -> Result<Option<String>, EngineError> {
+    ) -> Result<Option<Finish>, EngineError> {
         let Some(record) = self.last.clone() else { return Ok(None) };
         let looked = tokio::select! {
             looked = self.engine.late_gate(&record) => looked,
             () = control.stop.cancelled() => return Ok(None),
         };
-        match looked {
-            Ok(found) => {
-                self.talk.no_late_gate = found.is_none();
-                Ok(found)
+        let why = match looked {
+            Ok(Some(why)) => why,
+            Ok(None) => {
+                self.talk.no_late_gate = true;
+                return Ok(None);
             }
-            Err(error) => self.after_look(Err(LookError::Machine(error)), deadline, control).await.map(|()| None),
-        }
+            Err(error) => {
+                return self.after_look(Err(LookError::Machine(error)), deadline, control).await.map(|()| None);
+            }
+        };
+        let step = record.phase.progress().and_then(Progress::step);
+        let cause = step.map_or_else(|| why.clone(), |step| format!("{step}: {why}"));
+        let change = match record.phase {
+            Phase::Pending => return self.refuse(why, deadline, control).await.map(Some),
+            Phase::Preparing(_) if record.update.is_some() => RecordChange::Undo(cause),
+            Phase::Preparing(_) => RecordChange::BeginRelease(Ending::Failed(cause)),
+            Phase::InMaintenance { .. } => RecordChange::RefuseUpdate(why),
+            Phase::Releasing { .. } => RecordChange::Stuck(cause),
+            Phase::Completed { .. } | Phase::Failed { .. } => return Ok(None),
+        };
+        self.change(change).await
     }
 }

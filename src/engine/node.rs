@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     backend::{BackendError, NodeLeasing},
     maintenance::{
-        node::{self, NodeLease, NodeView},
+        node::{self, NodeLease, NodeView, SeenLease},
         spec::Spec,
         state::Maintenance,
         step::Action,
@@ -59,24 +59,31 @@ impl Engine {
     /// Why the Lease that came with a hold is not ours any more, where that was seen.
     pub(super) async fn node_lost(&self, record: &Maintenance) -> Option<String> {
         let lease = record.node.taken.as_ref()?;
-        let node = &lease.node;
         let seen = self.leasing(record.server()).ok()?.look(lease, &node::identity(record)).await.ok()?;
-        if record.node.elsewhere(&seen).is_some() {
-            return None;
-        }
-        match seen.view {
-            NodeView::Free => Some(format!("the Lease of Node {node} is not held: it was deleted")),
-            NodeView::Held(by) => Some(format!("the Lease of Node {node} is held by {by}")),
-            NodeView::Ours => None,
-        }
+        node::lost(record, &seen).map(|why| format!("the Lease of Node {} {why}", lease.node))
     }
 }
 
 impl Reconciler<'_> {
-    /// Looks whose the Lease is.
+    /// Looks whose the Lease is; of a record that acts under a hold, that of the hold.
     pub(super) async fn look_node(&mut self) -> Result<(), BackendError> {
+        if self.record().is_some_and(|record| record.spec.parent.is_some()) {
+            return self.look_node_of_holder().await;
+        }
         let Some((lease, us)) = self.node() else { return Ok(()) };
         self.facts.node = Some(self.engine.leasing(&lease.node)?.look(&lease, &us).await?);
+        Ok(())
+    }
+
+    async fn look_node_of_holder(&mut self) -> Result<(), BackendError> {
+        let Some(holder) = self.holder() else { return Ok(()) };
+        let Some(lease) = &holder.node.taken else { return Ok(()) };
+        self.facts.node = Some(match &self.engine.parts.nodes.leasing {
+            Some(leases) => leases.look(lease, &node::identity(holder)).await?,
+            // What acts under the hold of another configuration need not reach its cluster; what is
+            // not seen stops nothing.
+            None => SeenLease { cluster: None, view: NodeView::Ours },
+        });
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::{
     kubernetes::{Cluster, ClusterSettings},
 };
 
-use super::{ClusterApiInput, Environment, variables};
+use super::{ClusterApiInput, Environment, nodes::READY, variables};
 
 /// All of them. Also those that nothing configures: the command line withdraws the requests of a
 /// hold. Nothing is read or asked before.
@@ -48,6 +48,7 @@ pub(super) fn gates(
         machines: input.machines,
         follows,
         lists,
+        ready_timeout: input.ready_timeout.unwrap_or(READY),
     };
     vec![Arc::new(ClusterApi::new(settings, Arc::clone(clock)))]
 }

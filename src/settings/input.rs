@@ -78,6 +78,8 @@ pub struct ClusterApiInput {
     pub workload_kubeconfig: Option<String>,
     /// Which of its contexts.
     pub workload_context: Option<String>,
+    /// How long a Node may take to be Ready again.
+    pub ready_timeout: Option<Duration>,
 }
 
 /// Which Kubernetes Nodes run on which servers, as it was written.

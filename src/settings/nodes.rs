@@ -15,7 +15,7 @@ use super::{Environment, KubernetesNodeInput, NodeLeasesInput, variables};
 /// How long evicting may take when nothing else is said.
 const DRAIN: Duration = Duration::from_mins(10);
 /// How long a Node may take to be Ready again when nothing else is said.
-const READY: Duration = Duration::from_mins(15);
+pub(super) const READY: Duration = Duration::from_mins(15);
 
 /// Which Nodes are minded, by their Leases and by draining them. `of_store`: the cluster of the
 /// coordination store, where it is in one.

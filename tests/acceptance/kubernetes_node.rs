@@ -244,6 +244,12 @@ for_each_host! {
         fleet.until("node1", PowerState::On).await;
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
         assert!(place.cordoned().await, "its server starts");
+        // A run that is killed in this wait is continued by the next.
+        destroy.kill_everything();
+        let _ = destroy.wait(SOON).await;
+        assert!(place.cordoned().await && place.marks().await > 0);
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON * 2).await;
         place.kubelet.up.store(true, Ordering::SeqCst);
         destroy.wait(SOON * 2).await.succeeded();
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
@@ -399,5 +405,28 @@ for_each_host! {
         place.kubelet.up.store(true, Ordering::SeqCst);
         workspace.metal(&tidy).await.succeeded().says(&format!("Node {}: uncordoned", place.node));
         assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+    }
+}
+
+for_each_host! {
+    async fn tidy_tells_where_it_removed_only_annotations(host) {
+        for (cordoned, says) in [
+            (true, "annotations removed; it stays cordoned by another author"),
+            (false, "annotations removed; another author had uncordoned it"),
+        ] {
+            let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+            fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ""));
+            workspace.apply().await.succeeded();
+            fleet.command_line(&mut workspace);
+            workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
+            let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
+            let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+            workspace.metal(&as_is).await.succeeded();
+            place.cordon(false).await;
+            place.cordon(cordoned).await;
+            let told = workspace.metal(&["tidy", "--nodes"]).await.succeeded();
+            told.says(&format!("Node {}: {says}", place.node)).is_silent_about(": uncordoned");
+            assert_eq!((place.cordoned().await, place.marks().await), (cordoned, 0));
+        }
     }
 }

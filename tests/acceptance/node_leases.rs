@@ -168,6 +168,33 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn what_acts_under_a_hold_sends_nothing_without_its_lease(host) {
+        let (place, fleet) = (Place::new().await, Fleet::new(1).await);
+        let workspace = place.machine(host);
+        fleet.configure_with(&workspace, &place.minded("take = true"), &maintenance("node1", "m", ""));
+        workspace.apply().await.succeeded();
+        let under = |name: &str| {
+            format!(
+                "resource \"metal_server_operation\" \"op\" {{\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"{name}\"\n  \
+                 operation = \"ForceRestart\"\n  maintenance_id = \"tests/m\"\n}}\n"
+            )
+        };
+        let second = workspace.beside();
+        fleet.configure_with(&second, &place.minded("take = true"), &under("first"));
+        second.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        fleet.configure_with(&second, &place.minded("take = true"), &under("second"));
+        place.delete().await;
+        second.apply().await.failed().says("is not held: it was deleted").says("Release tests/m first");
+        place.hold(jiff::Timestamp::now());
+        second.apply().await.failed().says("is held by \"node-maintenance\"");
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        workspace.destroy().await.succeeded();
+        assert_eq!(place.holder().await.as_deref(), Some("node-maintenance"));
+    }
+}
+
+for_each_host! {
     async fn any_store_keeps_servers_whose_nodes_are_in_a_cluster(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let off = maintenance("node1", "m", "server_power = \"Off\"");

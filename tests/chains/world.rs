@@ -315,7 +315,7 @@ impl Chain {
             Some((_, Has::Returning)) => ExternalState::Returning(said()),
         };
         let memory = [("before".to_owned(), "free".to_owned())].into();
-        GateView { standing, boot: None, memory, behind: None }
+        GateView { memory, ..GateView::of(standing) }
     }
 
     /// What a gate has of somebody is of a record that is active and says so.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, WatchParams},
@@ -50,6 +51,8 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     patience::until("the right counts", async || nodes.get(&node).await.ok()).await;
     nodes.list(&ListParams::default()).await.unwrap();
     let _ = nodes.watch(&WatchParams::default().timeout(1), "0").await.unwrap();
+    let heartbeats: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    patience::until("the right counts", async || heartbeats.get_opt(&node).await.ok()).await;
     merge(&machines, "m1", json!({"metadata": {"labels": {MAINTENANCE: "requested"}}})).await.unwrap();
     world.until_machine("m1", "approved", |one| one["metadata"]["labels"][MAINTENANCE] == "approved").await;
     merge(&machines, "m1", json!({"metadata": {"labels": {MAINTENANCE: null}}})).await.unwrap();

@@ -140,6 +140,7 @@ pub fn wish() -> ExternalRequest {
         asked: false,
         entered: false,
         enters: true,
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),

@@ -54,6 +54,7 @@ fn wish(uid: &str) -> ExternalRequest {
         asked: false,
         entered: false,
         enters: true,
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),

@@ -11,7 +11,8 @@
 //! under our slot.
 
 pub use super::model::gate::{
-    Asks, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss, QueueAuthority,
+    Asks, AwaitedNode, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss,
+    QueueAuthority,
 };
 
 use super::state::{Maintenance, Phase};

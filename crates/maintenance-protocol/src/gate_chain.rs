@@ -1,19 +1,23 @@
 //! The rules about gates: when they are asked, entered and left, and what follows when one takes a
 //! server away.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::{
     blocker::{StartBlocker, start_blockers},
     change::RecordChange,
-    gate::{entering, leaving, taken_away},
-    machine::ResetType,
+    gate::{entering, leaving, may_restore, taken_away},
+    machine::{PowerTarget, ResetType},
     model::{
         facts::Facts,
         finish::Finish,
-        gate::{BootReadiness, ExternalState, GateRecord, Loss, QueueAuthority},
+        gate::{BootReadiness, ExternalState, GateRecord, GateView, Loss, QueueAuthority},
+        shown_time::shown_time,
         verdict::{Limits, Need, Verdict, after},
     },
+    node,
     power::pursue,
     queue::{self, Turn, WaitReason},
     situation::{Decision, DecisionInput},
@@ -21,6 +25,9 @@ use super::{
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
 };
+
+/// How often a Node is looked at that has to be Ready again.
+const NODE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a waiter has to do about its gates before its turn counts; `None`: nothing.
 ///
@@ -143,8 +150,9 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
 }
 
 /// Whether what acts under a hold may still send something to its server: not once a gate whose
-/// loss leaves the server to the hold took it away, nor once the drained Node was uncordoned.
-/// Workloads may run there again, and only what the hold restores is worth stopping them.
+/// loss leaves the server to the hold took it away, nor once the Lease of its Node is not the
+/// hold's any more or the drained Node was uncordoned. Workloads may run there again, or another
+/// component acts on the Node, and only what the hold restores is worth stopping them.
 #[must_use]
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
     let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {
@@ -165,6 +173,12 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
         };
         if let Some(why) = lost {
             return fail(&format!("{}: ", gate.system.name), &why);
+        }
+    }
+    if let Some(lease) = &holder.node.taken {
+        let Some(seen) = &at.facts.node else { return Verdict::Look(Need::Node) };
+        if let Some(why) = node::lost(holder, seen) {
+            return fail(&format!("the Lease of Node {} ", lease.node), &why);
         }
     }
     let Some(drained) = &holder.drained else { return Verdict::Done };
@@ -232,6 +246,9 @@ pub(super) fn leave(
 ) -> Verdict {
     let Some(place) = leaving(record) else { return Verdict::Done };
     let Some(view) = facts.gates.get(&place) else { return Verdict::Look(Need::Gate(place)) };
+    if let Some(verdict) = awaits_node(record, progress, view, now) {
+        return verdict;
+    }
     match &view.standing {
         // A request that was refused was never ours to take back.
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
@@ -249,6 +266,34 @@ pub(super) fn leave(
                 verdict => verdict,
             }
         }
+    }
+}
+
+/// What keeps a request although the server is restored: its Node is not Ready again, and without
+/// the request another system would let Pods run on it.
+fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: Timestamp) -> Option<Verdict> {
+    let awaited = view.awaited.as_ref().filter(|_| progress.attempts.is_empty() && ends_switched_on(record))?;
+    // What was Ready a moment after a restart was said before it.
+    if awaited.ready && awaited.heard.is_none_or(|heard| heard >= progress.since) {
+        return None;
+    }
+    let (node, request, until) = (&awaited.node, &awaited.request, after(progress.since, awaited.timeout));
+    if now >= until {
+        let seconds = awaited.timeout.as_secs();
+        return Some(Verdict::Fail(format!("{node} was not Ready again within {seconds} s, so that {request} stays")));
+    }
+    let (given_up, again) = (shown_time(until), after(now, NODE_PAUSE).min(until));
+    let what = if awaited.ready { format!("the kubelet of {node} to report") } else { format!("{node} to be Ready") };
+    let why = format!("waiting for {what} again before {request} is removed (given up at {given_up})");
+    Some(Verdict::Wait { why, until: Some(again) })
+}
+
+/// Whether a server runs once its maintenance is over, as far as that is ours to say.
+fn ends_switched_on(record: &Maintenance) -> bool {
+    let was_on = record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::On));
+    match &record.spec.operation {
+        Some(operation) => !matches!(operation.reset, ResetType::ForceOff | ResetType::GracefulShutdown),
+        None => was_on && may_restore(record),
     }
 }
 
@@ -282,9 +327,64 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
 mod tests {
     use super::*;
     use crate::{
-        gate::{ExternalSystem, GateRecord, GateView, QueueAuthority},
+        gate::{AwaitedNode, ExternalSystem, GateRecord, QueueAuthority},
         spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
     };
+
+    #[test]
+    fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
+        use crate::{
+            ids::LockKey,
+            machine::PowerState,
+            model::lock::{EnqueueRequest, Leases, ServerLock},
+            state::PriorState,
+            step::{Attempt, Step},
+        };
+        let at = |seconds: u64| after("2026-11-21T10:00:00Z".parse().unwrap(), Duration::from_secs(seconds));
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
+        let mut record = lock.active.remove(0).into_inner();
+        let system = ExternalSystem {
+            gate: Some("outer".into()),
+            loss: Loss::Restore,
+            ..ExternalSystem::own("Outer", QueueAuthority::OnTurn, true)
+        };
+        record.gates = vec![GateRecord { asked: true, granted: true, entered: true, ..GateRecord::new(system) }];
+        let prior = |power| PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+        record.prior = Some(prior(PowerState::On));
+        let judged = |record: &Maintenance, ready: bool, heard: Option<u64>, now: u64, asked: bool| {
+            let awaited = AwaitedNode {
+                node: "Node n1".into(),
+                request: "the label".into(),
+                ready,
+                heard: heard.map(at),
+                timeout: Duration::from_mins(15),
+            };
+            let view = GateView { awaited: Some(awaited), ..GateView::of(ExternalState::Granted) };
+            let facts = Facts { gates: [(0, view)].into(), ..Facts::default() };
+            let mut progress = Progress::new(vec![Step::LeaveGate], at(100));
+            if asked {
+                progress.attempts.push(Attempt::intended(Action::LeaveGate, at(100)));
+            }
+            leave(record, &progress, &facts, &Limits::default(), at(now))
+        };
+        let waits = |verdict: Verdict, word: &str| {
+            assert!(matches!(&verdict, Verdict::Wait { why, .. } if why.contains(word)), "{word}: {verdict:?}");
+        };
+        let act = Verdict::Act(Action::LeaveGate);
+        waits(judged(&record, false, None, 101, false), "Node n1 to be Ready again before the label is removed");
+        waits(judged(&record, true, Some(99), 101, false), "the kubelet of Node n1 to report again");
+        assert_eq!(judged(&record, true, Some(103), 104, false), act);
+        assert_eq!(judged(&record, true, None, 104, false), act, "a role may hide when it was heard");
+        let late = judged(&record, false, None, 1_000, false);
+        assert!(matches!(&late, Verdict::Fail(why) if why.contains("within 900 s") && why.contains("the label stays")));
+        assert!(!matches!(judged(&record, false, None, 101, true), Verdict::Wait { why, .. } if why.contains("Ready")));
+        // One that is given back switched off runs no kubelet.
+        record.prior = Some(prior(PowerState::Off));
+        assert_eq!(judged(&record, false, None, 101, false), act);
+        record.prior = None;
+        assert_eq!(judged(&record, false, None, 101, false), act, "nothing was done to it");
+    }
 
     #[test]
     fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
@@ -300,12 +400,7 @@ mod tests {
             ignition: None,
         };
         let spec = Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::BootConfiguration, "node1") };
-        let view = |boot| GateView {
-            standing: ExternalState::Granted,
-            boot,
-            memory: std::collections::BTreeMap::new(),
-            behind: None,
-        };
+        let view = |boot| GateView { boot, ..GateView::of(ExternalState::Granted) };
         let mut facts = Facts { outer_gates: 1, ..Facts::default() };
         facts.gates.insert(0, view(None));
         assert_eq!(ready_of(&own, &spec, &facts), Some(Verdict::Look(Need::Gate(1))));

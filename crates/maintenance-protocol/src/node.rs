@@ -100,6 +100,21 @@ pub(super) fn give_back(
     }
 }
 
+/// Why the Lease that came with a hold is not the hold's any more, in words after the Lease.
+///
+/// One in another cluster than that of the record says nothing about it.
+#[must_use]
+pub fn lost(record: &Maintenance, seen: &SeenLease) -> Option<String> {
+    if record.node.elsewhere(seen).is_some() {
+        return None;
+    }
+    match &seen.view {
+        NodeView::Free => Some("is not held: it was deleted".to_owned()),
+        NodeView::Held(by) => Some(format!("is held by {by}")),
+        NodeView::Ours => None,
+    }
+}
+
 /// Notes that the Lease may be ours from now on.
 pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
     if *action == Action::TakeNode {

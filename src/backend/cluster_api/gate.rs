@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 
 use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, Outlook, cluster::not_now},
+    backend::{BackendError, ExternalRequestRef, Gate, Outlook, cluster},
     clock::within,
-    maintenance::gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
+    maintenance::gate::{AwaitedNode, ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
 };
 
 use super::{
@@ -24,6 +24,9 @@ pub(super) const MACHINE: &str = "machine";
 const MANAGEMENT: &str = "management";
 /// In the memory: the UID that stands for the workload cluster.
 const WORKLOAD: &str = "workload";
+
+/// In the memory: whether its Node was Ready.
+const READY: &str = "ready";
 
 /// How long tidying waits until a Node is free; the next tidying removes the rest.
 const TIDY: Duration = Duration::from_secs(20);
@@ -121,10 +124,36 @@ impl MachineGate {
         Ok(())
     }
 
-    async fn memory(&self, place: &MachineName) -> Result<BTreeMap<String, String>, BackendError> {
+    async fn memory(&self, read: &Read) -> Result<BTreeMap<String, String>, BackendError> {
         let (management, workload) = self.clusters.uids().await?.clone();
-        let all = [(MACHINE, Some(place.to_string())), (MANAGEMENT, management), (WORKLOAD, workload)];
+        let ready = read.node.as_deref().filter(|node| cluster::node_is_ready(node)).map(|_| true.to_string());
+        let place = Some(read.place.to_string());
+        let all = [(MACHINE, place), (MANAGEMENT, management), (WORKLOAD, workload), (READY, ready)];
         Ok(all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
+    }
+
+    /// The Node that has to be Ready before the label is removed: without it the maintenance
+    /// controller uncordons the Node.
+    async fn awaited(&self, read: &Read, wish: &ExternalRequest) -> Result<Option<AwaitedNode>, BackendError> {
+        let was_ready = wish.leaving && wish.entered && wish.memory.contains_key(READY);
+        let Some(node) = read.node.as_deref().filter(|_| was_ready) else { return Ok(None) };
+        // The runtime extension may keep a host off until the label is gone.
+        if let Some(machine) = &self.machine
+            && machine.stays_off().await?
+        {
+            return Ok(None);
+        }
+        let ready = cluster::node_is_ready(node);
+        // Before it is Ready the Lease of its kubelet decides nothing.
+        let workload = &self.clusters.settings.workload;
+        let heard = if ready { cluster::node_heard(workload, cluster::name(node)).await } else { None };
+        Ok(Some(AwaitedNode {
+            node: Node(node).to_string(),
+            request: format!("the maintenance label of Machine {}", read.place),
+            ready,
+            heard,
+            timeout: self.clusters.settings.ready_timeout,
+        }))
     }
 
     /// Until nothing of the request is on the Machine.
@@ -174,8 +203,9 @@ impl Gate for MachineGate {
         let seen = read.seen();
         let standing = standing(&seen, &read.place.to_string(), wish, self.clusters.now());
         // How it is before it is asked for is of interest only then.
-        let memory = if standing == ExternalState::Absent { self.memory(&read.place).await? } else { BTreeMap::new() };
-        Ok(GateView { behind: behind(&seen, wish), standing, boot: None, memory })
+        let memory = if standing == ExternalState::Absent { self.memory(&read).await? } else { BTreeMap::new() };
+        let awaited = if standing == ExternalState::Granted { self.awaited(&read, wish).await? } else { None };
+        Ok(GateView { behind: behind(&seen, wish), memory, awaited, ..GateView::of(standing) })
     }
 
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
@@ -188,7 +218,7 @@ impl Gate for MachineGate {
                 None => Ok(()),
             },
             Ok(None) => Ok(()),
-            Err(why) => Err(not_now(address, format!("request maintenance of Machine {place}"), why)),
+            Err(why) => Err(cluster::not_now(address, format!("request maintenance of Machine {place}"), why)),
         }
     }
 

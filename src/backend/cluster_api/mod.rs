@@ -3,7 +3,7 @@
 //! The Machine whose Node runs on a server is labelled `requested`; the runtime extension tells the
 //! maintenance controller of the workload cluster, which drains the Node by its own rules, and
 //! labels the Machine `approved`. Then the server is taken. The label is removed once the server is
-//! back, and the request is over once both labels of the Node are gone.
+//! back and its Node Ready, and the request is over once both labels of the Node are gone.
 //!
 //! The label has no author and the system no queue: our annotations, written in the same patch, say
 //! whose request it is. Facts: sapcc/runtime-extension-maintenance-controller at 39b2933, Cluster
@@ -18,7 +18,7 @@ mod standing;
 #[cfg(test)]
 mod testing;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
@@ -78,6 +78,8 @@ pub struct ClusterApiSettings {
     /// Whether requests of ours are looked for, also where no server is named: the command line
     /// withdraws those of other runs.
     pub lists: bool,
+    /// How long a Node that was Ready before may take to be Ready again.
+    pub ready_timeout: Duration,
 }
 
 /// The gate of each server.

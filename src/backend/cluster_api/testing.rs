@@ -46,6 +46,7 @@ pub(super) fn wish() -> ExternalRequest {
         asked: false,
         entered: false,
         enters: true,
+        leaving: false,
         namespace: None,
         memory: BTreeMap::new(),
         outer: Vec::new(),

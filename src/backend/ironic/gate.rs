@@ -132,7 +132,7 @@ impl Gate for NodeMachine {
             Ok(node) => node,
             Err(BackendError::NoSystem { what, .. }) => {
                 let standing = ExternalState::Refused(what);
-                return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+                return Ok(GateView::of(standing));
             }
             Err(error) => return Err(error),
         };
@@ -145,7 +145,7 @@ impl Gate for NodeMachine {
             ExternalState::Waiting(_) => flag::behind(&node, wish),
             _ => None,
         };
-        Ok(GateView { standing, boot: None, memory, behind })
+        Ok(GateView { memory, behind, ..GateView::of(standing) })
     }
 
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {

@@ -104,6 +104,7 @@ pub(super) mod tests {
             asked: false,
             entered: false,
             enters: true,
+            leaving: false,
             namespace: None,
             memory: BTreeMap::new(),
             outer: Vec::new(),

@@ -15,11 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
-use jiff::Timestamp;
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Node, Pod},
-};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api,
     api::{DeleteParams, EvictParams, ListParams, PostParams, Preconditions},
@@ -37,15 +33,13 @@ use crate::{
 };
 
 use super::{
-    BackendError, Cordon, NodeDrain, before_change,
-    cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation, text},
+    BackendError, Cordon, NodeDrain, UncordonOutcome, before_change,
+    cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation},
 };
 use pods::{PodRole, role, shown};
 
 /// Our annotation: whether the Node was Ready when we cordoned it.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";
-/// The namespace in which kubelets renew the Leases of their Nodes.
-const HEARTBEATS: &str = "kube-node-lease";
 /// Evictions asked for at once.
 const AT_ONCE: usize = 8;
 
@@ -79,11 +73,6 @@ fn request<'a>(
 /// Whether an answer says that an object of this name is not there.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 && status.reason == "NotFound")
-}
-
-fn is_ready(node: &DynamicObject) -> bool {
-    let conditions = node.data.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 fn is_cordoned(node: &DynamicObject) -> bool {
@@ -131,14 +120,6 @@ impl KubernetesNodes {
             Api::<Pod>::all(client).list(params).await
         });
         Ok(listed.await.map_err(meaning)?.items)
-    }
-
-    /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not
-    /// let it be read.
-    async fn heard(&self, node: &str) -> Option<Timestamp> {
-        let kind = ApiResource::erase::<Lease>(&());
-        let lease = cluster::now(&self.cluster, &kind, Some(HEARTBEATS), node).await.ok()??;
-        text(&lease, "/spec/renewTime")?.parse().ok()
     }
 
     async fn patch(&self, node: &DynamicObject, change: Value) -> Result<(), BackendError> {
@@ -197,7 +178,7 @@ impl NodeDrain for KubernetesNodes {
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
-        let (is_ready, ours) = (is_ready(&found), is_ours(&found, by));
+        let (is_ready, ours) = (cluster::node_is_ready(&found), is_ours(&found, by));
         let mut view = DrainView {
             cluster,
             exists: true,
@@ -211,7 +192,7 @@ impl NodeDrain for KubernetesNodes {
         let Some(wish) = wish else {
             // Before it is Ready again the Lease decides nothing.
             if view.was_ready && view.ready {
-                view.heard = self.heard(node).await;
+                view.heard = cluster::node_heard(&self.cluster, node).await;
             }
             return Ok(view);
         };
@@ -236,7 +217,7 @@ impl NodeDrain for KubernetesNodes {
             return Ok(());
         }
         let mut marks = cluster::marks(by);
-        marks.insert(WAS_READY.to_owned(), is_ready(&found).to_string());
+        marks.insert(WAS_READY.to_owned(), cluster::node_is_ready(&found).to_string());
         self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": true } })).await
     }
 
@@ -276,16 +257,24 @@ impl NodeDrain for KubernetesNodes {
         Ok(ours.collect())
     }
 
-    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
-        let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else { return Ok(()) };
+    async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<UncordonOutcome, BackendError> {
+        let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else {
+            return Ok(UncordonOutcome::Nothing);
+        };
         let marks: BTreeMap<&str, Value> =
             cluster::MARKS.into_iter().chain([WAS_READY]).map(|key| (key, Value::Null)).collect();
         let mut change = json!({ "metadata": { "annotations": marks } });
-        if is_our_cordon(&found) {
+        let (ours, cordoned) = (is_our_cordon(&found), is_cordoned(&found));
+        if ours {
             change["spec"] = json!({ "unschedulable": null });
-        } else if is_cordoned(&found) {
+        } else if cordoned {
             tracing::warn!("Node {node} stays cordoned: another author cordoned it after ours was removed");
         }
-        self.patch(&found, change).await
+        self.patch(&found, change).await?;
+        Ok(if ours && cordoned {
+            UncordonOutcome::Uncordoned
+        } else {
+            UncordonOutcome::AnnotationsRemoved { cordoned }
+        })
     }
 }

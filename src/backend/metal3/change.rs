@@ -69,6 +69,19 @@ pub(super) fn enter(
     Ok(Some(change))
 }
 
+/// Why a host stays as it is although its maintenance is over: the end of our image would clean its
+/// disks, because another author changed its cleaning mode meanwhile.
+pub(super) fn cleans(host: Host<'_>, wish: &ExternalRequest) -> Option<String> {
+    let ours = host.marked().as_ref() == Some(&Author::of(wish)) && host.has_our_image();
+    (ours && !host.keeps_disks()).then(|| {
+        format!(
+            "spec.automatedCleaningMode of {} is not \"disabled\" any more, so that the end of our image would clean its disks: set \
+             it to \"disabled\" again, or remove spec.image by hand",
+            host.shown()
+        )
+    })
+}
+
 /// The change that leaves a host, or removes what leaving it left; `None`: nothing of ours is to be
 /// changed now.
 pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {

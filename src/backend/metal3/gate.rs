@@ -124,7 +124,7 @@ impl Gate for HostMachine {
 
     async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
         self.hosts.reaches(wish)?;
-        let view = |standing, behind| GateView { standing, boot: None, memory: BTreeMap::new(), behind };
+        let view = |standing, behind| GateView { behind, ..GateView::of(standing) };
         let Some(object) = self.hosts.host(&self.name, fresh).await? else {
             let standing =
                 if wish.asked { ExternalState::Absent } else { ExternalState::Refused(self.hosts.absent(&self.name)) };
@@ -174,7 +174,11 @@ impl Gate for HostMachine {
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.hosts.reaches(wish)?;
         let Some(object) = self.hosts.host(&self.name, true).await? else { return Ok(()) };
-        match change::leave(Host(&object), wish, self.hosts.now()) {
+        let host = Host(&object);
+        if let Some(what) = change::cleans(host, wish) {
+            return Err(BackendError::Unsupported { address: self.address(), what });
+        }
+        match change::leave(host, wish, self.hosts.now()) {
             Some(change) => self.hosts.patch(&object, change).await,
             None => Ok(()),
         }

@@ -23,7 +23,7 @@ use crate::{
 use super::{
     address::BmcAddress,
     change,
-    host::{Author, Hold, Host, reboot_key, reboot_value},
+    host::{Author, Hold, Host, REBOOT, reboot_key, reboot_value},
     hosts::Hosts,
     link::{BmcLink, instead_of_boot, no_redfish},
     reboot,
@@ -280,6 +280,13 @@ impl Machine for HostMachine {
             name,
             namespace: part("namespace").unwrap_or_else(|| self.hosts.namespace.clone()),
         }))
+    }
+
+    async fn stays_off(&self) -> Result<bool, BackendError> {
+        let object = self.host(self.fresh).await?;
+        let host = Host(&object);
+        // The annotation without a suffix is one reboot, which ends switched on.
+        Ok(!host.online() || !host.reboots(REBOOT).is_empty())
     }
 }
 

@@ -51,14 +51,14 @@ impl Parking<'_> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
             let standing = if self.wish.asked { ExternalState::Lost(why) } else { ExternalState::Refused(why) };
-            return Ok(GateView { standing, boot: None, memory: BTreeMap::new(), behind: None });
+            return Ok(GateView::of(standing));
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
         let behind = match &standing {
             ExternalState::Waiting(_) => self.behind(&server).await?,
             _ => None,
         };
-        Ok(GateView { standing, boot: None, memory: memory(&server), behind })
+        Ok(GateView { memory: memory(&server), behind, ..GateView::of(standing) })
     }
 
     /// The maintenance of the same store for which the server is parked, unless ours could not

@@ -4,7 +4,7 @@
 //! three): the object says `InMaintenance`, the Server's state is `Maintenance`, and its
 //! `serverMaintenanceRef` is ours.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl ServerMaintenanceRequest<'_> {
             ExternalState::Waiting(_) => self.behind(found, &seen).await?,
             _ => None,
         };
-        Ok(GateView { standing, boot, memory: BTreeMap::new(), behind })
+        Ok(GateView { boot, behind, ..GateView::of(standing) })
     }
 
     /// The maintenance of the same store that has the server, unless ours could not start after it.

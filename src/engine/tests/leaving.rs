@@ -48,7 +48,7 @@ impl Gate for Operated {
             Some(uid) if *uid == wish.uid => ExternalState::Waiting("the owner".into()),
             _ => ExternalState::Absent,
         };
-        Ok(GateView { standing, boot: None, memory: std::collections::BTreeMap::new(), behind: None })
+        Ok(GateView::of(standing))
     }
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let mut said = self.said.lock().unwrap();

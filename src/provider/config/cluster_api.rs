@@ -9,7 +9,7 @@ use crate::{backend::cluster_api::MachineName, settings::ClusterApiInput};
 use crate::provider::{
     shared::block::block,
     shared::schema::optional,
-    shared::values::{Text, Texts, bad, given, not_empty, texts},
+    shared::values::{Text, Texts, bad, duration, given, not_empty, texts},
 };
 
 block! {
@@ -32,12 +32,16 @@ block! {
             String,
             "Which of its contexts. Default: `METAL_WORKLOAD_CONTEXT`; else the current one of `workload_kubeconfig`, or `context` where that is not set.",
         );
+        ready_timeout: Text => optional(
+            String,
+            "How long a Node that was Ready before may take to be Ready again, before a destroy says that it is not and the label stays. Default: `\"15m\"`.",
+        );
     }
 }
 
 impl ClusterApiModel {
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics) -> ClusterApiInput {
-        let Self { machines, kubeconfig, context, workload_kubeconfig, workload_context } = self;
+        let Self { machines, kubeconfig, context, workload_kubeconfig, workload_context, ready_timeout } = self;
         let at = || AttributePath::new("cluster_api");
         let mut text = |name: &'static str, value: &Text| {
             not_empty(diags, value, at().attribute(name));
@@ -49,6 +53,7 @@ impl ClusterApiModel {
             context: text("context", context),
             workload_kubeconfig: text("workload_kubeconfig", workload_kubeconfig),
             workload_context: text("workload_context", workload_context),
+            ready_timeout: duration(diags, ready_timeout, at().attribute("ready_timeout")),
         };
         for (server, text) in texts(machines) {
             match MachineName::read(&text) {

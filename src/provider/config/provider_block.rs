@@ -58,7 +58,7 @@ block! {
         );
         cluster_api: Value<ClusterApiModel> => optional(
             AttributeSingle(ClusterApiModel::settings()),
-            "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`.",
+            "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back and its Node is Ready again. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`.",
         );
         kubernetes_node: Value<KubernetesNodeModel> => optional(
             AttributeSingle(KubernetesNodeModel::settings()),

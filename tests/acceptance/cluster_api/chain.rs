@@ -4,7 +4,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{HELD, traces};
+use super::{
+    HELD,
+    ready::{beat, set_ready},
+    traces,
+};
 use crate::{
     servers::{
         cluster_api::{
@@ -136,8 +140,12 @@ for_each_host! {
     async fn a_host_that_the_extension_keeps_off_is_taken_all_the_same(host) {
         let (hosts, machines) = place(true).await;
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        beat(&machines).await;
+        set_ready(&machines, true).await;
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"On\""));
         workspace.apply().await.succeeded();
+        // It comes on only once the extension removes its annotation, after our label is gone.
+        set_ready(&machines, false).await;
         let held = workspace.resource(HELD).await.unwrap();
         // What the owner of the host wants, and not what the extension made of it.
         assert_eq!(held["previous_power_state"], "On", "{held}");
@@ -169,6 +177,33 @@ for_each_host! {
         let refused = apply.wait(SOON * 2).await.failed();
         let machine = format!("Machine {}/m1", machines.namespace);
         refused.says("Cluster API").says(&machine).says("was not asked").says("Apply again");
+        assert_eq!(fleet.resets("node1"), Vec::<String>::new());
+        assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+        assert!(machines.maintenance("m1").await.is_none());
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        workspace.apply().await.succeeded();
+        assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_machine_that_takes_the_host_after_the_lock_is_asked_before_it_is_touched(host) {
+        let ((hosts, machines), images) = (apart(1, false).await, Images::start().await);
+        let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
+        let boot = format!(
+            "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
+            images.url("rescue.iso")
+        );
+        configure(&hosts, &workspace, &maintenance("node1", "bios", &boot));
+        // Admitted, and not yet detached.
+        images.answers(false);
+        let apply = workspace.start_apply();
+        eventually("the image is asked for", SOON * 2, async || (images.asked() > 0).then_some(())).await;
+        takes_host(&machines, 1).await;
+        images.answers(true);
+        apply.wait(SOON * 2).await.failed().says("Cluster API").says("was not asked").says("Apply again");
         assert_eq!(fleet.resets("node1"), Vec::<String>::new());
         assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
         assert!(machines.maintenance("m1").await.is_none());

@@ -119,6 +119,30 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_boot_configuration_stops_no_machine_that_came_after_it(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let boot = |once: bool| {
+            format!(
+                "resource \"metal_server_boot_configuration\" \"rescue\" {{\n  server = \"node1\"\n  policy = \"Enforced\"\n  method = \"pxe\"\n  once = {once}\n  server_power = \"On\"\n}}\n"
+            )
+        };
+        // Nothing runs on the server yet, and the lock is free again once it is booted.
+        fleet.configure(&workspace, &boot(true));
+        workspace.apply().await.succeeded();
+        let before = fleet.resets("node1");
+        configure(&world, &fleet, &workspace, &boot(false)).await;
+        workspace.apply().await.failed().says("Cluster API").says("was not asked");
+        workspace.destroy().await.failed().says("Cluster API").says("was not asked");
+        assert_eq!(fleet.resets("node1"), before, "its Node is not drained");
+        assert!(world.maintenance("m1").await.is_none());
+        fleet.configure(&workspace, &boot(true));
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+    }
+}
+
+for_each_host! {
     async fn what_never_answers_is_refused_and_what_may_answer_is_waited_for(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);

@@ -11,6 +11,7 @@ mod flows;
 mod guide;
 mod metal_operator;
 mod others;
+mod ready;
 mod unasked;
 
 use std::path::Path;

@@ -1,13 +1,22 @@
 //! `kill -9` in the middle of entering and leaving a host: the next run goes on, and nothing of
 //! ours stays.
 
-use bmc_simulator::PowerState;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
-use super::{HELD, configure, maintenance};
+use bmc_simulator::PowerState;
+use tokio::sync::Notify;
+
+use super::{HELD, configure, configure_as, configure_with, maintenance};
 use crate::{
-    servers::metal3::{
-        operator::Options,
-        world::{DETACHED, World},
+    servers::{
+        kubernetes_proxy::{Deal, Proxy},
+        metal3::{
+            operator::Options,
+            world::{DETACHED, World},
+        },
     },
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
@@ -43,6 +52,72 @@ for_each_host! {
         let host = world.host("node1").await;
         assert_eq!((&host["status"]["operationalStatus"], &host["status"]["poweredOn"]), (&"OK".into(), &true.into()));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_each_host! {
+    async fn a_run_that_is_killed_while_it_keeps_a_host_off_or_releases_it_is_continued(host) {
+        let world = World::start(1, Options::default()).await;
+        let awake = world.running.operator.options.awake.clone();
+        let workspace = Workspace::new(host);
+        configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", "server_power = \"Off\""));
+        let key = |host: &serde_json::Value| {
+            let all = host["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+            all.keys().any(|key| key.starts_with("reboot.metal3.io/"))
+        };
+        awake.close();
+        let apply = workspace.start_apply();
+        world.until("node1", "marked", key).await;
+        apply.kill_everything();
+        drop(apply);
+        awake.open();
+        workspace.apply().await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+
+        // Our key is gone, and the operator has not switched the host on.
+        awake.close();
+        let destroy = workspace.start_destroy();
+        world.until("node1", "released", |host| !key(host)).await;
+        destroy.kill_everything();
+        drop(destroy);
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        assert!(!world.traces("node1").await.is_empty());
+        awake.open();
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_each_host! {
+    async fn a_run_that_is_killed_while_it_removes_its_annotations_leaves_none(host) {
+        // Before the request is there, and after it, with its reply lost.
+        for arrives in [false, true] {
+            let (world, workspace) = (World::start(1, Options::default()).await, Workspace::new(host));
+            let proxy = Proxy::to(world.kubernetes).await;
+            configure_as(&world.kubernetes.kubeconfig_at(&proxy.url(), "admin"), &world, &workspace, "", &maintenance("bios", ""));
+            workspace.apply().await.succeeded();
+            let (sent, never) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+            let told = Arc::clone(&sent);
+            proxy.rule(move |seen| {
+                let removes = seen.method == "PATCH" && seen.body.contains("\"terraform-provider-metal/uid\":null");
+                told.fetch_or(removes, Ordering::SeqCst);
+                match removes {
+                    false => Deal::Pass,
+                    true if arrives => Deal::LoseReply,
+                    true => Deal::Wait(Arc::clone(&never)),
+                }
+            });
+            let destroy = workspace.start_destroy();
+            eventually("it removes its annotations", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+            destroy.kill_everything();
+            drop(destroy);
+            proxy.rule(|_| Deal::Pass);
+            workspace.destroy().await.succeeded();
+            assert_eq!(world.traces("node1").await, Vec::<String>::new());
+            workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        }
     }
 }
 

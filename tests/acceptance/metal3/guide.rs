@@ -35,20 +35,42 @@ for_each_host! {
     }
 }
 
+/// An example below `examples/guides`, about the host of a world.
+async fn example(world: &World, workspace: &mut Workspace, name: &str) {
+    let text = page(&format!("examples/guides/{name}/main.tf"));
+    workspace.write("main.tf", &text.replace("localhost/metal-maintenance/metal", provider::SOURCE));
+    for (name, value) in [
+        ("host", "node1".to_owned()),
+        ("namespace", world.namespace.clone()),
+        ("kubeconfig", world.kubernetes.user("ci", &["system:masters"]).display().to_string()),
+    ] {
+        workspace.set(&format!("TF_VAR_{name}"), value);
+    }
+    workspace.run(&["init", "-no-color", "-input=false"]).await;
+}
+
+for_each_host! {
+    async fn the_example_of_a_restart_works_and_another_value_repeats_it(host) {
+        let world = World::start(1, Options::default()).await;
+        let mut workspace = Workspace::new(host);
+        example(&world, &mut workspace, "metal3-restart").await;
+        for kernel in ["6.12.9", "6.12.10"] {
+            workspace.set("TF_VAR_kernel", kernel);
+            workspace.apply().await.succeeded().says("outcome = \"Accepted\"");
+        }
+        let boots = world.simulator.boots("node1").unwrap().len();
+        assert!(boots >= 2, "{boots}");
+        workspace.plan().await.is_empty();
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
 for_each_host! {
     async fn the_example_of_the_guide_works(host) {
         let world = World::start(1, Options::default()).await;
         let mut workspace = Workspace::new(host);
-        let text = page("examples/guides/metal3/main.tf").replace("localhost/metal-maintenance/metal", provider::SOURCE);
-        workspace.write("main.tf", &text);
-        for (name, value) in [
-            ("host", "node1".to_owned()),
-            ("namespace", world.namespace.clone()),
-            ("kubeconfig", world.kubernetes.user("ci", &["system:masters"]).display().to_string()),
-        ] {
-            workspace.set(&format!("TF_VAR_{name}"), value);
-        }
-        workspace.run(&["init", "-no-color", "-input=false"]).await;
+        example(&world, &mut workspace, "metal3").await;
         workspace.apply().await.succeeded().says("state = \"InMaintenance\"");
         workspace.destroy().await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new());

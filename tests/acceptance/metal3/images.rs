@@ -132,6 +132,30 @@ for_each_host! {
 }
 
 for_each_host! {
+    async fn a_cleaning_mode_that_another_author_set_keeps_the_image_and_is_told(host) {
+        let (world, mut workspace) = (available(Options::default(), true).await, Workspace::new(host));
+        let kubeconfig = world.kubernetes.user("admin", &["system:masters"]).display().to_string();
+        workspace.set("METAL_KUBECONFIG", kubeconfig).set("METAL_KUBE_NAMESPACE", &world.namespace);
+        configure(&world, &workspace, &boots(ISO));
+        workspace.apply().await.succeeded();
+        let cleans = |mode: &str| json!({"spec": {"automatedCleaningMode": mode}});
+        world.merge("BareMetalHost", "node1", cleans("metadata")).await;
+        workspace.destroy().await.failed().says("automatedCleaningMode");
+        let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded().stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let generation = shown["maintenance"]["generation"].to_string();
+        let as_is = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--accept-as-is", "--reason", "test"];
+        workspace.metal(&as_is).await.says("NOT deleted").says("automatedCleaningMode");
+        let tidy = ["--backend", "metal3", "tidy"];
+        workspace.metal(&tidy).await.failed().says("spec.automatedCleaningMode of BareMetalHost");
+        assert_eq!(world.host("node1").await["spec"]["image"]["url"], ISO, "its disks are not cleaned for us");
+        world.merge("BareMetalHost", "node1", cleans("disabled")).await;
+        workspace.metal(&tidy).await.succeeded();
+        is_as_before(&world, &workspace, true).await;
+    }
+}
+
+for_each_host! {
     async fn an_image_of_another_author_stays(host) {
         let (world, workspace) = (available(Options::default(), true).await, Workspace::new(host));
         configure(&world, &workspace, &boots(ISO));

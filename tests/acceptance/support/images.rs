@@ -11,6 +11,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
+    sync::watch,
     task::JoinHandle,
 };
 
@@ -27,6 +28,7 @@ pub struct Images {
     task: JoinHandle<()>,
     asked: Arc<AtomicUsize>,
     more: Arc<Mutex<Vec<String>>>,
+    answers: watch::Sender<bool>,
 }
 
 impl Images {
@@ -36,10 +38,12 @@ impl Images {
         let address = listener.local_addr().expect("bound");
         let (asked, more) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (counter, served) = (Arc::clone(&asked), Arc::clone(&more));
+        let (answers, answering) = watch::channel(true);
         let task = tokio::spawn(async move {
             loop {
                 let Ok((mut stream, _)) = listener.accept().await else { continue };
                 let (counter, served) = (Arc::clone(&counter), Arc::clone(&served));
+                let mut answering = answering.clone();
                 tokio::spawn(async move {
                     let mut request = Vec::new();
                     let mut part = [0; 1024];
@@ -53,6 +57,7 @@ impl Images {
                     let path = line.split(' ').nth(1).unwrap_or_default();
                     let path = path.split('?').next().unwrap_or_default();
                     counter.fetch_add(1, Ordering::Relaxed);
+                    let _ = answering.wait_for(|answers| *answers).await;
                     let also = served.lock().expect("no panic").iter().any(|name| path == format!("/{name}"));
                     let found = also || [".iso", ".img", ".efi"].iter().any(|ending| path.ends_with(ending));
                     let (status, body) = if found { ("200 OK", CONTENT) } else { ("404 Not Found", &b""[..]) };
@@ -66,12 +71,17 @@ impl Images {
                 });
             }
         });
-        Self { address, task, asked, more }
+        Self { address, task, asked, more, answers }
     }
 
     /// How often it was asked for anything.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether it answers; what it is asked meanwhile waits.
+    pub fn answers(&self, answers: bool) {
+        self.answers.send_replace(answers);
     }
 
     /// Serves one more name from now on.

@@ -1,10 +1,12 @@
 //! Gates: what is recorded and told of the external systems between a request and its start.
 
 use super::ids::Uid;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 /// Who decides whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +149,7 @@ impl GateRecord {
 }
 
 /// Who asks, and for what: what a request to a server's own system says.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequest {
     /// The coordination store that knows the maintenance, by its id.
@@ -173,6 +176,8 @@ pub struct ExternalRequest {
     pub entered: bool,
     /// See [`ExternalSystem::enters`].
     pub enters: bool,
+    /// Whether the server is restored, and the request is withdrawn next.
+    pub leaving: bool,
     /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
     pub namespace: Option<String>,
     /// See [`GateRecord::memory`].
@@ -255,6 +260,31 @@ pub struct GateView {
     /// The maintenance of ours, by its UID, whose request has the server, where the end of that is
     /// all that ours waits for.
     pub behind: Option<Uid>,
+    /// What runs on the server and has to be back before our request is withdrawn; `None`: nothing.
+    pub awaited: Option<AwaitedNode>,
+}
+
+impl GateView {
+    /// A request of which nothing more than its state is known.
+    #[must_use]
+    pub fn of(standing: ExternalState) -> Self {
+        Self { standing, boot: None, memory: BTreeMap::new(), behind: None, awaited: None }
+    }
+}
+
+/// A Node that was Ready before its server was taken, as a gate shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwaitedNode {
+    /// The Node, for people.
+    pub node: String,
+    /// What is withdrawn once the Node is back, for people.
+    pub request: String,
+    /// Whether it is Ready.
+    pub ready: bool,
+    /// When its kubelet was heard last (its clock); `None`: unknown.
+    pub heard: Option<Timestamp>,
+    /// How long it may take to be Ready again.
+    pub timeout: Duration,
 }
 
 /// The gates of a record, as they are stored: a record of one gate has the form that it had when

@@ -1,0 +1,55 @@
+# One restart of a provisioned BareMetalHost under the lock, made by its operator (annotation reboot.metal3.io).
+
+terraform {
+  required_providers {
+    metal = {
+      source = "localhost/metal-maintenance/metal"
+    }
+  }
+}
+
+variable "host" {
+  description = "The name of the BareMetalHost"
+  type        = string
+}
+
+variable "namespace" {
+  description = "Its namespace"
+  type        = string
+  default     = "metal3"
+}
+
+variable "kubeconfig" {
+  description = "A kubeconfig file; leave it out for the usual places"
+  type        = string
+  default     = null
+}
+
+variable "kernel" {
+  description = "What the restart is for; another value makes it again"
+  type        = string
+  default     = "6.12.9"
+}
+
+provider "metal" {
+  metal3 = {
+    kubeconfig = var.kubeconfig
+    namespace  = var.namespace
+    hold       = "power_off" # the host stays with its operator
+  }
+}
+
+resource "metal_server_operation" "restart" {
+  server    = var.host
+  namespace = "ops"
+  name      = "restart-after-update"
+  policy    = "OwnerApproval"
+  reason    = "new kernel"
+
+  operation = "GracefulRestart" # or ForceRestart, PowerCycle
+  triggers  = { kernel = var.kernel }
+}
+
+output "outcome" {
+  value = metal_server_operation.restart.outcome # Accepted: a host tells no time of its last reset
+}
