@@ -58,6 +58,7 @@ mod names;
 mod node_leases;
 mod one_state;
 mod owners;
+mod previous;
 mod queue;
 mod releases;
 mod resource_identity;
