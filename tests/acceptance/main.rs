@@ -19,6 +19,7 @@ mod ci_examples;
 mod cluster_api;
 mod command_line;
 mod crash;
+mod deferral;
 mod degraded;
 mod demo;
 mod effects;
