@@ -279,3 +279,23 @@ async fn the_example_locks_works_and_releases() {
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_a_claimed_server_waits_for_its_owner() {
+    let (fleet, workspace) = world().await;
+    let example = include_str!("../../examples/ephemeral-resources/metal_server_lock/claimed.tf");
+    let example = example.replace("rack1-node7", "node1");
+    let approved = "resource \"metal_maintenance_approval\"";
+    let (before, after) = example.split_once(approved).unwrap();
+    // Without the approval, and at once.
+    let (_, checks) = after.split_once("# What the checks say").unwrap();
+    let unapproved = checks.replace("metal_maintenance_approval.db", "metal_server_claim.db").replace("10m", "1s");
+    fleet.configure(&workspace, &format!("{before}#{unapproved}"));
+    workspace.apply().await.failed().says("node1").says("approv").is_silent_about("checks run while");
+
+    fleet.configure(&workspace, &example);
+    workspace.apply().await.succeeded().says("checks run while the owner lends the server");
+    workspace.apply().await.succeeded().says("checks run while the owner lends the server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    workspace.destroy().await.succeeded();
+}

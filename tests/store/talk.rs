@@ -32,9 +32,9 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// Looks at a lease of this length and renews it, for a multiple of its length. `None`: this machine
-/// paused the test for so long that the lease may have ended, which says nothing of the store. To be
-/// repeated by [`until`].
+/// Looks at a lease of this length and renews it, for a multiple of its length. `None`: this
+/// machine paused the test for so long that the lease may have ended, which says nothing of the
+/// store. To be repeated by [`until`].
 ///
 /// # Panics
 /// When the lease ended although it was renewed in time.

@@ -1,8 +1,8 @@
 """The pinned Terraform as an experimental build of it: with `-allow-deferral`.
 
 Experimental builds differ by one variable, which their linker sets (`main.experimentsAllowed`). The
-library of the tests is not stripped, so the variable is found by its name and set before the command
-line runs.
+library of the tests is not stripped, so the variable is found by its name and set before the
+command line runs.
 """
 
 import ctypes
