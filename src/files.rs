@@ -40,8 +40,7 @@ pub fn read(path: &str) -> Result<String, FileError> {
 /// folder in which everybody may rename, and one that another user placed in a folder where every
 /// user may place files.
 ///
-/// What is not a file, such as a pipe of the shell, is not judged. On systems without such rights
-/// nothing is.
+/// What is not a file, such as a pipe of the shell, is not judged.
 #[cfg(unix)]
 pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt as _;
@@ -76,10 +75,36 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Elsewhere rights are not those of Unix.
+/// Refuses a file outside of the user's profile. Windows keeps other users away from a profile, and
+/// lets every user change what is in most other folders. The access control list of a file is not
+/// read.
 #[cfg(not(unix))]
-pub fn refuse_writable(_: &Path) -> Result<(), FileError> {
-    Ok(())
+pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
+    refuse_outside(path, std::env::home_dir().as_deref())
+}
+
+/// The rule of [`refuse_writable`] where rights are not those of Unix. Links count where they lead.
+#[cfg(any(not(unix), test))]
+fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> {
+    let shown = path.display().to_string();
+    let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Ok(());
+    }
+    let real = fs::canonicalize(path).map_err(unreadable)?;
+    let profile = profile.filter(|profile| profile.parent().is_some());
+    let within = profile.and_then(|profile| fs::canonicalize(profile).ok());
+    if within.is_some_and(|profile| real.starts_with(profile)) {
+        return Ok(());
+    }
+    let place = profile.map_or_else(|| "which is not known".to_owned(), |profile| profile.display().to_string());
+    Err(FileError::Writable {
+        path: shown,
+        why: format!(
+            "is not in your profile ({place}): elsewhere other users may change it, and Windows rights are not read"
+        ),
+        advice: "Put it into a folder of your profile.".to_owned(),
+    })
 }
 
 /// Whether other users may read a file that holds a secret.
@@ -90,7 +115,7 @@ pub fn others_may_read(path: &str) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o044 != 0)
 }
 
-/// Elsewhere rights are not those of Unix.
+/// Elsewhere a file that other users may read is refused before ([`refuse_writable`]).
 #[cfg(not(unix))]
 #[must_use]
 pub fn others_may_read(_: &str) -> bool {
@@ -136,6 +161,30 @@ mod tests {
         assert!(others_may_read(&file.display().to_string()));
         with_mode(&file, 0o600);
         assert!(!others_may_read(&file.display().to_string()));
+    }
+
+    #[test]
+    fn without_rights_of_unix_only_the_profile_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (profile, other) = (folder.path().join("ada"), folder.path().join("ada-2"));
+        for (user, file) in [(&profile, "own.pem"), (&other, "ca.pem")] {
+            fs::create_dir(user).unwrap();
+            fs::write(user.join(file), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(other.join("ca.pem"), profile.join("link.pem")).unwrap();
+        let refused = |path: &Path, profile: Option<&Path>| {
+            refuse_outside(path, profile).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(refused(&profile.join("own.pem"), Some(&profile)), "");
+        assert_eq!(refused(&other, Some(&profile)), "", "a folder is not judged");
+        let place = format!("is not in your profile ({})", profile.display());
+        for elsewhere in [other.join("ca.pem"), profile.join("link.pem")] {
+            assert!(refused(&elsewhere, Some(&profile)).contains(&place), "{}", refused(&elsewhere, Some(&profile)));
+        }
+        // The root is the profile of nobody.
+        for unknown in [None, Some(Path::new("/"))] {
+            assert!(refused(&profile.join("own.pem"), unknown).contains("your profile (which is not known)"));
+        }
     }
 
     #[test]

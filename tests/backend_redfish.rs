@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "what a BMC is given time for passes in real time")]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bmc_simulator::{
     Authentication as Shown, Availability, BootResource, Fault, FaultAction, FaultBody, JournalQuery, MediaPath,
@@ -14,18 +18,46 @@ use terraform_provider_metal::{
     backend::{
         Backend, BackendError, Machine,
         redfish::{
-            Authentication, MediaSettings, Patience, RedfishBackend, RedfishSettings, ServerSettings, Trust,
-            parse_fingerprint,
+            Authentication, MediaSettings, RedfishBackend, RedfishSettings, ServerSettings, Trust, parse_fingerprint,
         },
     },
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     maintenance::machine::{BootOverride, MediaSlot, PowerState, ResetType},
 };
 
 const SOON: Duration = Duration::from_secs(10);
 
+/// The clock of the system, which a test sets forwards.
+#[derive(Debug, Default)]
+struct SetClock {
+    system: SystemClock,
+    by: Mutex<Duration>,
+}
+
+impl SetClock {
+    fn pass(&self, time: Duration) {
+        *self.by.lock().unwrap() += time;
+    }
+}
+
+#[async_trait::async_trait]
+impl Clock for SetClock {
+    fn now(&self) -> jiff::Timestamp {
+        self.system.now() + *self.by.lock().unwrap()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.system.monotonic() + *self.by.lock().unwrap()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.system.sleep(duration).await;
+    }
+}
+
 struct Bench {
     simulator: Simulator,
+    clock: Arc<SetClock>,
     settings: RedfishSettings,
     backend: RedfishBackend,
     machine: Arc<dyn Machine>,
@@ -58,13 +90,14 @@ impl Bench {
             settings.servers.insert(name, server);
         }
         change(&mut settings);
-        let (backend, machine) = Self::process(&settings);
-        Self { simulator, settings, backend, machine }
+        let clock = Arc::new(SetClock::default());
+        let (backend, machine) = Self::process(&settings, &clock);
+        Self { simulator, clock, settings, backend, machine }
     }
 
     /// What a process has, which knows of the BMC only what it is told.
-    fn process(settings: &RedfishSettings) -> (RedfishBackend, Arc<dyn Machine>) {
-        let backend = RedfishBackend::new(settings.clone(), &(Arc::new(SystemClock::default()) as _)).unwrap();
+    fn process(settings: &RedfishSettings, clock: &Arc<SetClock>) -> (RedfishBackend, Arc<dyn Machine>) {
+        let backend = RedfishBackend::new(settings.clone(), &(Arc::clone(clock) as _)).unwrap();
         let name = backend.servers()[0].clone();
         let machine = backend.machine(&name).unwrap();
         (backend, machine)
@@ -210,7 +243,7 @@ async fn drives_that_are_known_are_not_listed_again_until_one_is_gone() {
     assert_eq!((known.len(), listed()), (2, 1));
 
     // As that of a destroy is.
-    let (_backend, another) = Bench::process(&bench.settings);
+    let (_backend, another) = Bench::process(&bench.settings, &bench.clock);
     assert_eq!(another.media(&known).await.unwrap(), known);
     assert_eq!(listed(), 1, "the drives of the record are read where they are");
 
@@ -668,10 +701,8 @@ async fn what_is_empty_counts_as_ejected_and_asked_parameters_are_added() {
 
 #[tokio::test]
 async fn credentials_that_were_accepted_are_tried_once_more_after_a_while_and_then_no_more() {
-    let doubt = Duration::from_millis(300);
     let bench = Bench::with(SimulatorConfig::with_systems(1), |settings| {
         settings.authentication = Authentication::Basic;
-        settings.patience = Patience { doubt, ..Patience::default() };
     })
     .await;
     bench.machine.observe().await.unwrap();
@@ -684,7 +715,7 @@ async fn credentials_that_were_accepted_are_tried_once_more_after_a_while_and_th
             assert!(error.is_transient(), "a moment's refusal: {error:?}");
         }
         assert_eq!(bench.simulator.journal(&JournalQuery::default().since(before)).len(), 1, "asked once");
-        tokio::time::sleep(doubt).await;
+        bench.clock.pass(bench.settings.patience.doubt);
         let again = bench.machine.observe().await;
         assert_eq!(again.is_ok(), works, "{again:?}");
         if !works {
@@ -703,16 +734,12 @@ async fn a_bmc_that_starts_anew_is_away_and_not_gone() {
         FaultAction::Answer { status: 200, body: FaultBody::Html("<html>".into()), headers: vec![], apply: false };
     let cut = FaultAction::Truncate { bytes: 40, honest_length: true };
     for action in [answer(404, "ResourceMissingAtURI", false), html, cut] {
-        let away = Duration::from_millis(300);
-        let bench = Bench::with(SimulatorConfig::with_systems(1), |settings| {
-            settings.patience = Patience { away, ..Patience::default() };
-        })
-        .await;
+        let bench = Bench::with(SimulatorConfig::with_systems(1), |_| {}).await;
         bench.machine.observe().await.unwrap();
         bench.inject(action.clone(), "GET", "/redfish/v1/Systems/1");
         let error = bench.machine.observe().await.unwrap_err();
         assert!(error.is_transient(), "{action:?}: {error:?}");
-        tokio::time::sleep(away).await;
+        bench.clock.pass(bench.settings.patience.away);
         let error = bench.machine.observe().await.unwrap_err();
         assert!(!error.is_transient(), "not for ever: {error:?}");
         bench.simulator.clear_faults();

@@ -11,6 +11,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs,
+    io::{Read as _, Write as _},
     net::{Ipv4Addr, TcpListener as Listener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -161,6 +162,18 @@ fn tool(path: &str) -> PathBuf {
 const MOST_LOOKS: usize = 3_000;
 const LOOK: Duration = Duration::from_millis(30);
 
+/// Whether the folder with this resource is served there: another process may have taken the port.
+fn serves(port: u16, resource: &str) -> bool {
+    let asked = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "GET /redfish/v1/{resource} HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    asked.is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+}
+
 impl Static {
     async fn start(tree: &BTreeMap<String, Value>) -> Self {
         let folder = tempfile::TempDir::with_prefix("static-").unwrap();
@@ -170,6 +183,9 @@ impl Static {
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join("index.json"), body.to_string()).unwrap();
         }
+        let own = format!("Own{}", uuid::Uuid::new_v4().simple());
+        fs::create_dir(folder.path().join(&own)).unwrap();
+        fs::write(folder.path().join(&own).join("index.json"), "{}").unwrap();
         // It takes no port of the system's choice, so that another process may take the one that
         // was free.
         for _ in 0..10 {
@@ -186,7 +202,7 @@ impl Static {
                 if child.try_wait().unwrap().is_some() {
                     break;
                 }
-                if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                if serves(port, &own) {
                     return Self { child, port, _folder: folder };
                 }
                 tokio::time::sleep(LOOK).await;

@@ -186,10 +186,15 @@ async fn the_lock_of_a_killed_run_is_released_by_its_expiry_through_restore() {
     apply.kill_everything();
     drop(apply);
     fleet.configure(&other, &maintenance("node1", "next", ""));
-    let waiting = other.start_apply();
-    waiting.until_it_logs("queued, 1 ahead: tests/lock", PATIENCE).await;
-    assert_eq!(fleet.system("node1").power, PowerState::Off, "it has not expired");
-    waiting.wait(PATIENCE * 2).await.succeeded();
+    other.start_apply().wait(PATIENCE * 2).await.succeeded();
+    // Whenever this process was given time: not before the lock had expired.
+    let moment = async |name: &str, time: &str| {
+        let shown = other.metal(&["show", name, "--json"]).await.succeeded();
+        let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+        shown["maintenance"]["times"][time].as_str().unwrap().parse::<jiff::Timestamp>().unwrap()
+    };
+    assert!(moment("tests/next", "admitted_at").await >= moment("tests/lock", "expires_at").await);
+    other.metal(&["show", "tests/lock"]).await.succeeded().says("(expired)");
     // Restored before it was freed.
     assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     let held = other.resource("metal_server_maintenance.held").await.unwrap();
@@ -273,4 +278,24 @@ async fn the_example_locks_works_and_releases() {
     workspace.run(&invoke).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_of_a_claimed_server_waits_for_its_owner() {
+    let (fleet, workspace) = world().await;
+    let example = include_str!("../../examples/ephemeral-resources/metal_server_lock/claimed.tf");
+    let example = example.replace("rack1-node7", "node1");
+    let approved = "resource \"metal_maintenance_approval\"";
+    let (before, after) = example.split_once(approved).unwrap();
+    // Without the approval, and at once.
+    let (_, checks) = after.split_once("# What the checks say").unwrap();
+    let unapproved = checks.replace("metal_maintenance_approval.db", "metal_server_claim.db").replace("10m", "1s");
+    fleet.configure(&workspace, &format!("{before}#{unapproved}"));
+    workspace.apply().await.failed().says("node1").says("approv").is_silent_about("checks run while");
+
+    fleet.configure(&workspace, &example);
+    workspace.apply().await.succeeded().says("checks run while the owner lends the server");
+    workspace.apply().await.succeeded().says("checks run while the owner lends the server");
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    workspace.destroy().await.succeeded();
 }

@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: a waiter leaves the queue, a server that is being prepared stays held and in
 //! the state.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bmc_simulator::SimulatorConfig;
 
@@ -31,10 +31,9 @@ for_each_host! {
         first.apply().await.succeeded();
         let waiting = second.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
-        let began = Instant::now();
         waiting.interrupt_from_terminal();
+        // The server stays held: nothing but the interrupt ends the wait.
         let run = waiting.wait(SOON).await.failed();
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         run.says("Waiting for node1 was interrupted");
         assert!(second.resource("metal_server_maintenance.held").await.is_none());
         let queue = first.metal(&["queue", "--json"]).await.succeeded();

@@ -71,6 +71,23 @@ resource "metal_maintenance_approval" "all" {{
         )
 }
 
+/// Queries in a workspace whose state and configuration are lost, and imports so many by what the
+/// query generates.
+pub async fn import_what_is_found(lost: &Workspace, says: &[&str], number: usize) {
+    lost.write("lost.tfquery.hcl", EVERYTHING);
+    lost.run(&["validate", "-no-color", "-query"]).await.succeeded();
+    let found = lost.run(&["query", "-no-color", "-generate-config-out=found.tf"]).await.succeeded();
+    for text in says {
+        found.says(text);
+    }
+    let generated = fs::read_to_string(lost.folder().join("found.tf")).unwrap();
+    assert_eq!(generated.matches("import {").count(), number, "{generated}");
+    assert_eq!(generated.matches("identity = {").count(), number, "{generated}");
+    lost.plan().await.run.says(&format!("{number} to import, 0 to add, 0 to change, 0 to destroy"));
+    lost.apply().await.succeeded().says(&format!("{number} imported, 0 added, 0 changed, 0 destroyed"));
+    lost.plan().await.is_empty();
+}
+
 #[tokio::test]
 async fn a_lost_state_is_found_and_imported_again() {
     let (fleet, images, workspace) = (Fleet::new(4).await, Images::start().await, Workspace::new(Host::Terraform));
@@ -81,21 +98,18 @@ async fn a_lost_state_is_found_and_imported_again() {
     // The state and the configuration are lost.
     let lost = workspace.beside();
     fleet.configure(&lost, "");
-    lost.write("lost.tfquery.hcl", EVERYTHING);
-    lost.run(&["validate", "-no-color", "-query"]).await.succeeded();
-    let found = lost.run(&["query", "-no-color", "-generate-config-out=found.tf"]).await.succeeded();
-    found.says("tests/m: node1, InMaintenance (disk swap)");
-    found.says("tests/waits: node4, Pending");
-    found.says("tests/m.boot: node1, Ready");
-    found.says("db/primary: node3, of default");
-    found.says("node3: everything, InForce");
-    let generated = fs::read_to_string(lost.folder().join("found.tf")).unwrap();
-    assert_eq!(generated.matches("import {").count(), 6, "{generated}");
-    assert_eq!(generated.matches("identity = {").count(), 6, "{generated}");
-
-    lost.plan().await.run.says("6 to import, 0 to add, 0 to change, 0 to destroy");
-    lost.apply().await.succeeded().says("6 imported, 0 added, 0 changed, 0 destroyed");
-    lost.plan().await.is_empty();
+    import_what_is_found(
+        &lost,
+        &[
+            "tests/m: node1, InMaintenance (disk swap)",
+            "tests/waits: node4, Pending",
+            "tests/m.boot: node1, Ready",
+            "db/primary: node3, of default",
+            "node3: everything, InForce",
+        ],
+        6,
+    )
+    .await;
     assert_eq!(fleet.changes("node1").len(), requests, "neither a query nor an import touches a server");
     lost.destroy().await.succeeded();
     lost.metal(&["queue"]).await.succeeded().says("No server is held");

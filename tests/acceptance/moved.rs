@@ -1,10 +1,14 @@
 //! `moved` from a resource whose provisioners did the maintenance: nothing of it is kept, and the
 //! maintenance is created.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
+
+use bmc_simulator::PowerState;
+use serde_json::json;
 
 use crate::support::{
     host::Host,
+    provider,
     simulator::{Fleet, maintenance},
     workspace::Workspace,
 };
@@ -21,6 +25,8 @@ resource "terraform_data" "bios" {
   }
 }
 "#;
+
+const NULL: &str = "registry.terraform.io/hashicorp/null";
 
 const MOVED: &str = "moved {\n  from = terraform_data.bios\n  to = metal_server_maintenance.held\n}\n";
 
@@ -50,6 +56,47 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
     // The block may stay.
     workspace.plan().await.is_empty();
     workspace.destroy().await.succeeded();
+}
+
+/// A resource of the provider `null`, which cannot be had here. The host asks it for its schema
+/// alone, so another program may stand in its place.
+#[tokio::test]
+async fn a_null_resource_becomes_a_maintenance() {
+    let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
+    let folder = workspace.root().join("null");
+    fs::create_dir(&folder).unwrap();
+    symlink(provider::binary(), folder.join("terraform-provider-null")).unwrap();
+    let known = fs::read_to_string(workspace.root().join("cli.tfrc")).unwrap();
+    let both =
+        known.replace("dev_overrides {\n", &format!("dev_overrides {{\n    \"{NULL}\" = \"{}\"\n", folder.display()));
+    assert_ne!(both, known);
+    let rc = workspace.root().join("both.tfrc");
+    fs::write(&rc, both).unwrap();
+    workspace.set("TF_CLI_CONFIG_FILE", rc.display().to_string());
+    let state = json!({
+        "version": 4, "terraform_version": "1.15.5", "serial": 1, "lineage": "3c3b2a1e-0000-4000-8000-000000000003",
+        "outputs": {},
+        "resources": [{
+            "mode": "managed", "type": "null_resource", "name": "bios",
+            "provider": format!("provider[\"{NULL}\"]"),
+            "instances": [{
+                "schema_version": 0, "attributes": { "id": "5577006791947779410", "triggers": { "server": "node1" } },
+            }],
+        }],
+    });
+    workspace.write("terraform.tfstate", &state.to_string());
+    let from = MOVED.replace("terraform_data", "null_resource");
+    fleet.configure(&workspace, &(maintenance("node1", "m", "server_power = \"Off\"") + &from));
+
+    let plan = workspace.plan().await;
+    plan.run.says("null_resource: nothing of it is kept").says("its provisioners do not run");
+    assert_eq!(plan.changes(), [("metal_server_maintenance.held".to_owned(), vec!["create".to_owned()])]);
+    workspace.apply_saved(&plan).await.succeeded().says("1 added, 0 changed, 0 destroyed");
+    assert_eq!(workspace.resource("null_resource.bios").await, None);
+    fleet.until("node1", PowerState::Off).await;
+    workspace.plan().await.is_empty();
+    workspace.destroy().await.succeeded();
+    fleet.until("node1", PowerState::On).await;
 }
 
 #[tokio::test]

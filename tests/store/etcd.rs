@@ -30,7 +30,10 @@ use crate::{
     etcd_attacks::{Guarded, PASSWORD},
     records::{AGING, TTL, id, key, request, runner, spec},
     support::{etcd::Etcd, toxiproxy::Toxiproxy},
-    talk::{a_crowd_leaves, a_group_loses_its_reply, approval, approve, claim, enqueue, of, said, timed, until},
+    talk::{
+        a_crowd_leaves, a_group_loses_its_reply, approval, approve, claim, enqueue, of, renewed_in_time, said, timed,
+        until,
+    },
     watching::outlives,
 };
 
@@ -89,7 +92,9 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     let began = two.view(&key("k")).await.unwrap();
     assert!(began.lock.may_act(&uid, generation, &began.leases, began.now));
     one.renew(&runner(1), Duration::from_secs(2)).await.unwrap();
+    let mut asked = Instant::now();
     let view = until("the end of the lease", async || {
+        asked = Instant::now();
         let view = two.view(&key("k")).await.unwrap();
         (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(view)
     })
@@ -104,9 +109,9 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     })
     .await;
     // To the second: each handle asked the servers for the time by itself, and they tell it to the
-    // second.
-    let apart = later.leases.0[&runner(1).id].duration_since(since).abs();
-    assert!(apart <= jiff::SignedDuration::from_secs(1), "{since} {apart}");
+    // second. An answer may be late on a machine under load.
+    let apart = later.leases.0[&runner(1).id].duration_since(since).unsigned_abs();
+    assert!(apart <= Duration::from_secs(1) + asked.elapsed(), "{since} {apart:?}");
     // Somebody else may go on now, and the same process may come back.
     one.renew(&runner(1), TTL).await.unwrap();
     let back = two.view(&key("k")).await.unwrap();
@@ -119,14 +124,12 @@ async fn a_lease_that_is_renewed_outlives_its_length_many_times() {
     let url = Etcd::shared().url(&Etcd::prefix());
     let (one, two) = (open(&url).await, open(&url).await);
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
-    one.renew(&runner(1), LENGTH).await.unwrap();
-    let began = Instant::now();
-    while began.elapsed() < LENGTH * 4 {
+    let alive = async || {
         let view = two.view(&key("k")).await.unwrap();
-        assert!(view.lock.may_act(&uid, generation, &view.leases, view.now), "after {:?}", began.elapsed());
-        tokio::time::sleep(LENGTH / 10).await;
-        one.renew(&runner(1), LENGTH).await.unwrap();
-    }
+        view.lock.may_act(&uid, generation, &view.leases, view.now)
+    };
+    let renew = async || one.renew(&runner(1), LENGTH).await.unwrap();
+    until("a lease that is renewed in time", async || renewed_in_time(LENGTH, 4, &alive, &renew).await).await;
 }
 
 /// The revision of the whole cluster, which every write moves.
@@ -141,16 +144,19 @@ async fn a_process_that_only_waits_writes_nothing() {
     let url = cluster.url("metal");
     let (store, other) = (open(&url).await, open(&url).await);
     let (uid, generation) = hold(&*store, &key("k"), &request("a", 1)).await;
-    store.renew(&runner(1), LENGTH).await.unwrap();
     let mut client = raw(&cluster.hosts()).await;
-    let before = revision(&mut client).await;
-    let began = Instant::now();
-    while began.elapsed() < LENGTH * 3 {
-        store.renew(&runner(1), LENGTH).await.unwrap();
+    let alive = async || {
         let view = other.view(&key("k")).await.unwrap();
-        assert!(view.lock.may_act(&uid, generation, &view.leases, view.now), "after {:?}", began.elapsed());
-        tokio::time::sleep(LENGTH / 10).await;
-    }
+        view.lock.may_act(&uid, generation, &view.leases, view.now)
+    };
+    let renew = async || store.renew(&runner(1), LENGTH).await.unwrap();
+    let before = until("a lease that is renewed in time", async || {
+        // One that ended is made again, which is a write.
+        renew().await;
+        let before = revision(&mut client).await;
+        renewed_in_time(LENGTH, 3, &alive, &renew).await.map(|()| before)
+    })
+    .await;
     assert_eq!(revision(&mut client).await, before, "a heartbeat moved the revision of the cluster");
 }
 

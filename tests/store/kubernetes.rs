@@ -24,7 +24,7 @@ use crate::{
         kubernetes::Kubernetes,
         kubernetes_proxy::{Proxy, Seen},
     },
-    talk::{enqueue, until},
+    talk::{enqueue, renewed_in_time, until},
 };
 
 /// A definition of a kind and one of that kind.
@@ -172,14 +172,12 @@ async fn a_lease_that_is_renewed_outlives_its_length_many_times() {
     let url = cluster.store(&cluster.namespace());
     let (one, two) = (open(&url).await, open(&url).await);
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
-    one.renew(&runner(1), LENGTH).await.unwrap();
-    let began = Instant::now();
-    while began.elapsed() < LENGTH * 4 {
+    let alive = async || {
         let view = two.view(&key("k")).await.unwrap();
-        assert!(view.lock.may_act(&uid, generation, &view.leases, view.now), "after {:?}", began.elapsed());
-        tokio::time::sleep(LENGTH / 10).await;
-        one.renew(&runner(1), LENGTH).await.unwrap();
-    }
+        view.lock.may_act(&uid, generation, &view.leases, view.now)
+    };
+    let renew = async || one.renew(&runner(1), LENGTH).await.unwrap();
+    until("a lease that is renewed in time", async || renewed_in_time(LENGTH, 4, &alive, &renew).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

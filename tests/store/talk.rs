@@ -32,6 +32,35 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
+/// Looks at a lease of this length and renews it, for a multiple of its length. `None`: this
+/// machine paused the test for so long that the lease may have ended, which says nothing of the
+/// store. To be repeated by [`until`].
+///
+/// # Panics
+/// When the lease ended although it was renewed in time.
+pub async fn renewed_in_time(
+    length: Duration,
+    times: u32,
+    alive: impl AsyncFn() -> bool,
+    renew: impl AsyncFn(),
+) -> Option<()> {
+    let began = Instant::now();
+    let mut renewed = began;
+    renew().await;
+    while began.elapsed() < length * times {
+        let alive = alive().await;
+        tokio::time::sleep(length / 10).await;
+        let next = Instant::now();
+        renew().await;
+        if renewed.elapsed() >= length {
+            return None;
+        }
+        assert!(alive, "the lease ended after {:?}", began.elapsed());
+        renewed = next;
+    }
+    Some(())
+}
+
 pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &EnqueueRequest) -> Result<Uid, StoreError> {
     apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
 }

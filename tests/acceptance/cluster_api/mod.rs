@@ -9,6 +9,7 @@ mod crashes;
 mod economy;
 mod flows;
 mod guide;
+mod lists;
 mod metal_operator;
 mod others;
 mod ready;

@@ -5,6 +5,7 @@ mod flows;
 mod guide;
 mod keystone;
 mod lifecycle;
+mod lists;
 #[path = "../../ironic/proxy.rs"]
 #[allow(dead_code, reason = "it is shared with the tests of the backend")]
 mod proxy;

@@ -1,0 +1,55 @@
+//! `terraform query` where servers are Machines: what a lost state held is found and imported by
+//! its identity, and the Machine stays in maintenance from one state to the other.
+
+use super::{configure, place, traces};
+use crate::{
+    lists::import_what_is_found,
+    support::{
+        host::Host,
+        simulator::{SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+#[tokio::test]
+async fn a_lost_state_of_machines_is_found_and_imported_again() {
+    let (world, fleet) = place().await;
+    let workspace = Workspace::new(Host::Terraform);
+    let others = r#"
+resource "metal_server_boot_configuration" "under" {
+  server         = "node1"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "pxe"
+}
+resource "metal_server_claim" "db" {
+  server    = "node1"
+  namespace = "db"
+  name      = "primary"
+}
+resource "metal_maintenance_approval" "all" {
+  server = metal_server_claim.db.server
+  all    = true
+}
+"#;
+    let body = maintenance("node1", "m", "reason = \"disk swap\"") + others;
+    configure(&world, &fleet, &workspace, &body).await;
+    workspace.apply().await.succeeded();
+    let asked = traces(&world, "m1").await;
+    assert_ne!(asked, [""; 0]);
+    let requests = fleet.changes("node1").len();
+
+    let lost = workspace.beside();
+    configure(&world, &fleet, &lost, "").await;
+    let found = [
+        "tests/m: node1, InMaintenance (disk swap)",
+        "tests/m.boot: node1, Ready",
+        "db/primary: node1, of default",
+        "node1: everything, InForce",
+    ];
+    import_what_is_found(&lost, &found, 4).await;
+    assert_eq!(traces(&world, "m1").await, asked);
+    assert_eq!(fleet.changes("node1").len(), requests, "neither a query nor an import touches a server");
+    lost.destroy().await.succeeded();
+    eventually("the Machine is free", SOON, async || traces(&world, "m1").await.is_empty().then_some(())).await;
+}

@@ -1,0 +1,55 @@
+//! `terraform query` on nodes of Ironic: what a lost state held is found, and imported by its
+//! identity.
+
+use serde_json::json;
+
+use super::{configure, maintenance};
+use crate::{
+    lists::import_what_is_found,
+    servers::ironic::{Ironic, Options},
+    support::{host::Host, workspace::Workspace},
+};
+
+#[tokio::test]
+async fn a_lost_state_of_nodes_is_found_and_imported_again() {
+    let ironic = Ironic::start(Options::default()).await;
+    ironic.active_node("n1").await;
+    let workspace = Workspace::new(Host::Terraform);
+    let others = r#"
+resource "metal_server_boot_configuration" "under" {
+  server         = "n1"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "pxe"
+}
+resource "metal_server_claim" "db" {
+  server    = "n1"
+  namespace = "db"
+  name      = "primary"
+}
+resource "metal_maintenance_approval" "all" {
+  server = metal_server_claim.db.server
+  all    = true
+}
+"#;
+    configure(&ironic, &workspace, &(maintenance("server_power = \"Off\"") + others));
+    workspace.apply().await.succeeded();
+    let held = ironic.node("n1").await;
+    assert_eq!((&held["maintenance"], &held["power_state"]), (&json!(true), &json!("power off")));
+
+    let lost = workspace.beside();
+    configure(&ironic, &lost, "");
+    let found = [
+        "ops/bios: n1, InMaintenance (BIOS 2.19)",
+        "ops/bios.boot: n1, Ready",
+        "db/primary: n1, of default",
+        "n1: everything, InForce",
+    ];
+    import_what_is_found(&lost, &found, 4).await;
+    let node = ironic.node("n1").await;
+    for kept in ["maintenance_reason", "power_state"] {
+        assert_eq!(node[kept], held[kept], "neither a query nor an import touches a node");
+    }
+    lost.destroy().await.succeeded();
+    let node = ironic.node("n1").await;
+    assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
+}
