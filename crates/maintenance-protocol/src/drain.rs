@@ -3,7 +3,8 @@
 //!
 //! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are
 //! evicted by the API, which honours their disruption budgets. After the server was restored, a
-//! Node that was Ready before is uncordoned once it is Ready again. A Node that other people
+//! Node that was Ready before is uncordoned once it is Ready again, or, where the server is off
+//! then, once the cluster has noticed that. A Node that other people
 //! cordoned stays cordoned: only what we cordoned is uncordoned.
 
 pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
+    machine::{PowerTarget, ResetType},
     model::{
         facts::Facts,
         shown_time::shown_time,
@@ -26,6 +28,9 @@ use super::{
 
 /// The pause between two rounds of evictions.
 const ROUND: Duration = Duration::from_secs(5);
+/// By when a cluster notices that a Node does not report any more: the node controller waits 40 s
+/// (50 s from Kubernetes 1.32 on).
+const NOTICED: Duration = Duration::from_mins(1);
 /// So many Pods are named in a reason.
 const NAMED: usize = 5;
 
@@ -113,6 +118,18 @@ pub(super) fn uncordon(
     if !view.exists || !view.ours {
         return Verdict::Done;
     }
+    if view.cordoned && ends_switched_off(record) {
+        // No kubelet comes back. A Node that the cluster still takes for Ready would get new Pods.
+        let until = after(progress.since, NOTICED);
+        if view.ready && now < until {
+            let why = format!(
+                "Node {node} is uncordoned once the cluster notices that it is off (at the latest at {})",
+                shown_time(until)
+            );
+            return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
+        }
+        return pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now);
+    }
     let awaited = view.cordoned && view.was_ready;
     // What was Ready a moment after a restart was said before it.
     let is_back = view.ready && view.heard.is_none_or(|heard| heard >= progress.since);
@@ -126,6 +143,14 @@ pub(super) fn uncordon(
         return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
     }
     pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)
+}
+
+/// Whether a server is off once its maintenance is over.
+fn ends_switched_off(record: &Maintenance) -> bool {
+    match &record.spec.operation {
+        Some(operation) => matches!(operation.reset, ResetType::ForceOff | ResetType::GracefulShutdown),
+        None => record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::Off)),
+    }
 }
 
 /// Notes that the Node may be cordoned by us from now on.
@@ -237,6 +262,42 @@ mod tests {
         assert_eq!(judged(DrainView { was_ready: false, ..away }, 0), Verdict::Act(Action::UncordonNode));
         assert_eq!(judged(DrainView { ours: false, ..ours }, 0), Verdict::Done, "uncordoned by others");
         assert_eq!(judged(DrainView::default(), 0), Verdict::Done, "the Node was deleted");
+    }
+
+    #[test]
+    fn a_node_whose_server_stays_off_is_uncordoned_once_the_cluster_knows() {
+        use crate::{
+            machine::PowerState,
+            model::operation::{CompletionProof, OperationSpec, WhenOff},
+            state::PriorState,
+        };
+        let switched_off = |reset| {
+            let mut record = record();
+            record.spec.operation =
+                Some(OperationSpec { reset, when_off: WhenOff::Skip, proof: CompletionProof::Power });
+            record
+        };
+        let prior = |power| {
+            let prior = PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+            Maintenance { prior: Some(prior), ..record() }
+        };
+        let ours = DrainView { ours: true, cordoned: true, was_ready: true, ..view() };
+        let away = DrainView { ready: false, ..ours.clone() };
+        let judged = |record: &Maintenance, view: &DrainView, now| {
+            uncordon(record, &progress(&[]), &facts(view.clone()), &Limits::default(), at(now))
+        };
+        let act = Verdict::Act(Action::UncordonNode);
+        for record in
+            [switched_off(ResetType::ForceOff), switched_off(ResetType::GracefulShutdown), prior(PowerState::Off)]
+        {
+            let Verdict::Wait { why, .. } = judged(&record, &ours, 1) else { panic!() };
+            assert!(why.contains("notices that it is off"), "{why}");
+            assert_eq!(judged(&record, &away, 1), act);
+            assert_eq!(judged(&record, &ours, 60), act, "a cluster without a node controller");
+        }
+        for record in [switched_off(ResetType::ForceRestart), prior(PowerState::On)] {
+            assert!(matches!(judged(&record, &away, 60), Verdict::Wait { why, .. } if why.contains("Ready again")));
+        }
     }
 
     #[test]

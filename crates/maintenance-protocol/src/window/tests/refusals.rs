@@ -35,7 +35,7 @@ fn wrong_schedules() {
         ("*/0 * * * *", "\"0\" is not a possible step of * (minute)"),
         ("*/90 * * * *", "\"90\" is not a possible step of * (minute)"),
         ("5/10 * * * *", "has a step without a range; write 5-59/n"),
-        ("*/5/5 * * * *", "no possible step"),
+        ("*/5/5 * * * *", "\"5/5\" is not a possible step of * (minute)"),
         ("0 0 */2 * MON", "both day fields are restricted and the day of month has a step over *"),
         ("0 0 13 * */2", "both day fields are restricted and the day of week has a step over *"),
         ("0 0 * * MON#6", "must end in #1 to #5"),
