@@ -164,9 +164,9 @@ pub struct OwnershipTexts {
     pub flag: &'static str,
     /// What it calls a claim.
     pub claim: &'static str,
-    /// What an approval cannot say: a sentence's end without its full stop.
+    /// What its approvals do not know: a sentence without its full stop.
     pub limits: &'static str,
-    /// For what one approval counts: completes "It".
+    /// For what an approval counts: completes "One approval on a claim".
     pub counts: &'static str,
 }
 

@@ -11,7 +11,11 @@ use std::{
 
 use secrecy::SecretString;
 
-use crate::{clock::Clock, files, maintenance::boot_method::BootMethod};
+use crate::{
+    clock::Clock,
+    files,
+    maintenance::{boot_method::BootMethod, location::Location},
+};
 
 use super::{Backend, ironic, metal_operator, metal3, redfish};
 
@@ -42,6 +46,13 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 #[must_use]
 pub fn plugin(name: &str) -> Option<&'static dyn BackendPlugin> {
     plugins().iter().find(|plugin| plugin.name() == name).copied()
+}
+
+/// The backend that reaches a place; `None`: none is recorded, or this version has none of that
+/// name.
+#[must_use]
+pub fn plugin_at(location: Option<&Location>) -> Option<&'static dyn BackendPlugin> {
+    plugin(location?.backend.name())
 }
 
 /// A variable of the environment, where it is set and not empty.

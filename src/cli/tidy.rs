@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Cordon, plug::plugin},
+    backend::{Cordon, plug::plugin_at},
     engine::{DeletionResult, Engine, Remaining, TidiedNodes, TidySummary},
     maintenance::state::Maintenance,
 };
@@ -121,8 +121,9 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
             text.push_str(&format!("What was asked of its own system is taken back: {system}\n"));
         }
         Some(DeletionResult::Left { why, by_hand }) => {
-            let plugin = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
-            let way = plugin.map(|plugin| format!(" with {}", plugin.reach())).unwrap_or_default();
+            let way = plugin_at(record.location.as_ref())
+                .map(|plugin| format!(" with {}", plugin.reach()))
+                .unwrap_or_default();
             text.push_str(&format!(
                 "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
                  terraform-provider-metal tidy{way}, once that system responds (queue only reads)\n"

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use jiff::Timestamp;
 
 use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, plug::plugin},
+    backend::{BackendError, ExternalRequestRef, Gate, plug::plugin_at},
     clock::within,
     maintenance::{
         change::{Applied, LockChange},
@@ -95,7 +95,7 @@ impl Engine {
         let link = self.link(record.server(), gate).ok().flatten();
         let order = gate.system.order;
         let Some(system) = link.as_ref().and_then(GateRef::gate) else {
-            let place = record.location.as_ref().and_then(|location| plugin(location.backend.name()));
+            let place = plugin_at(record.location.as_ref());
             let why = match place {
                 Some(place) => {
                     format!("this command does not reach its external system: run it with {}", place.reach())

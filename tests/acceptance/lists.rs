@@ -71,6 +71,29 @@ resource "metal_maintenance_approval" "all" {{
         )
 }
 
+/// A boot configuration under the maintenance `held` of a server, a claim on the server, and its
+/// approval.
+pub fn beside_a_maintenance(server: &str) -> String {
+    format!(
+        r#"
+resource "metal_server_boot_configuration" "under" {{
+  server         = "{server}"
+  maintenance_id = metal_server_maintenance.held.id
+  method         = "pxe"
+}}
+resource "metal_server_claim" "db" {{
+  server    = "{server}"
+  namespace = "db"
+  name      = "primary"
+}}
+resource "metal_maintenance_approval" "all" {{
+  server = metal_server_claim.db.server
+  all    = true
+}}
+"#
+    )
+}
+
 /// Queries in a workspace whose state and configuration are lost, and imports so many by what the
 /// query generates.
 pub async fn import_what_is_found(lost: &Workspace, says: &[&str], number: usize) {

@@ -4,8 +4,8 @@
 //! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are
 //! evicted by the API, which honours their disruption budgets. After the server was restored, a
 //! Node that was Ready before is uncordoned once it is Ready again, or, where the server is off
-//! then, once the cluster has noticed that. A Node that other people
-//! cordoned stays cordoned: only what we cordoned is uncordoned.
+//! then, once the cluster has noticed that. A Node that other people cordoned stays cordoned: only
+//! what we cordoned is uncordoned.
 
 pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    machine::{PowerTarget, ResetType},
+    machine::PowerTarget,
     model::{
         facts::Facts,
         shown_time::shown_time,
@@ -26,8 +26,8 @@ use super::{
     step::{Action, Reply},
 };
 
-/// The pause between two rounds of evictions.
-const ROUND: Duration = Duration::from_secs(5);
+/// The pause between two rounds of evictions, and between two looks at a Node.
+pub(super) const PAUSE: Duration = Duration::from_secs(5);
 /// By when a cluster notices that a Node does not report any more: the node controller waits 40 s
 /// (50 s from Kubernetes 1.32 on).
 const NOTICED: Duration = Duration::from_mins(1);
@@ -86,10 +86,10 @@ pub(super) fn drain(
         Some(last) if matches!(last.reply, Reply::Refused { transient: false, .. }) => {
             pursue(Action::EvictPods, &progress.attempts, limits.settle, limits, now)
         }
-        Some(last) if now < after(last.at, ROUND) => {
+        Some(last) if now < after(last.at, PAUSE) => {
             let given_up = shown_time(until);
             let why = format!("Node {node} is being drained (given up at {given_up}); left are {}", some(&view.left));
-            Verdict::Wait { why, until: Some(after(last.at, ROUND).min(until)) }
+            Verdict::Wait { why, until: Some(after(last.at, PAUSE).min(until)) }
         }
         // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its
         // UID.
@@ -118,39 +118,33 @@ pub(super) fn uncordon(
     if !view.exists || !view.ours {
         return Verdict::Done;
     }
-    if view.cordoned && ends_switched_off(record) {
-        // No kubelet comes back. A Node that the cluster still takes for Ready would get new Pods.
-        let until = after(progress.since, NOTICED);
-        if view.ready && now < until {
-            let why = format!(
-                "Node {node} is uncordoned once the cluster notices that it is off (at the latest at {})",
-                shown_time(until)
-            );
-            return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
-        }
-        return pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now);
+    let is_off = record.final_power() == Some(PowerTarget::Off);
+    let noticed = after(progress.since, NOTICED);
+    // No kubelet comes back. A Node that the cluster still takes for Ready would get new Pods.
+    if view.cordoned && is_off && view.ready && now < noticed {
+        let why = format!(
+            "Node {node} is uncordoned once the cluster notices that it is off (at the latest at {})",
+            shown_time(noticed)
+        );
+        return Verdict::Wait { why, until: Some(after(now, PAUSE).min(noticed)) };
     }
-    let awaited = view.cordoned && view.was_ready;
-    // What was Ready a moment after a restart was said before it.
-    let is_back = view.ready && view.heard.is_none_or(|heard| heard >= progress.since);
-    if awaited && !is_back {
+    let awaited = view.cordoned && view.was_ready && !is_off;
+    if awaited && !is_back(view.ready, view.heard, progress.since) {
         let patience = record.spec.drain.as_ref().map_or(Duration::from_mins(15), |wish| wish.ready_timeout);
         let until = after(progress.since, patience);
         if now >= until {
             return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()));
         }
         let why = format!("Node {node} is uncordoned once it is Ready again (given up at {})", shown_time(until));
-        return Verdict::Wait { why, until: Some(after(now, ROUND).min(until)) };
+        return Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) };
     }
     pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)
 }
 
-/// Whether a server is off once its maintenance is over.
-fn ends_switched_off(record: &Maintenance) -> bool {
-    match &record.spec.operation {
-        Some(operation) => matches!(operation.reset, ResetType::ForceOff | ResetType::GracefulShutdown),
-        None => record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::Off)),
-    }
+/// Whether a Node that was Ready before is back: what was Ready a moment after a restart was said
+/// before it. `heard`: when its kubelet was heard last; `None`: a role hides that.
+pub(super) fn is_back(ready: bool, heard: Option<Timestamp>, since: Timestamp) -> bool {
+    ready && heard.is_none_or(|heard| heard >= since)
 }
 
 /// Notes that the Node may be cordoned by us from now on.
@@ -166,6 +160,7 @@ mod tests {
     use super::*;
     use crate::{
         ids::LockKey,
+        machine::ResetType,
         model::lock::{EnqueueRequest, Leases, ServerLock},
         step::{Attempt, Step},
     };

@@ -1,13 +1,12 @@
 //! The rules about gates: when they are asked, entered and left, and what follows when one takes a
 //! server away.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 use super::{
     blocker::{StartBlocker, start_blockers},
     change::RecordChange,
+    drain,
     gate::{entering, leaving, may_restore, taken_away},
     machine::{PowerTarget, ResetType},
     model::{
@@ -25,9 +24,6 @@ use super::{
     state::{Maintenance, Phase, Progress},
     step::{Action, Reply},
 };
-
-/// How often a Node is looked at that has to be Ready again.
-const NODE_PAUSE: Duration = Duration::from_secs(5);
 
 /// What a waiter has to do about its gates before its turn counts; `None`: nothing.
 ///
@@ -273,8 +269,7 @@ pub(super) fn leave(
 /// the request another system would let Pods run on it.
 fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: Timestamp) -> Option<Verdict> {
     let awaited = view.awaited.as_ref().filter(|_| progress.attempts.is_empty() && ends_switched_on(record))?;
-    // What was Ready a moment after a restart was said before it.
-    if awaited.ready && awaited.heard.is_none_or(|heard| heard >= progress.since) {
+    if drain::is_back(awaited.ready, awaited.heard, progress.since) {
         return None;
     }
     let (node, request, until) = (&awaited.node, &awaited.request, after(progress.since, awaited.timeout));
@@ -282,7 +277,7 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
         let seconds = awaited.timeout.as_secs();
         return Some(Verdict::Fail(format!("{node} was not Ready again within {seconds} s, so that {request} stays")));
     }
-    let (given_up, again) = (shown_time(until), after(now, NODE_PAUSE).min(until));
+    let (given_up, again) = (shown_time(until), after(now, drain::PAUSE).min(until));
     let what = if awaited.ready { format!("the kubelet of {node} to report") } else { format!("{node} to be Ready") };
     let why = format!("waiting for {what} again before {request} is removed (given up at {given_up})");
     Some(Verdict::Wait { why, until: Some(again) })
@@ -290,11 +285,7 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
 
 /// Whether a server runs once its maintenance is over, as far as that is ours to say.
 fn ends_switched_on(record: &Maintenance) -> bool {
-    let was_on = record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::On));
-    match &record.spec.operation {
-        Some(operation) => !matches!(operation.reset, ResetType::ForceOff | ResetType::GracefulShutdown),
-        None => was_on && may_restore(record),
-    }
+    record.final_power() == Some(PowerTarget::On) && (record.spec.operation.is_some() || may_restore(record))
 }
 
 /// Whether the last call to leave was accepted, and another one may follow.
@@ -325,6 +316,8 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         gate::{AwaitedNode, ExternalSystem, GateRecord, QueueAuthority},

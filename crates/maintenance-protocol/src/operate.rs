@@ -18,16 +18,6 @@ use super::{
 };
 
 impl OperationSpec {
-    /// The power state that the operation is there to reach; `None`: it needs a server that is on,
-    /// and leaves it on.
-    fn target(&self) -> Option<PowerTarget> {
-        match self.reset {
-            ResetType::On => Some(PowerTarget::On),
-            ResetType::ForceOff | ResetType::GracefulShutdown => Some(PowerTarget::Off),
-            ResetType::GracefulRestart | ResetType::ForceRestart | ResetType::PowerCycle | ResetType::Nmi => None,
-        }
-    }
-
     /// In words, after the server's name.
     #[must_use]
     pub fn effect(&self) -> String {

@@ -36,7 +36,7 @@ use crate::provider::{
 const AT_ONCE: usize = 10;
 
 table! {
-    /// Somebody who is before it.
+    /// A maintenance that is ahead.
     pub(in crate::provider) struct AheadModel {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
         state: Text => computed(String, "Its state.");

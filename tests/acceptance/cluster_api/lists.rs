@@ -3,7 +3,7 @@
 
 use super::{configure, place, traces};
 use crate::{
-    lists::import_what_is_found,
+    lists::{beside_a_maintenance, import_what_is_found},
     support::{
         host::Host,
         simulator::{SOON, maintenance},
@@ -16,23 +16,7 @@ use crate::{
 async fn a_lost_state_of_machines_is_found_and_imported_again() {
     let (world, fleet) = place().await;
     let workspace = Workspace::new(Host::Terraform);
-    let others = r#"
-resource "metal_server_boot_configuration" "under" {
-  server         = "node1"
-  maintenance_id = metal_server_maintenance.held.id
-  method         = "pxe"
-}
-resource "metal_server_claim" "db" {
-  server    = "node1"
-  namespace = "db"
-  name      = "primary"
-}
-resource "metal_maintenance_approval" "all" {
-  server = metal_server_claim.db.server
-  all    = true
-}
-"#;
-    let body = maintenance("node1", "m", "reason = \"disk swap\"") + others;
+    let body = maintenance("node1", "m", "reason = \"disk swap\"") + &beside_a_maintenance("node1");
     configure(&world, &fleet, &workspace, &body).await;
     workspace.apply().await.succeeded();
     let asked = traces(&world, "m1").await;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{configure, maintenance};
 use crate::{
-    lists::import_what_is_found,
+    lists::{beside_a_maintenance, import_what_is_found},
     servers::ironic::{Ironic, Options},
     support::{host::Host, workspace::Workspace},
 };
@@ -15,23 +15,7 @@ async fn a_lost_state_of_nodes_is_found_and_imported_again() {
     let ironic = Ironic::start(Options::default()).await;
     ironic.active_node("n1").await;
     let workspace = Workspace::new(Host::Terraform);
-    let others = r#"
-resource "metal_server_boot_configuration" "under" {
-  server         = "n1"
-  maintenance_id = metal_server_maintenance.held.id
-  method         = "pxe"
-}
-resource "metal_server_claim" "db" {
-  server    = "n1"
-  namespace = "db"
-  name      = "primary"
-}
-resource "metal_maintenance_approval" "all" {
-  server = metal_server_claim.db.server
-  all    = true
-}
-"#;
-    configure(&ironic, &workspace, &(maintenance("server_power = \"Off\"") + others));
+    configure(&ironic, &workspace, &(maintenance("server_power = \"Off\"") + &beside_a_maintenance("n1")));
     workspace.apply().await.succeeded();
     let held = ironic.node("n1").await;
     assert_eq!((&held["maintenance"], &held["power_state"]), (&json!(true), &json!("power off")));

@@ -1,6 +1,6 @@
 //! A one-shot power operation, and how it ended.
 
-use super::machine::ResetType;
+use super::machine::{PowerTarget, ResetType};
 use serde::Deserialize;
 use serde::Serialize;
 use std::fmt;
@@ -71,6 +71,19 @@ pub struct OperationSpec {
     pub when_off: WhenOff,
     /// What has to be seen.
     pub proof: CompletionProof,
+}
+
+impl OperationSpec {
+    /// The power state that the operation is there to reach; `None`: it needs a server that is on,
+    /// and leaves it on.
+    #[must_use]
+    pub fn target(&self) -> Option<PowerTarget> {
+        match self.reset {
+            ResetType::On => Some(PowerTarget::On),
+            ResetType::ForceOff | ResetType::GracefulShutdown => Some(PowerTarget::Off),
+            ResetType::GracefulRestart | ResetType::ForceRestart | ResetType::PowerCycle | ResetType::Nmi => None,
+        }
+    }
 }
 
 /// How an operation ended.

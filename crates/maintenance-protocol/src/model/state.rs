@@ -10,7 +10,7 @@ use super::{
     gate::GateRecord,
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     location::Location,
-    machine::{BootOverride, MediaSlot, PowerState},
+    machine::{BootOverride, MediaSlot, PowerState, PowerTarget},
     node::NodeRecord,
     operation::OperationOutcome,
     spec::Spec,
@@ -310,6 +310,16 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
+    /// The power in which the server is once this is over: what an operation leaves, else what was
+    /// before. `None`: it is not known.
+    #[must_use]
+    pub fn final_power(&self) -> Option<PowerTarget> {
+        match &self.spec.operation {
+            Some(operation) => Some(operation.target().unwrap_or(PowerTarget::On)),
+            None => self.prior.as_ref().and_then(|prior| prior.power.settled()),
+        }
+    }
+
     /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says
     /// `release`.
     #[must_use]
