@@ -3,15 +3,15 @@
 //! A real API server with the definitions of metal-operator v0.7, and no operator: what it would do
 //! to a maintenance is done here, once for each, so that nothing but the provider asks while it is
 //! measured.
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bmc_simulator::{Simulator, SimulatorConfig};
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    manifest,
-    measure::{ms, peak_memory, processor_time, ratio},
+    api_server, manifest,
+    measure::{ms, ratio},
     plain_client::AT_ONCE,
     provider::{Held, Provider},
     support::ironcore::{
@@ -24,7 +24,6 @@ use crate::{
 };
 
 const USER: &str = "bench";
-const LOOK: Duration = Duration::from_secs(20);
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -61,39 +60,12 @@ async fn with(servers: usize) -> Vec<Row> {
 
 /// So many creates wait in one process for their servers; then each is granted.
 async fn waiting(world: &World, config: &Value, servers: usize) -> (Row, Vec<Held>) {
-    let provider = Provider::configured(config).await;
-    let more = json!({ "timeouts": { "create": "20m", "update": null, "delete": null } });
-    let all = (1..=servers).map(async |number| {
-        let (held, problems) = provider.apply(&format!("node{number}"), &format!("held-{number}"), &more).await;
-        assert_eq!(problems, [""; 0]);
-        held
-    });
-    let look = async {
-        while world.list(Kind::Legacy).await.len() < servers {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        // Lets the last ones settle into their wait.
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let (before, used, begin) = (world.requests_of(USER).len(), processor_time(provider.pid()), Instant::now());
-        tokio::time::sleep(LOOK).await;
-        let (asked, took) = (world.requests_of(USER).len() - before, begin.elapsed().as_secs_f64());
-        let share = processor_time(provider.pid()).saturating_sub(used).as_secs_f64() / took * 100.0;
-        let peak = peak_memory(provider.pid());
-        let watches = watches(&world.requests_of(USER));
-        grant(world).await;
-        (asked, took, share, peak, watches)
-    };
-    let (held, (asked, took, share, peak, watches)) = tokio::join!(join_all(all), look);
-    provider.end().await;
-    #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-    let rate = asked as f64 / took;
-    let row = Row::new(
-        format!("metal-operator: {servers} maintenances waiting in one process, over {} s", LOOK.as_secs()),
-        format!(
-            "{rate:.2} requests per second to the API server, watches since the start: {watches}; {share:.1} % of a core, {peak:.0} MiB"
-        ),
-    );
-    (row, held)
+    let servers: Vec<String> = (1..=servers).map(|number| format!("node{number}")).collect();
+    let entered = async || world.list(Kind::Legacy).await.len();
+    let watches = || watches(&world.requests_of(USER));
+    let asked = || world.requests_of(USER).len();
+    let grant = async || grant(world).await;
+    api_server::waiting("metal-operator", config, &servers, entered, watches, asked, grant).await
 }
 
 /// Does what the operator does with a request that nobody has to allow.

@@ -4,22 +4,18 @@
 //! A real API server with the definitions of Machines, simulated BMCs, and no controller: what the
 //! two controllers would say of a Machine is written here, once for each, so that nothing but the
 //! provider asks while it is measured. Requests are counted by a proxy, and times taken without it.
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, path::Path, time::Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::{StreamExt as _, stream};
 use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 use crate::{
-    manifest,
-    measure::{ms, peak_memory, processor_time, ratio},
+    api_server,
+    measure::{ms, ratio},
     plain_client::AT_ONCE,
-    provider::{Held, Provider, redfish},
+    provider::{Held, redfish},
     support::{
         cluster_api::{
             ENABLED, MACHINE_MAINTENANCE, MAINTENANCE, STATE,
@@ -27,12 +23,13 @@ use crate::{
             world::{Options, World, install},
         },
         kubernetes::Kubernetes,
-        kubernetes_proxy::{Proxy, Seen},
+        kubernetes_proxy::Proxy,
     },
     table::Row,
 };
 
-const LOOK: Duration = Duration::from_secs(20);
+/// The kinds that are listed, as their paths end.
+const KINDS: [&str; 2] = ["/machines", "/nodes"];
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -85,17 +82,6 @@ fn config(world: &World, simulator: &Simulator, folder: &Path, kubeconfig: &Path
     })
 }
 
-/// How many of these list or watch, and how many there are.
-fn told(seen: &[Seen]) -> (usize, usize, usize) {
-    let of_all = |one: &Seen| {
-        let path = one.path.split('?').next().unwrap_or_default();
-        one.method == "GET" && ["/machines", "/nodes"].iter().any(|end| path.ends_with(end))
-    };
-    let watches = seen.iter().filter(|one| one.is_watch()).count();
-    let lists = seen.iter().filter(|one| of_all(one) && !one.is_watch()).count();
-    (lists, watches, seen.len())
-}
-
 async fn machines(world: &World) -> Vec<Value> {
     let all: Api<DynamicObject> = api(&world.management, "Machine", &world.namespace);
     let all = all.list(&ListParams::default()).await.unwrap();
@@ -115,38 +101,14 @@ async fn approve(world: &World, name: &str) {
 
 /// So many creates wait in one process until their Machines are approved; then all are.
 async fn waiting(world: &World, proxy: &Proxy, config: &Value, names: &[String]) -> (Row, Vec<Held>) {
-    let provider = Provider::configured(config).await;
-    let more = json!({ "timeouts": { "create": "20m", "update": null, "delete": null } });
-    let all = (1..=names.len())
-        .map(|number| format!("node{number}"))
-        .map(async |server| provider.create(&server, &format!("held-{server}"), &more).await);
-    let look = async {
-        while requested(world).await < names.len() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        // Lets the last ones settle into their wait.
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let watches = told(&proxy.take_seen()).1;
-        let (used, begin) = (processor_time(provider.pid()), Instant::now());
-        tokio::time::sleep(LOOK).await;
-        let (asked, took) = (proxy.count(), begin.elapsed().as_secs_f64());
-        let share = processor_time(provider.pid()).saturating_sub(used).as_secs_f64() / took * 100.0;
-        let peak = peak_memory(provider.pid());
+    let servers: Vec<String> = (1..=names.len()).map(|number| format!("node{number}")).collect();
+    let grant = async || {
         let approved = stream::iter(names).map(async |name| approve(world, name).await);
         approved.buffer_unordered(AT_ONCE).collect::<()>().await;
-        (asked, took, share, peak, watches)
     };
-    let (held, (asked, took, share, peak, watches)) = tokio::join!(join_all(all), look);
-    provider.end().await;
-    #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-    let rate = asked as f64 / took;
-    let row = Row::new(
-        format!("Cluster API: {} maintenances waiting in one process, over {} s", names.len(), LOOK.as_secs()),
-        format!(
-            "{rate:.2} requests per second to the API server, watches since the start: {watches}; {share:.1} % of a core, {peak:.0} MiB"
-        ),
-    );
-    (row, held)
+    let watches = || api_server::told(&proxy.take_seen(), &KINDS).1.to_string();
+    let entered = async || requested(world).await;
+    api_server::waiting("Cluster API", config, &servers, entered, watches, || proxy.count(), grant).await
 }
 
 /// Reads them all again in a new process, beside a client that gets each of their objects.
@@ -154,21 +116,10 @@ async fn refresh(
     world: &World,
     kubernetes: &Kubernetes,
     proxy: &Proxy,
-    (counted, direct): (&Value, &Value),
+    configs: (&Value, &Value),
     held: &[Held],
 ) -> Row {
-    let provider = Provider::configured(counted).await;
-    proxy.take_seen();
-    provider.refresh_all(held).await;
-    let (lists, _, all) = told(&proxy.take_seen());
-    provider.end().await;
-
-    let provider = Provider::configured(direct).await;
-    let begin = Instant::now();
-    provider.refresh_all(held).await;
-    let time = begin.elapsed();
-    provider.end().await;
-
+    let (time, measured) = api_server::refresh(proxy, &KINDS, configs, held).await;
     let begin = Instant::now();
     let plain = stream::iter(1..=held.len()).map(async |number| {
         let name = format!("m{number}");
@@ -177,22 +128,9 @@ async fn refresh(
     plain.buffer_unordered(AT_ONCE).collect::<()>().await;
     let reference = begin.elapsed();
 
-    let kind = resource("Machine");
-    let manifests = machines(world).await.into_iter().map(|one| {
-        json!({
-            "apiVersion": kind.api_version, "kind": kind.kind, "spec": one["spec"],
-            "metadata": { "name": one["metadata"]["name"], "namespace": world.namespace },
-        })
-    });
-    // Not through the proxy: that provider sends no token without TLS. Nothing else asks meanwhile.
-    let before = kubernetes.requests_about(&["machines"]).await;
-    let manifest = manifest::of(world.kubeconfig(), manifests.collect()).await;
-    let asked = kubernetes.requests_about(&["machines"]).await - before;
-    let manifest = manifest.map(|took| {
-        format!("; `kubernetes_manifest`, the Machines alone: {asked} requests about them, {} with its host", ms(took))
-    });
+    let (kind, all) = (resource("Machine"), machines(world).await);
+    let manifest = api_server::by_manifest(kubernetes, world.kubeconfig(), &kind, "Machines", &all).await;
     let what = format!("Cluster API: refresh of {} held servers in a new process, one GET of each BMC", held.len());
     let gets = format!("plain gets of each Machine and its Node, {}: {}", 2 * held.len(), ms(reference));
-    Row::new(what, format!("{}, {lists} lists of {all} requests to the API server", ms(time)))
-        .against(gets + &manifest.unwrap_or_default(), ratio(time, reference))
+    Row::new(what, measured).against(gets + &manifest, ratio(time, reference))
 }

@@ -15,6 +15,7 @@
     reason = "measures real time and reports by ending"
 )]
 
+mod api_server;
 mod cluster;
 mod cluster_api;
 mod dead;

@@ -3,21 +3,18 @@
 //! A real API server with the definitions of the hosts, simulated BMCs, and no operator: what it
 //! would do to a host is done here, once for each, so that nothing but the provider asks while it
 //! is measured. Requests are counted by a proxy, and times taken without it.
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
-use futures_util::{StreamExt as _, future::join_all, stream};
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    manifest,
-    measure::{ms, peak_memory, processor_time, ratio},
+    api_server,
+    measure::{ms, ratio},
     plain_client::AT_ONCE,
-    provider::{Held, Provider},
+    provider::Held,
     support::{
-        kubernetes_proxy::{Proxy, Seen},
+        kubernetes_proxy::Proxy,
         metal3::{
             operator::{Options, resource},
             world::{DETACHED, World},
@@ -26,7 +23,8 @@ use crate::{
     table::Row,
 };
 
-const LOOK: Duration = Duration::from_secs(20);
+/// The kinds that are listed, as their paths end.
+const KINDS: [&str; 2] = ["/baremetalhosts", "/secrets"];
 
 pub async fn measure() -> Vec<Row> {
     let mut rows = Vec::new();
@@ -70,52 +68,18 @@ fn config(world: &World, folder: &Path, kubeconfig: &Path) -> Value {
     })
 }
 
-/// How many of these list or watch, and how many there are.
-fn told(seen: &[Seen]) -> (usize, usize, usize) {
-    let of_all = |one: &Seen| {
-        let path = one.path.split('?').next().unwrap_or_default();
-        one.method == "GET" && ["/baremetalhosts", "/secrets"].iter().any(|end| path.ends_with(end))
-    };
-    let watches = seen.iter().filter(|one| one.is_watch()).count();
-    let lists = seen.iter().filter(|one| of_all(one) && !one.is_watch()).count();
-    (lists, watches, seen.len())
-}
-
 /// So many creates wait in one process until their hosts are detached; then all are.
 async fn waiting(world: &World, proxy: &Proxy, config: &Value, names: &[String]) -> (Row, Vec<Held>) {
-    let provider = Provider::configured(config).await;
-    let more = json!({ "timeouts": { "create": "20m", "update": null, "delete": null } });
-    let all = names.iter().map(async |name| provider.create(name, &format!("held-{name}"), &more).await);
-    let look = async {
-        while entered(world).await.len() < names.len() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        // Lets the last ones settle into their wait.
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let watches = told(&proxy.take_seen()).1;
-        let (used, begin) = (processor_time(provider.pid()), Instant::now());
-        tokio::time::sleep(LOOK).await;
-        let (asked, took) = (proxy.count(), begin.elapsed().as_secs_f64());
-        let share = processor_time(provider.pid()).saturating_sub(used).as_secs_f64() / took * 100.0;
-        let peak = peak_memory(provider.pid());
+    let grant = async || {
         let detached = json!({"operationalStatus": "detached"});
         let done = stream::iter(entered(world).await)
             .map(|name| world_status(world, name, detached.clone()))
             .buffer_unordered(AT_ONCE);
         done.collect::<()>().await;
-        (asked, took, share, peak, watches)
     };
-    let (held, (asked, took, share, peak, watches)) = tokio::join!(join_all(all), look);
-    provider.end().await;
-    #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-    let rate = asked as f64 / took;
-    let row = Row::new(
-        format!("Metal3: {} maintenances waiting in one process, over {} s", names.len(), LOOK.as_secs()),
-        format!(
-            "{rate:.2} requests per second to the API server, watches since the start: {watches}; {share:.1} % of a core, {peak:.0} MiB"
-        ),
-    );
-    (row, held)
+    let watches = || api_server::told(&proxy.take_seen(), &KINDS).1.to_string();
+    let entered = async || entered(world).await.len();
+    api_server::waiting("Metal3", config, names, entered, watches, || proxy.count(), grant).await
 }
 
 async fn world_status(world: &World, name: String, status: Value) {
@@ -137,18 +101,7 @@ async fn hosts(world: &World) -> Vec<Value> {
 
 /// Reads them all again in a new process, beside a client that gets each of their objects.
 async fn refresh(world: &World, proxy: &Proxy, counted: &Value, direct: &Value, held: &[Held]) -> Row {
-    let provider = Provider::configured(counted).await;
-    proxy.take_seen();
-    provider.refresh_all(held).await;
-    let (lists, _, all) = told(&proxy.take_seen());
-    provider.end().await;
-
-    let provider = Provider::configured(direct).await;
-    let begin = Instant::now();
-    provider.refresh_all(held).await;
-    let time = begin.elapsed();
-    provider.end().await;
-
+    let (time, measured) = api_server::refresh(proxy, &KINDS, (counted, direct), held).await;
     let names = entered(world).await;
     let begin = Instant::now();
     let plain = stream::iter(&names).map(async |name| {
@@ -159,23 +112,10 @@ async fn refresh(world: &World, proxy: &Proxy, counted: &Value, direct: &Value, 
     plain.buffer_unordered(AT_ONCE).collect::<()>().await;
     let reference = begin.elapsed();
 
-    let kind = resource("BareMetalHost");
-    let manifests = hosts(world).await.into_iter().map(|host| {
-        let name = host["metadata"]["name"].clone();
-        json!({
-            "apiVersion": kind.api_version, "kind": kind.kind, "spec": host["spec"],
-            "metadata": { "name": name, "namespace": world.namespace },
-        })
-    });
-    // Not through the proxy: that provider sends no token without TLS. Nothing else asks meanwhile.
-    let before = world.kubernetes.requests_about(&["baremetalhosts"]).await;
-    let manifest = manifest::of(&world.kubernetes.kubeconfig(), manifests.collect()).await;
-    let asked = world.kubernetes.requests_about(&["baremetalhosts"]).await - before;
-    let manifest = manifest.map(|took| {
-        format!("; `kubernetes_manifest`, the hosts alone: {asked} requests about them, {} with its host", ms(took))
-    });
+    let (kind, all) = (resource("BareMetalHost"), hosts(world).await);
+    let kubeconfig = world.kubernetes.kubeconfig();
+    let manifest = api_server::by_manifest(world.kubernetes, &kubeconfig, &kind, "hosts", &all).await;
     let what = format!("Metal3: refresh of {} held hosts in a new process, one GET of each BMC", held.len());
     let gets = format!("plain gets of each host and its Secret, {}: {}", 2 * names.len(), ms(reference));
-    Row::new(what, format!("{}, {lists} lists of {all} requests to the API server", ms(time)))
-        .against(gets + &manifest.unwrap_or_default(), ratio(time, reference))
+    Row::new(what, measured).against(gets + &manifest, ratio(time, reference))
 }
