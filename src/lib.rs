@@ -17,6 +17,7 @@ pub mod program;
 pub mod provider;
 pub mod settings;
 pub mod store;
+mod tls;
 
 pub use maintenance_protocol as maintenance;
 pub use shown_text as shown;

@@ -36,7 +36,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("loopback", &[]),
     // Pure rules: they are given the time.
     ("maintenance", &[]),
-    ("probe", &["clock"]),
+    // TLS of clients: what the machine trusts.
+    ("tls", &[]),
+    ("probe", &["clock", "tls"]),
     // How a cluster is reached and what its API says; no record, no machine.
     ("kubernetes", &["clock"]),
     ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
@@ -55,6 +57,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::service",
             "kubernetes",
             "clock",
+            "tls",
             "files",
             "shown",
             "loopback",

@@ -34,8 +34,8 @@ pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
 }
 
 /// So many creates wait in one process for what the system says of their servers; then all are
-/// granted. `entered`: how many are asked there; `watches`: those since the start; `asked`: how many
-/// requests there were, at least since `watches` was read.
+/// granted. `entered`: how many are asked there; `watches`: those since the start; `asked`: how
+/// many requests there were, at least since `watches` was read.
 pub async fn waiting(
     system: &str,
     config: &Value,
@@ -76,8 +76,8 @@ pub async fn waiting(
     (row, held)
 }
 
-/// Reads them all again in a new process through a proxy that counts, and in another one without it;
-/// how long the second took, and its row.
+/// Reads them all again in a new process through a proxy that counts, and in another one without
+/// it; how long the second took, and its row.
 pub async fn refresh(
     proxy: &Proxy,
     kinds: &[&str],

@@ -7,6 +7,8 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use reqwest::{ClientBuilder, Response};
 
+use crate::tls;
+
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
@@ -37,11 +39,7 @@ pub(super) fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
     }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    tls::innermost(error).unwrap_or_else(|| error.to_string())
 }
 
 /// How long a service asks to be left alone: seconds or a date (RFC 9110, section 10.2.3).

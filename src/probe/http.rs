@@ -8,10 +8,14 @@ use reqwest::{
     Client, Method, StatusCode, header,
     redirect::{Action, Attempt, Policy},
 };
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest, Sha256};
 
 use super::{Probe, ProbeError};
-use crate::clock::{no_answer_within, within};
+use crate::{
+    clock::{no_answer_within, within},
+    tls,
+};
 
 /// How often a redirect is followed.
 const MOST_REDIRECTS: usize = 10;
@@ -54,19 +58,25 @@ pub struct HttpProbe {
 impl HttpProbe {
     /// A probe. The error is about the given certificate.
     pub fn new(settings: &ProbeSettings) -> Result<Self, String> {
-        let mut builder = Client::builder()
+        let unread = |error: String| format!("the CA certificate for images cannot be read: {error}");
+        let mut more: Vec<CertificateDer<'static>> = Vec::new();
+        if let Some(pem) = &settings.ca_certificate_pem {
+            let read = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>();
+            more = read.map_err(|error| unread(error.to_string()))?;
+            if more.is_empty() {
+                return Err(unread("it holds no certificate".to_owned()));
+            }
+        }
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls::of_this_machine(more, &["h2", "http/1.1"]).map_err(unread)?)
             .connect_timeout(settings.timeout)
             .read_timeout(settings.timeout)
             // A signed address is a secret: it goes to no other host, and not in clear.
             .referer(false)
             .redirect(Policy::custom(follow))
-            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
-        if let Some(pem) = &settings.ca_certificate_pem {
-            let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-                .map_err(|error| format!("the CA certificate for images cannot be read: {error}"))?;
-            builder = builder.tls_certs_merge(certificates);
-        }
-        let client = builder.build().map_err(|error| plain(&error))?;
+            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| plain(&error))?;
         let ProbeSettings { timeout, least_rate, greatest_size, .. } = *settings;
         Ok(Self { client, timeout, least_rate, greatest_size })
     }
@@ -186,15 +196,10 @@ fn shown(text: &str) -> String {
     url.to_string()
 }
 
-/// An error's chain in one line, without the URL that reqwest adds (it may hold a token).
+/// Why a request failed, without the URL that reqwest adds (it may hold a token).
 fn plain(error: &reqwest::Error) -> String {
-    let mut text = Vec::new();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push(cause.to_string());
-        source = cause.source();
-    }
-    text.pop().unwrap_or_else(|| if error.is_builder() { "not a URL".to_owned() } else { "no reason given".to_owned() })
+    tls::innermost(error)
+        .unwrap_or_else(|| if error.is_builder() { "not a URL".to_owned() } else { "no reason given".to_owned() })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 mod support;
 
 mod action_server_operation;
+mod authorities;
 mod bad_input;
 mod bmc_matrix;
 mod ci_examples;

@@ -18,6 +18,7 @@ use crate::{
         web::{self, BodyError},
     },
     clock::{Clock, no_answer_within, within},
+    tls,
 };
 
 use super::{
@@ -83,7 +84,9 @@ impl Client {
             builder = builder.no_proxy();
         }
         builder = match &settings.trust {
-            IronicTrust::System => builder,
+            IronicTrust::System => {
+                builder.tls_backend_preconfigured(tls::of_this_machine(Vec::new(), &["h2", "http/1.1"])?)
+            }
             IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
             IronicTrust::Authority(pem) => web::only_authorities(builder, pem)?,
         };

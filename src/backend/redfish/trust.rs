@@ -14,7 +14,7 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::backend::web;
+use crate::{backend::web, tls};
 
 use super::{settings::Trust, signature};
 
@@ -93,9 +93,7 @@ pub(super) fn judged_by_fingerprint(
     expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
 ) -> Result<rustls::ClientConfig, String> {
-    let provider = CryptoProvider::get_default()
-        .cloned()
-        .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let provider = tls::provider();
     let verifier = Pinned { expected, seen, provider: Arc::clone(&provider) };
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -140,7 +138,7 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .http1_allow_obsolete_multiline_headers_in_responses(true)
             .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
         let builder = match trust {
-            Trust::System => builder,
+            Trust::System => builder.tls_backend_preconfigured(tls::of_this_machine(Vec::new(), &["http/1.1"])?),
             Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
             Trust::Authority(pem) => web::only_authorities(builder, pem)?,
             Trust::Fingerprint(expected) => {
