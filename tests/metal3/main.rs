@@ -1,8 +1,9 @@
 //! Metal3: the stand-in for baremetal-operator does what the operator does, and the backend enters
 //! and leaves its hosts.
 //!
-//! `table.txt` says what baremetal-operator did to a host in the steps of [`compare`]. The stand-in
-//! is held to it here.
+//! `table.txt` says what baremetal-operator did to a host in the steps of [`compare`],
+//! `versions.txt` what its versions do otherwise, and `ironic.txt` what it did with a real Ironic.
+//! The stand-in is held to them here.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
 
@@ -11,5 +12,6 @@ mod support;
 
 mod compare;
 mod holds;
+mod ironic;
 mod older;
 mod versions;
