@@ -13,5 +13,6 @@ mod support;
 mod compare;
 mod holds;
 mod ironic;
+mod never_off;
 mod older;
 mod versions;

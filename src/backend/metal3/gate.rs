@@ -270,6 +270,13 @@ impl Gate for HostMachine {
             lines.push(
                 "spec.disablePowerOff is set: the operator never switches the host off, a maintenance may.".to_owned(),
             );
+            if !host.online() {
+                lines.push(
+                    "spec.online is false beside it: the operator restarts the host again and again, while no maintenance \
+                     detaches it."
+                        .to_owned(),
+                );
+            }
         }
         match firmware::pending(&self.hosts, &object).await {
             Ok(Some(what)) => lines.push(format!("Firmware: {what}, also after the release.")),
