@@ -242,6 +242,12 @@ impl Gate for HostMachine {
         if !matches!(address, BmcAddress::Redfish { .. }) {
             lines.push(format!("BMC: {}.", no_redfish(&address)));
         }
+        if let Some(reuse) = host.reuse() {
+            lines.push(format!(
+                "Cluster API keeps the host to use it again for {reuse}: cluster-api-provider-metal3 from v1.14 on claims it also \
+                 during the maintenance, and the operator provisions it after the release."
+            ));
+        }
         if wish.enters {
             lines.push(match self.hosts.hold {
                 Hold::Detach => {

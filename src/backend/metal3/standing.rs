@@ -199,6 +199,12 @@ fn not_by_image(host: Host<'_>) -> Option<String> {
     if host.has_image() {
         return Some(format!("the host has an image of another author: {instead}"));
     }
+    if let Some(reuse) = host.reuse() {
+        return Some(format!(
+            "Cluster API keeps the host to use it again for {reuse} (label infrastructure.cluster.x-k8s.io/node-reuse), and may \
+             take our image for its own: {instead}"
+        ));
+    }
     if host.disables_power_off() {
         return Some(format!("spec.disablePowerOff keeps it from being switched off before it boots: {instead}"));
     }

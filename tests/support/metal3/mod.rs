@@ -5,9 +5,10 @@
 //! otherwise) and compared with what the real one did (`table.txt`, `versions.txt` and, with a real
 //! Ironic, `ironic.txt` in `tests/metal3`). It gets the same events as the real one and nothing
 //! more: a change of a host counts when generation, annotations or finalizers change, what is
-//! detached is looked at again only by an event.
+//! detached is looked at again only by an event. [`capm3`] stands in for a user of the hosts.
 
 pub mod bmc;
+pub mod capm3;
 pub mod operator;
 mod turn;
 pub mod world;
