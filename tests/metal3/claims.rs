@@ -123,6 +123,20 @@ impl Stage<'_> {
         self.merge_status("Cluster", "c", status).await;
     }
 
+    /// The control plane of its Machines, whose template does not keep hosts for reuse.
+    async fn control_plane(&self) {
+        let image = json!({"url": "https://images.example/os.raw", "checksum": "auto", "diskFormat": "raw"});
+        let template = json!({"spec": {"template": {"spec": {"image": image}}}});
+        self.create("Metal3MachineTemplate", "plane", template).await;
+        let template =
+            json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3MachineTemplate", "name": "plane"});
+        let spec = json!({
+            "version": "v1.36.0", "machineTemplate": {"spec": {"infrastructureRef": template}},
+            "kubeadmConfigSpec": {"format": "cloud-config"},
+        });
+        self.create("KubeadmControlPlane", "plane", json!({ "spec": spec })).await;
+    }
+
     /// A Machine of a control plane, bootstrapped, with a Metal3Machine for one host.
     async fn machine(&self, name: &str, host: &str, control_plane: &str) {
         let infrastructure =
@@ -332,6 +346,7 @@ async fn theirs() {
     let stage = Stage(&world);
     world.create("Secret", "boot", json!({"stringData": {"value": "#cloud-config"}})).await;
     stage.cluster().await;
+    stage.control_plane().await;
     // The cluster that it makes is the one that it runs in.
     let kubeconfig = fs::read_to_string(world.kubernetes.kubeconfig()).unwrap();
     let labels = json!({"cluster.x-k8s.io/cluster-name": "c"});

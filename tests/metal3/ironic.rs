@@ -169,24 +169,29 @@ async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Hel
 }
 
 /// What the BMC of a host was told by others since then: resets and boot overrides.
-fn told(world: &World, host: &str, since: u64) -> Vec<(u64, String)> {
+pub fn told(world: &World, host: &str, since: u64) -> Vec<(u64, String)> {
     let all = world.simulator.journal(&JournalQuery::system(host).since(since));
     let others = all.iter().filter(|entry| !entry.user_agent.as_deref().unwrap_or_default().starts_with("terraform"));
     let what = |entry: &bmc_simulator::JournalEntry| {
         let body = entry.body.clone().unwrap_or_default();
         match entry.method.as_str() {
             "POST" if entry.path.ends_with("ComputerSystem.Reset") => body["ResetType"].as_str().map(str::to_owned),
-            "GET" => None,
-            method if method == "POST" && entry.path.ends_with("Sessions") => None,
-            "DELETE" => None,
-            method => Some(format!("{method} {} {body}", entry.path)),
+            "POST" if entry.path.ends_with("InsertMedia") => Some("insert".to_owned()),
+            "POST" if entry.path.ends_with("EjectMedia") => Some("eject".to_owned()),
+            "PATCH" => {
+                let boot = |part: &str| {
+                    body["Boot"][format!("BootSourceOverride{part}")].as_str().unwrap_or_default().to_owned()
+                };
+                Some(format!("boot {} {}", boot("Target"), boot("Enabled")))
+            }
+            _ => None,
         }
     };
     others.filter_map(|entry| Some((entry.finished_micros.unwrap_or_default() / 1_000_000, what(entry)?))).collect()
 }
 
 /// In a few words: three times or more the same is a loop.
-fn summary(told: &[(u64, String)]) -> String {
+pub fn summary(told: &[(u64, String)]) -> String {
     let mut runs: Vec<(&str, usize)> = Vec::new();
     for (_, what) in told {
         match runs.last_mut() {
@@ -275,20 +280,15 @@ async fn the_stand_in_does_what_the_operator_did_with_ironic() {
     join_all(CHAINS.map(|chain| compare(&world, &backend, chain))).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a real operator; judges nothing"]
-async fn theirs() {
+/// An Ironic and the operator before it, with its own definitions.
+pub async fn real(world: &World) -> (Ironic, tokio::process::Child) {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
-    let options = Options::default();
-    // The stand-in is there and does nothing.
-    options.awake.close();
-    let world = World::empty(CHAINS.len(), options).await;
     for file in fs::read_dir(variable("CRDS")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
         tokio::task::block_in_place(|| world.kubernetes.apply(&text));
     }
     let ironic = Ironic::start(ironic::Options { sync_power: 30, operator: true, ..ironic::Options::default() }).await;
-    let mut operator = tokio::process::Command::new(variable("OPERATOR"))
+    let operator = tokio::process::Command::new(variable("OPERATOR"))
         .args(["-namespace", &world.namespace, "-webhook-port", "0"])
         .args(["-metrics-addr", "127.0.0.1:0", "-health-addr", "127.0.0.1:0"])
         .env("KUBECONFIG", world.kubernetes.kubeconfig())
@@ -302,6 +302,17 @@ async fn theirs() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
+    (ironic, operator)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real operator; judges nothing"]
+async fn theirs() {
+    let options = Options::default();
+    // The stand-in is there and does nothing.
+    options.awake.close();
+    let world = World::empty(CHAINS.len(), options).await;
+    let (ironic, mut operator) = real(&world).await;
     let backend = backend(&world, Hold::Detach);
     let texts = join_all(CHAINS.map(|chain| record((&world, &ironic, &backend), chain))).await;
     println!("{}", texts.concat());

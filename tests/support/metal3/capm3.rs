@@ -47,7 +47,8 @@ pub enum Version {
 /// A kind of Cluster API.
 pub fn cluster_api(kind: &str) -> ApiResource {
     let group = match kind {
-        "Metal3Machine" | "Metal3Cluster" => "infrastructure.cluster.x-k8s.io",
+        "Metal3Machine" | "Metal3Cluster" | "Metal3MachineTemplate" => "infrastructure.cluster.x-k8s.io",
+        "KubeadmControlPlane" => "controlplane.cluster.x-k8s.io",
         _ => "cluster.x-k8s.io",
     };
     ApiResource {
