@@ -24,6 +24,7 @@ use crate::support::{
 };
 
 pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
+pub const PLAIN: &str = "reboot.metal3.io";
 pub const KEY: &str = "reboot.metal3.io/ours";
 
 fn line(host: &Value) -> String {
@@ -37,7 +38,7 @@ fn line(host: &Value) -> String {
     if let Some(error) = status["errorType"].as_str().filter(|error| !error.is_empty()) {
         words.push(format!("({error})"));
     }
-    for (key, word) in [(DETACHED, "+detached"), (PAUSED, "+paused"), (KEY, "+key")] {
+    for (key, word) in [(DETACHED, "+detached"), (PAUSED, "+paused"), (KEY, "+key"), (PLAIN, "+reboot")] {
         if !metadata["annotations"][key].is_null() {
             words.push(word.to_owned());
         }
@@ -49,13 +50,27 @@ fn line(host: &Value) -> String {
 }
 
 /// What was seen of a host since the last step, and its last line.
-#[derive(Clone, Default)]
-pub struct Seen(Arc<Mutex<(Vec<String>, String)>>);
+#[derive(Clone)]
+pub struct Seen {
+    all: Arc<Mutex<(Vec<String>, String)>>,
+    line: fn(&Value) -> String,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { all: Arc::default(), line }
+    }
+}
 
 impl Seen {
     /// Watches a host from now on.
     pub fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
-        let seen = Self::default();
+        Self::by(world, name, line)
+    }
+
+    /// Watches a host from now on, with lines of another form.
+    pub fn by(world: &World, name: &'static str, line: fn(&Value) -> String) -> (Self, tokio::task::JoinHandle<()>) {
+        let seen = Self { line, ..Self::default() };
         let notes = seen.clone();
         let client = world.running.operator.client.clone();
         let hosts: Api<DynamicObject> = Api::namespaced_with(client, &world.namespace, &resource("BareMetalHost"));
@@ -77,19 +92,19 @@ impl Seen {
 
     /// What was seen since it was forgotten last.
     pub fn now(&self) -> String {
-        let seen = self.0.lock().unwrap().0.join(" -> ");
+        let seen = self.all.lock().unwrap().0.join(" -> ");
         if seen.is_empty() { "nothing".to_owned() } else { seen }
     }
 
     fn forget(&self) {
-        self.0.lock().unwrap().0.clear();
+        self.all.lock().unwrap().0.clear();
     }
 
     /// Forgets everything up to how the host is now.
     pub async fn begin(&self, world: &World, host: &str) {
         patience::until("the watch tells how the host is", async || {
-            let now = line(&world.host(host).await);
-            (self.0.lock().unwrap().1 == now).then_some(())
+            let now = (self.line)(&world.host(host).await);
+            (self.all.lock().unwrap().1 == now).then_some(())
         })
         .await;
         self.forget();
@@ -100,7 +115,7 @@ impl Seen {
         if line.contains(" detached ") && !line.contains("+detached") {
             return;
         }
-        let mut seen = self.0.lock().unwrap();
+        let mut seen = self.all.lock().unwrap();
         if seen.1 != line {
             seen.0.push(line.clone());
             seen.1 = line;

@@ -78,7 +78,7 @@ impl Held {
 
     pub async fn until(&self, what: &str, wanted: impl Fn(&ExternalState) -> bool) -> ExternalState {
         let mut last = None;
-        let found = tokio::time::timeout(Duration::from_mins(1), async {
+        let found = tokio::time::timeout(Duration::from_mins(3), async {
             loop {
                 let now = self.standing().await;
                 if wanted(&now) {
@@ -94,7 +94,9 @@ impl Held {
     pub async fn enter(&mut self) {
         assert_eq!(self.standing().await, ExternalState::Absent);
         self.wish.asked = true;
-        self.machine.maintenance_system().unwrap().enter(&self.wish).await.unwrap();
+        while let Err(error) = self.machine.maintenance_system().unwrap().enter(&self.wish).await {
+            assert!(error.is_transient(), "{error}");
+        }
         self.until("granted", |standing| *standing == ExternalState::Granted).await;
         self.wish.entered = true;
     }
@@ -108,7 +110,7 @@ impl Held {
     }
 
     /// As the rules do: leaving, until nothing of ours is there.
-    async fn leave(&self) {
+    pub async fn leave(&self) {
         self.call_leave().await;
         self.until("left or leftovers", |standing| {
             matches!(standing, ExternalState::Absent | ExternalState::Leftovers(_))

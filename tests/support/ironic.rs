@@ -57,6 +57,8 @@ pub struct Options {
     pub asks_each_time: bool,
     /// Policy files; those after the first one are laid over it.
     pub policies: &'static [&'static str],
+    /// With the interfaces that baremetal-operator gives its nodes.
+    pub operator: bool,
 }
 
 /// A running Ironic.
@@ -318,6 +320,8 @@ fn configuration(folder: &Path, port: u16, options: &Options) -> String {
     });
     let tls = tls.unwrap_or_default();
     let (sync, step) = (options.sync_power, options.step_delay);
+    let (redfish, agent, deploy) =
+        if options.operator { (",redfish", ",agent", ",direct,custom-agent") } else { ("", "", "") };
     format!(
         "[DEFAULT]
 auth_strategy = {strategy}
@@ -333,14 +337,14 @@ enabled_network_interfaces = noop
 enabled_power_interfaces = fake,redfish
 enabled_management_interfaces = fake,redfish,noop
 enabled_boot_interfaces = fake,redfish-virtual-media
-enabled_deploy_interfaces = fake,noop,ramdisk
-enabled_bios_interfaces = fake,no-bios
-enabled_inspect_interfaces = fake,no-inspect,redfish
-enabled_raid_interfaces = fake,no-raid
+enabled_deploy_interfaces = fake,noop,ramdisk{deploy}
+enabled_bios_interfaces = fake,no-bios{redfish}
+enabled_inspect_interfaces = fake,no-inspect,redfish{agent}
+enabled_raid_interfaces = fake,no-raid{redfish}
 enabled_rescue_interfaces = fake,no-rescue
 enabled_storage_interfaces = fake,noop
 enabled_vendor_interfaces = fake,no-vendor
-enabled_firmware_interfaces = fake,no-firmware
+enabled_firmware_interfaces = fake,no-firmware{redfish}
 enabled_console_interfaces = fake,no-console
 force_raw_images = false
 minimum_required_memory = 0

@@ -242,6 +242,12 @@ impl Gate for HostMachine {
         if !matches!(address, BmcAddress::Redfish { .. }) {
             lines.push(format!("BMC: {}.", no_redfish(&address)));
         }
+        if let Some(reuse) = host.reuse() {
+            lines.push(format!(
+                "Cluster API keeps the host to use it again for {reuse}: cluster-api-provider-metal3 from v1.14 on claims it also \
+                 during the maintenance, and the operator provisions it after the release."
+            ));
+        }
         if wish.enters {
             lines.push(match self.hosts.hold {
                 Hold::Detach => {
@@ -270,6 +276,13 @@ impl Gate for HostMachine {
             lines.push(
                 "spec.disablePowerOff is set: the operator never switches the host off, a maintenance may.".to_owned(),
             );
+            if !host.online() {
+                lines.push(
+                    "spec.online is false beside it: the operator restarts the host again and again, while no maintenance \
+                     detaches it."
+                        .to_owned(),
+                );
+            }
         }
         match firmware::pending(&self.hosts, &object).await {
             Ok(Some(what)) => lines.push(format!("Firmware: {what}, also after the release.")),

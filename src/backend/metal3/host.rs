@@ -26,6 +26,10 @@ pub(super) const DETACHED: &str = "baremetalhost.metal3.io/detached";
 const PAUSED: &str = "baremetalhost.metal3.io/paused";
 /// Asks for one reboot; with a suffix after a slash: keeps the host off for as long as it is there.
 pub(super) const REBOOT: &str = "reboot.metal3.io";
+/// Label: the control plane or MachineDeployment of Cluster API that takes the host again.
+/// cluster-api-provider-metal3 from v1.14.0-rc.0 on takes it whatever its consumer is
+/// (`chooseHost`).
+const REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
 /// Asks for an inspection, unless its value is `disabled`.
 const INSPECT: &str = "inspect.metal3.io";
 
@@ -307,6 +311,11 @@ impl<'a> Host<'a> {
         let found = self.0.data.pointer("/spec/consumerRef").filter(|found| found.is_object())?;
         let part = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
         Some(format!("{} {}/{}", part("kind"), part("namespace"), part("name")))
+    }
+
+    /// For whom Cluster API keeps it between two Machines.
+    pub(super) fn reuse(self) -> Option<&'a str> {
+        self.0.metadata.labels.as_ref()?.get(REUSE).map(String::as_str)
     }
 
     /// Whether its consumer is ours: of this maintenance.

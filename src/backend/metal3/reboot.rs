@@ -2,8 +2,10 @@
 //! `reboot.metal3.io`.
 //!
 //! The operator switches the host off, removes the annotation, and switches the host on again
-//! (`baremetalhost_controller.go`, `manageHostPower`). It acts on provisioned hosts only. Our part
-//! of the value, which it does not read, says whose operation it is. No I/O.
+//! (`baremetalhost_controller.go`, `manageHostPower`). It acts on provisioned hosts only. Where it
+//! may not switch the host off it has Ironic restart it, and removes the annotation whatever Ironic
+//! answered (`tests/metal3/ironic.txt`). Our part of the value, which it does not read, says whose
+//! operation it is. No I/O.
 
 use serde_json::{Value, json};
 
@@ -37,8 +39,8 @@ pub(super) fn refusal(host: Host<'_>, reset: ResetType, hold: Hold) -> Option<St
     }
     if host.disables_power_off() {
         return Some(format!(
-            "spec.disablePowerOff of {shown} keeps it from being switched off, so that the operator would restart it again and \
-             again; use hold = \"detach\""
+            "with spec.disablePowerOff the operator removes the annotation of {shown} also where Ironic refused the restart, so \
+             that nothing shows whether it was made; use hold = \"detach\""
         ));
     }
     if !host.online() {

@@ -61,8 +61,8 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
         },
         (Hold::PowerOff, false) => match beside(host, wish) {
             ExternalState::Absent if host.disables_power_off() => ExternalState::Refused(
-                "spec.disablePowerOff turns every power-off into a reboot, so that hold = \"power_off\" does not hold; use \
-                 hold = \"detach\""
+                "with spec.disablePowerOff the operator restarts the host again and again instead of switching it off, so that \
+                 hold = \"power_off\" does not hold; use hold = \"detach\""
                     .to_owned(),
             ),
             ExternalState::Absent if !host.is_provisioned() => ExternalState::Refused(format!(
@@ -161,9 +161,11 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
              its state"
         ));
     }
-    if host.disables_power_off() {
+    // A host that is off stays off; one that is on is restarted, without an end.
+    if host.disables_power_off() && host.powered_on() {
         return ExternalState::Lost(format!(
-            "spec.disablePowerOff was set on {shown}, which is rebooted instead of kept off"
+            "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it again and again instead of \
+             switching it off"
         ));
     }
     if host.detaches() {
@@ -196,6 +198,12 @@ fn not_by_image(host: Host<'_>) -> Option<String> {
     }
     if host.has_image() {
         return Some(format!("the host has an image of another author: {instead}"));
+    }
+    if let Some(reuse) = host.reuse() {
+        return Some(format!(
+            "Cluster API keeps the host to use it again for {reuse} (label infrastructure.cluster.x-k8s.io/node-reuse), and may \
+             take our image for its own: {instead}"
+        ));
     }
     if host.disables_power_off() {
         return Some(format!("spec.disablePowerOff keeps it from being switched off before it boots: {instead}"));

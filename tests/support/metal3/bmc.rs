@@ -69,13 +69,19 @@ impl Machine {
         Ok(system["PowerState"] == "On")
     }
 
-    /// Boots it from an ISO image, as Ironic does for one that is provisioned with `live-iso`.
+    /// Boots it from an ISO image, as Ironic does for one that is provisioned with `live-iso`:
+    /// switched off whatever it is, and from the drive at each start from then on
+    /// (`tests/metal3/iso.txt`).
     pub async fn boot_iso(&self, url: &str) -> Result<(), String> {
+        self.reset("ForceOff").await?;
+        while self.send(reqwest::Method::GET, &self.system, None).await?["PowerState"] != "Off" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let insert = format!("{}/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia", self.system);
         self.send(reqwest::Method::POST, &insert, Some(json!({"Image": url}))).await?;
-        let boot = json!({"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Cd"});
+        let boot = json!({"BootSourceOverrideEnabled": "Continuous", "BootSourceOverrideTarget": "Cd"});
         self.send(reqwest::Method::PATCH, &self.system, Some(json!({"Boot": boot}))).await?;
-        self.reset(if self.is_on().await? { "ForceRestart" } else { "On" }).await
+        self.reset("On").await
     }
 
     /// Ends that, as Ironic does for one that is deprovisioned without cleaning.

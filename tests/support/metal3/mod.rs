@@ -2,11 +2,13 @@
 //! and real BMCs.
 //!
 //! Nothing here is its code. What it does was read from its source (v0.14, and what v0.13.2 does
-//! otherwise) and compared with what the real one did (`tests/metal3/table.txt`). It gets the same
-//! events as the real one and nothing more: a change of a host counts when generation, annotations
-//! or finalizers change, what is detached is looked at again only by an event.
+//! otherwise) and compared with what the real one did (`table.txt`, `versions.txt` and, with a real
+//! Ironic, `ironic.txt` in `tests/metal3`). It gets the same events as the real one and nothing
+//! more: a change of a host counts when generation, annotations or finalizers change, what is
+//! detached is looked at again only by an event. [`capm3`] stands in for a user of the hosts.
 
 pub mod bmc;
+pub mod capm3;
 pub mod operator;
 mod turn;
 pub mod world;

@@ -82,6 +82,17 @@ impl Default for Options {
     }
 }
 
+/// A call that Ironic makes for a node. It takes no other one meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Call {
+    #[default]
+    None,
+    /// One of another client.
+    Foreign,
+    /// A change of its power, and since when.
+    Power { on: bool, since: Instant },
+}
+
 /// A node in Ironic.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
@@ -89,6 +100,8 @@ pub struct Node {
     pub verified: bool,
     pub adopted: bool,
     pub serviced: bool,
+    /// The call that is made for it.
+    pub call: Call,
 }
 
 /// What the turns share.

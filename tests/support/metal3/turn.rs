@@ -1,6 +1,6 @@
 //! One turn of the operator for one host: what the real one does in one reconciliation.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::{
     ResourceExt as _,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     bmc::Machine,
-    operator::{Node, Operator, Version},
+    operator::{Call, Node, Operator, Version},
 };
 
 const FINALIZER: &str = "baremetalhost.metal3.io";
@@ -316,17 +316,37 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
         .map(|(_, value)| value)
         .collect();
     let wanted = online && reboots.is_empty();
+    let calls = |call| {
+        operator.nodes.lock().unwrap().entry(name.clone()).and_modify(|node| node.call = call);
+    };
+    let call = operator.nodes.lock().unwrap().get(&name).map(|node| node.call).unwrap_or_default();
     if on == wanted {
+        if matches!(call, Call::Power { .. }) {
+            calls(Call::None);
+        }
         return Ok(Some(operator.options.steady));
     }
-    if wanted {
-        machine.reset("On").await?;
-    } else if is(host, "/spec/disablePowerOff") {
-        machine.reset("ForceRestart").await?;
-    } else if reboots.iter().any(|value| value.contains("hard")) {
-        machine.reset("ForceOff").await?;
-    } else {
-        machine.reset("GracefulShutdown").await?;
+    // A call takes as long as the host takes; a host that does not obey is told again.
+    if matches!(call, Call::Power { on, since } if on == wanted && since.elapsed() < step * 20) {
+        return Ok(Some(step));
+    }
+    let (hard, kept_on) = (reboots.iter().any(|value| value.contains("hard")), is(host, "/spec/disablePowerOff"));
+    let reset = match (wanted, kept_on, hard) {
+        (true, ..) => "On",
+        (false, true, true) => "ForceRestart",
+        (false, true, false) => "GracefulRestart",
+        (false, false, true) => "ForceOff",
+        (false, false, false) => "GracefulShutdown",
+    };
+    if !matches!(call, Call::Foreign) {
+        machine.reset(reset).await?;
+        let lasts = wanted || !kept_on;
+        calls(if lasts { Call::Power { on: wanted, since: Instant::now() } } else { Call::None });
+    }
+    // Whether Ironic took it or not.
+    if kept_on && host.annotations().contains_key(REBOOT) {
+        operator.update(host, json!({"metadata": {"annotations": {REBOOT: null}}})).await?;
+        return Ok(NOW);
     }
     Ok(Some(step * 2))
 }

@@ -1,0 +1,155 @@
+//! Live ISOs of available hosts, as the operator boots them through a real Ironic: what
+//! `hold = "image"` builds on.
+//!
+//! Recorded as `ironic.txt`, with `iso::theirs`.
+
+use std::{
+    fs,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use bmc_simulator::PowerState;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{
+    compare::Seen,
+    ironic::{real, summary, told},
+};
+use crate::support::{
+    ironcore::patience,
+    metal3::{operator::Options, world::World},
+    server::free_port,
+};
+
+const CHAINS: [(&str, bool, &[&str]); 2] = [
+    ("node1", true, &["a host that is on gets a live ISO", "the host loses its live ISO"]),
+    (
+        "node2",
+        false,
+        &[
+            "a host that is off gets a live ISO and is to be on",
+            "the host is to be off",
+            "the host that is off loses its live ISO",
+        ],
+    ),
+];
+
+/// Brings a new host to where its chain begins: available.
+async fn begin(world: &World, host: &str, online: bool) {
+    let mac = format!("52:54:00:00:00:0{}", host.trim_start_matches("node"));
+    world.add(host, json!({"online": online, "automatedCleaningMode": "disabled", "bootMACAddress": mac})).await;
+    world.annotate(host, json!({"inspect.metal3.io": "disabled"})).await;
+    let end = Instant::now() + Duration::from_mins(8);
+    loop {
+        let status = world.host(host).await["status"].clone();
+        let settled = status["provisioning"]["state"] == "available";
+        if settled && status["operationalStatus"] == "OK" && (status["poweredOn"] == true) == online {
+            return;
+        }
+        assert!(Instant::now() < end, "{host}: {status:#}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn play(world: &World, host: &str, image: &str, step: &str) {
+    let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
+    let image = json!({"url": image, "format": "live-iso"});
+    match step {
+        "a host that is on gets a live ISO" => spec(json!({ "image": image })).await,
+        "a host that is off gets a live ISO and is to be on" => spec(json!({"image": image, "online": true})).await,
+        "the host is to be off" => spec(json!({"online": false})).await,
+        "the host loses its live ISO" | "the host that is off loses its live ISO" => spec(json!({"image": null})).await,
+        step => panic!("unknown step {step}"),
+    }
+}
+
+async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])) -> String {
+    let (host, online, steps) = chain;
+    begin(world, host, online).await;
+    let mut text = String::new();
+    for step in steps {
+        let (seen, watch) = Seen::of(world, host);
+        seen.begin(world, host).await;
+        let since = world.simulator.sequence();
+        play(world, host, image, step).await;
+        let mut last = String::new();
+        while seen.now() != last {
+            last = seen.now();
+            tokio::time::sleep(Duration::from_secs(75)).await;
+        }
+        let told = told(world, host, since);
+        let system = world.simulator.system(host).unwrap();
+        eprintln!("{host} {step}: {last}\n    {told:?}\n    {:?} {:?} {:?}", system.power, system.boot, system.media);
+        text += &format!("{step}\n    {last}\n    {}\n", summary(&told));
+        watch.abort();
+    }
+    text
+}
+
+/// What the table says of a step: of the host, and of its BMC.
+fn wanted(step: &str) -> (&'static str, &'static str) {
+    let mut lines = include_str!("iso.txt").lines().skip_while(|line| *line != step).skip(1);
+    lines.next().map(str::trim).zip(lines.next().map(str::trim)).unwrap_or_else(|| panic!("nothing about {step}"))
+}
+
+/// One chain with the stand-in.
+async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
+    let (host, online, steps) = chain;
+    begin(world, host, online).await;
+    let (seen, watch) = Seen::of(world, host);
+    seen.begin(world, host).await;
+    for step in steps {
+        let (line, bmc) = wanted(step);
+        let since = world.simulator.sequence();
+        play(world, host, "https://images.example/rescue.iso", step).await;
+        seen.until(step, line).await;
+        let now = async || summary(&told(world, host, since));
+        patience::until(&format!("{step}: {bmc}"), async || (now().await == bmc).then_some(())).await;
+        // Longer than the pause between two looks at a settled host.
+        tokio::time::sleep(world.running.operator.options.steady * 2).await;
+        assert_eq!((seen.now().as_str(), now().await.as_str()), ("nothing", bmc), "{step}: later");
+    }
+    // Ironic removes the image, and leaves the override that it set.
+    let system = world.simulator.system(host).unwrap();
+    assert!(system.media.is_empty(), "{:?}", system.media);
+    assert_eq!(format!("{:?} {:?}", system.boot.enabled, system.boot.target), "Continuous Cd");
+    watch.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stand_in_boots_as_ironic_did() {
+    let world = World::empty(CHAINS.len(), Options::default()).await;
+    for (host, online, _) in CHAINS {
+        let power = if online { PowerState::On } else { PowerState::Off };
+        world.simulator.set_power(host, power).unwrap();
+    }
+    join_all(CHAINS.map(|chain| compare(&world, chain))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a real operator; judges nothing"]
+async fn theirs() {
+    let options = Options::default();
+    options.awake.close();
+    let world = World::empty(CHAINS.len(), options).await;
+    let (ironic, mut operator) = real(&world).await;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("rescue.iso"), vec![0; 1 << 20]).unwrap();
+    let port = free_port().to_string();
+    let mut images = tokio::process::Command::new("python3")
+        .args(["-m", "http.server", "--bind", "127.0.0.1", &port])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let image = format!("http://127.0.0.1:{port}/rescue.iso");
+    let texts = join_all(CHAINS.map(|chain| record(&world, &image, chain))).await;
+    println!("{}", texts.concat());
+    println!("{}", ironic.log());
+    images.kill().await.unwrap();
+    operator.kill().await.unwrap();
+}
