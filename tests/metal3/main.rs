@@ -9,7 +9,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod compare;
 mod holds;
 mod older;
+mod returns;
 mod versions;
