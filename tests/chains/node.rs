@@ -99,7 +99,8 @@ impl Chain {
         }
     }
 
-    /// A person ends what failed as it is: the command fences, leaves the gates and ends the record.
+    /// A person ends what failed as it is: the command fences, leaves the gates and ends the
+    /// record.
     pub fn accept(&self, world: &mut World, n: usize) -> bool {
         world.now += PAUSE;
         world.actors[n].run += 1;

@@ -111,7 +111,7 @@ async fn what_the_operator_writes_after_the_release_proves_that_it_manages_the_h
 async fn a_host_of_which_nothing_proves_anything_is_believed_after_minutes() {
     let world = World::start(1, Options::default()).await;
     let held = released_unseen(&world).await;
-    says(&later(&world, &held, SignedDuration::from_secs(170)).standing().await, "believed to manage the host from");
+    says(&later(&world, &held, SignedDuration::from_secs(170)).standing().await, "believed to manage the host");
     let late = later(&world, &held, SignedDuration::from_secs(185));
     assert!(matches!(late.standing().await, ExternalState::Leftovers(_)), "{:?}", late.standing().await);
     late.call_leave().await;
@@ -138,7 +138,7 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     says(&held.standing().await, "still detach error");
     world.running.operator.options.awake.open();
     world.until("node1", "OK", |host| status(host) == ("provisioned", "OK")).await;
-    says(&held.standing().await, "believed to manage the host from");
+    says(&held.standing().await, "believed to manage the host");
     let late = later(&world, &held, SignedDuration::from_mins(4));
     late.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());

@@ -124,8 +124,8 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
         } else if acts || host.released().is_none() {
             annotations.insert(RELEASED.to_owned(), Value::String(now.to_string()));
             if detached && host.status() != "detached" {
-                // Whether it ever leaves Ironic is not known. What removes a failed detaching is written
-                // before the host is registered, and proves nothing.
+                // Whether it ever leaves Ironic is not known. The operator removes a failed
+                // detaching before it registers the host: that proves nothing.
                 let fails = host.error() == "detach error";
                 let unseen = Some(if fails { String::new() } else { host.written().to_owned() });
                 let before = Before { unseen, ..host.before() };

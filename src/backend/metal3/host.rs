@@ -228,8 +228,8 @@ impl<'a> Host<'a> {
         self.flag("/spec/online")
     }
 
-    /// What `spec.online` was before we changed it; `None`: it is as before, or another author set it
-    /// since. The API server knows who changed a field last (`metadata.managedFields`).
+    /// What `spec.online` was before we changed it; `None`: it is as before, or another author set
+    /// it since. The API server knows who changed a field last (`metadata.managedFields`).
     pub(super) fn online_to_restore(self) -> Option<bool> {
         let before = self.before().online.filter(|before| *before != self.online())?;
         let mut setters = self.0.metadata.managed_fields.iter().flatten().filter(|entry| {

@@ -11,15 +11,14 @@ use crate::{
     maintenance::{
         gate::{BootReadiness, ExternalRequest, ExternalState},
         machine::PowerTarget,
-        queue::shown_time,
     },
 };
 
 use super::host::{Author, Before, Hold, Host, REBOOT, reboot_key};
 
-/// A host of which nothing proves that it is registered is believed to be so long after the release:
-/// an operator may give its node the old id again, and writes nothing on a host that was released
-/// before it left Ironic.
+/// A host of which nothing proves that it is registered is believed to be so long after the
+/// release: an operator may give its node the old id again, and writes nothing on a host that was
+/// released before it left Ironic.
 const UNPROVEN: SignedDuration = SignedDuration::from_mins(3);
 
 /// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered
@@ -322,22 +321,24 @@ pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -
     })
 }
 
-/// What a released host has not shown yet of being registered in Ironic; `None`: it has, or time has
-/// to do for it.
+/// What a released host has not shown yet of being registered in Ironic; `None`: it has, or enough
+/// time has passed.
 fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
-    let until = host.released().and_then(|at| at.checked_add(UNPROVEN).ok()).filter(|until| now < *until)?;
-    if is_proven(host, before) {
+    let late = host.released().is_none_or(|at| now.duration_since(at) >= UNPROVEN);
+    if late || is_proven(host, before) {
         return None;
     }
-    let (shown, until) = (host.shown(), shown_time(until));
+    let (shown, minutes) = (host.shown(), UNPROVEN.as_mins());
     // Records of earlier versions have no id where it was not seen.
     Some(if before.unseen.is_some() || before.id.is_empty() {
         format!(
             "{shown} was released before its operator showed it detached, and the operator has written nothing since: it is slow, \
-             stopped, or has nothing to do (believed to manage the host from {until} on)"
+             stopped, or has nothing to do (believed to manage the host {minutes} min after the release)"
         )
     } else {
-        format!("{shown} is being registered again (its node in Ironic has the old id; believed from {until} on)")
+        format!(
+            "{shown} is being registered again (its node in Ironic has the old id; believed {minutes} min after the release)"
+        )
     })
 }
 
