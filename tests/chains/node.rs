@@ -8,6 +8,7 @@ use terraform_provider_metal::maintenance::{
     change::{LockChange, RecordChange},
     decide::Finish,
     gate::{self, AwaitedNode},
+    ids::Generation,
     machine::PowerTarget,
     state::{Ending, Phase, Progress},
     step::Step,
@@ -119,7 +120,7 @@ impl Chain {
     /// The end of a record that is accepted as it is.
     pub fn as_it_is() -> RecordChange {
         let (by, reason) = ("a person".to_owned(), "the Node does not come back".to_owned());
-        RecordChange::Abandon(Ending::Released { by, reason, seen: Default::default() })
+        RecordChange::Abandon(Ending::Released { by, reason, seen: Generation::default() })
     }
 
     /// Whether a request is withdrawn now although the Node that it keeps free is not Ready again,
