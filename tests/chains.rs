@@ -11,6 +11,8 @@
 #[path = "model/machine.rs"]
 #[allow(dead_code, reason = "calls that come late are in the other model")]
 mod machine;
+#[path = "chains/node.rs"]
+mod node;
 #[path = "store/records.rs"]
 mod records;
 #[path = "chains/steps.rs"]
@@ -31,6 +33,7 @@ const LOCAL: Link = Link { order: QueueAuthority::Ours, loss: Loss::EndsHold };
 const ORDER: &str = "a gate is asked once all before it allow the start";
 const SLOT: &str = "the server is taken once all external gates allow it";
 const BACK: &str = "a gate is left once all behind it are really left";
+const AWAITED: &str = "a gate stays until the Node is Ready again, unless the record says why not";
 const NOTED: &str = "what a gate has of ours is noted in an active record";
 const TOUCHED: &str = "power is changed only where every gate holds the server";
 const DISTURBED: &str = "nothing that acts under a hold is sent once an outer gate took the server away";
@@ -61,6 +64,7 @@ impl Model for Chain {
             Property::always(ORDER, |_, world: &World| !world.is_wrong(ORDER)),
             Property::always(SLOT, |_, world: &World| !world.is_wrong(SLOT)),
             Property::always(BACK, |_, world: &World| !world.is_wrong(BACK)),
+            Property::always(AWAITED, |_, world: &World| !world.is_wrong(AWAITED)),
             Property::always(TOUCHED, |_, world: &World| !world.is_wrong(TOUCHED)),
             Property::always(DISTURBED, |_, world: &World| !world.is_wrong(DISTURBED)),
             Property::always(RUNS, |_, world: &World| !world.is_wrong(RUNS)),
@@ -119,6 +123,14 @@ fn chains_of_three_gates() {
 }
 
 #[test]
+fn chains_before_a_server_whose_node_is_waited_for() {
+    for links in [&[WITHOUT_QUEUE, LOCAL][..], &[WITHOUT_QUEUE, EXTERNAL], &[WITHOUT_QUEUE, EXTERNAL, LOCAL]] {
+        explore(Chain::new(links, 1).awaits().crashes(1));
+        explore(Chain::new(links, 1).awaits().takes_away());
+    }
+}
+
+#[test]
 fn chains_of_two_gates_before_an_operation_under_a_maintenance() {
     for links in [[WITHOUT_QUEUE, LOCAL], [WITHOUT_QUEUE, EXTERNAL]] {
         explore(Chain::new(&links, 1).operates().takes_away());
@@ -134,6 +146,8 @@ fn no_rule_about_chains_can_be_left_out() {
     needs(Broken::AllAtOnce, ORDER, Chain::new(&[WITHOUT_QUEUE, EXTERNAL], 1));
     needs(Broken::GrantsUnseen, SLOT, chain());
     needs(Broken::ChildIsBlind, DISTURBED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).operates().takes_away());
+    needs(Broken::LeavesNodeBehind, AWAITED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).awaits());
+    needs(Broken::BelievesOldWord, AWAITED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).awaits());
     needs(Broken::LossTouchesNothing, RESTORED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).takes_away());
 }
 

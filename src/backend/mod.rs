@@ -331,6 +331,12 @@ pub trait Gate: Send + Sync {
     /// How a person takes a request back, for when we cannot. Asks nobody.
     fn by_hand(&self, wish: &ExternalRequest, order: QueueAuthority) -> String;
 
+    /// What follows, for people, where a request is withdrawn of a server that was not restored;
+    /// `None`: nothing of its own.
+    fn after_no_restore(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns when something about this server or its requests may have changed.
     async fn changed(&self);
 

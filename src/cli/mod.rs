@@ -217,7 +217,8 @@ enum Command {
         #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
         allow: bool,
         /// Restore nothing: accept the server as it is now. For one that cannot be restored, or is
-        /// gone
+        /// gone. External requests are withdrawn at once: a Machine of Cluster API loses its label,
+        /// and the maintenance controller may uncordon its Node
         #[arg(long)]
         accept_as_is: bool,
         /// Time limit of the release
@@ -225,7 +226,7 @@ enum Command {
         timeout: String,
     },
     /// Delete orphaned external requests of crashed runs: requests of this store whose maintenance
-    /// has ended (--metal-operator)
+    /// has ended (--backend). Restores no server and waits for no Node
     Tidy {
         /// Only this server
         #[arg(long, conflicts_with = "nodes")]

@@ -74,6 +74,13 @@ pub struct Remaining {
     pub why: String,
 }
 
+/// Warns of what follows where a request was withdrawn of a server that was not restored.
+fn tell_unrestored(server: &str, system: &dyn Gate) {
+    if let Some(what) = system.after_no_restore() {
+        tracing::warn!("{server}: {what}");
+    }
+}
+
 impl Engine {
     /// Takes back what a record asked of its gates, the innermost first, as far as that can be done
     /// in a short time. `None`: it asked nothing there.
@@ -120,7 +127,12 @@ impl Engine {
             () = control.stop.cancelled() => None,
         };
         let why = match gone {
-            Some(Ok(())) => return DeletionResult::Gone,
+            Some(Ok(())) => {
+                if gate.entered {
+                    tell_unrestored(record.server(), system);
+                }
+                return DeletionResult::Gone;
+            }
             Some(Err(error)) => error.to_string(),
             None => trouble.map_or_else(|| "it did not end in time".to_owned(), |error| error.to_string()),
         };
@@ -216,17 +228,28 @@ impl Engine {
             request.server,
             request.name
         );
+        let of_gate = |gate: &&GateRecord| gate.system.gate.as_deref() == request.gate;
+        let entered =
+            record.as_ref().is_none_or(|record| record.gates.iter().find(of_gate).is_none_or(|gate| gate.entered));
         // What was before parking is in the record only; without it the server is let go, and stays
         // closed to new claims.
         let Some(record) = record.filter(|_| request.parks) else {
             system.discard(request).await?;
+            if entered {
+                tell_unrestored(&request.server, system);
+            }
             return Ok(true);
         };
-        let gate = record.gates.iter().find(|gate| gate.system.gate.as_deref() == request.gate);
+        let gate = record.gates.iter().find(of_gate);
         let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
         let mut trouble = None;
         match (within(PATIENCE, self.until_let_go(system, &wish, QueueAuthority::Ours, &mut trouble)).await, trouble) {
-            (Some(done), _) => done?,
+            (Some(done), _) => {
+                done?;
+                if entered {
+                    tell_unrestored(&request.server, system);
+                }
+            }
             (None, Some(error)) => return Err(error.into()),
             (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
         }

@@ -5,6 +5,8 @@
 //! here, a stand-in does: it ends Pods that are to be deleted, and renews the Node's Lease and
 //! condition while the server runs.
 
+mod ending;
+
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},

@@ -16,7 +16,7 @@ use terraform_provider_metal::maintenance::{
 };
 
 use crate::{
-    BACK, DISTURBED, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
+    AWAITED, BACK, DISTURBED, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
     records::AGING,
     world::{At, Broken, Chain, Event, Goal, Has, PAUSE, World, runner, token, uid},
 };
@@ -41,6 +41,7 @@ impl Chain {
                 events.push(Event::Crash(n));
             }
         }
+        self.node_events(world, events);
         for (place, gate) in world.gates.iter().enumerate() {
             match gate.of {
                 Some((_, Has::Requested)) => events.push(Event::Grant(place)),
@@ -85,6 +86,11 @@ impl Chain {
                 world.gates[place].refuses = true;
                 true
             }
+            Event::NodeLost | Event::NodeBack | Event::Late(_) => {
+                Self::node_event(&mut world, event);
+                true
+            }
+            Event::Accept(n) => self.accept(&mut world, n),
             Event::TakeAway(place) => {
                 (world.gates[place].of, world.gates[place].took) = (None, true);
                 true
@@ -93,7 +99,7 @@ impl Chain {
         happened.then_some(world)
     }
 
-    fn apply(world: &mut World, change: &LockChange<'_>) -> Option<Applied> {
+    pub fn apply(world: &mut World, change: &LockChange<'_>) -> Option<Applied> {
         let limits = Self::limits();
         let at = Moment { leases: &world.leases, now: world.now, aging: AGING, limits: &limits };
         let mut after = world.lock.clone();
@@ -104,7 +110,7 @@ impl Chain {
         Some(applied)
     }
 
-    fn change(world: &mut World, n: usize, change: &RecordChange) -> Option<Applied> {
+    pub fn change(world: &mut World, n: usize, change: &RecordChange) -> Option<Applied> {
         let (uid, fence) = (uid(n), world.actors[n].fence);
         Self::apply(world, &LockChange::Driven { uid: &uid, fence, change })
     }
@@ -212,7 +218,7 @@ impl Chain {
             At::Planned(decision) => self.carry_out(world, n, decision),
             At::Asking { place, enter } => {
                 world.actors[n].at = At::Driving;
-                if enter { Self::enter(world, n, place) } else { Self::leave(world, n, place) }
+                if enter { Self::enter(world, n, place) } else { self.leave(world, n, place) }
             }
             At::Calling(action) => {
                 self.call(world, n, &action);
@@ -222,7 +228,8 @@ impl Chain {
                 let _ = Self::change(world, n, &RecordChange::Replied(reply));
                 world.actors[n].at = At::Driving;
             }
-            At::Withdrawing => return self.withdraw(world, n),
+            At::Withdrawing => return self.withdraw(world, n, &RecordChange::Withdraw),
+            At::Accepting => return self.withdraw(world, n, &Self::as_it_is()),
             At::Away | At::Driving => {}
         }
         true
@@ -289,7 +296,7 @@ impl Chain {
         world.gates.iter().zip(&self.links).any(ends)
     }
 
-    fn finish(world: &mut World, n: usize, finish: &Finish) {
+    pub fn finish(world: &mut World, n: usize, finish: &Finish) {
         let reached = *finish == Finish::Reached;
         world.actors[n].held |= reached;
         let _ = Self::change(world, n, &RecordChange::Detach);
@@ -303,12 +310,12 @@ impl Chain {
 
     /// What the engine does before a record leaves the queue: each gate is waited for, the
     /// innermost first.
-    fn withdraw(&self, world: &mut World, n: usize) -> bool {
+    fn withdraw(&self, world: &mut World, n: usize, end: &RecordChange) -> bool {
         let ours = |place: &usize| matches!(world.gates[*place].of, Some((of, _)) if of == n);
         match (0..world.gates.len()).rev().find(ours) {
             Some(place) if world.gates[place].of == Some((n, Has::Returning)) => return false,
-            Some(place) => Self::leave(world, n, place),
-            None => self.commit(world, n, &RecordChange::Withdraw),
+            Some(place) => self.leave(world, n, place),
+            None => self.commit(world, n, end),
         }
         true
     }
@@ -327,7 +334,7 @@ impl Chain {
                     _ => record.as_ref().and_then(gate::leaving),
                 };
                 if let Some(place) = place {
-                    Self::leave(world, n, place);
+                    self.leave(world, n, place);
                 }
             }
             Action::Reset(reset) => {
@@ -335,6 +342,7 @@ impl Chain {
                     world.wrong = Some(TOUCHED);
                 }
                 world.machine.on = *reset == ResetType::On;
+                world.node = world.node.after_reset();
                 debug_assert!(matches!(world.machine.power(), PowerState::On | PowerState::Off));
             }
             _ => {}
@@ -350,7 +358,10 @@ impl Chain {
         }
     }
 
-    fn leave(world: &mut World, n: usize, place: usize) {
+    fn leave(&self, world: &mut World, n: usize, place: usize) {
+        if place == 0 && self.leaves_node_behind(world, n) {
+            world.wrong = Some(AWAITED);
+        }
         let inner = |gate: &crate::world::Gate| matches!(gate.of, Some((of, _)) if of == n);
         if world.gates[place + 1..].iter().any(inner) {
             world.wrong = Some(BACK);

@@ -20,7 +20,7 @@ use terraform_provider_metal::maintenance::{
     step::{Action, Reply},
 };
 
-use crate::{machine::Machine, records};
+use crate::{machine::Machine, node::Node, records};
 
 /// A gate, as it is configured.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,10 @@ pub enum Broken {
     LossTouchesNothing,
     /// What acts under a hold does not look at the outer gates of it.
     ChildIsBlind,
+    /// The outermost gate is left while its Node is not Ready.
+    LeavesNodeBehind,
+    /// A Node counts as Ready by what was said before the restore.
+    BelievesOldWord,
 }
 
 /// What is explored.
@@ -65,6 +69,8 @@ pub struct Chain {
     pub takes_away: bool,
     /// An operation under the maintenance, which switches the server off.
     pub operates: bool,
+    /// The Node of the server has to be Ready before the outermost gate is left.
+    pub awaits: bool,
     pub broken: Broken,
 }
 
@@ -74,7 +80,13 @@ impl fmt::Display for Chain {
             write!(f, "{:?} > ", link.order)?;
         }
         write!(f, "{} maintenances, {} crashes", self.actors, self.crashes)?;
-        for (is, word) in [(self.refuses, "refusals"), (self.takes_away, "losses"), (self.operates, "an operation")] {
+        let all = [
+            (self.refuses, "refusals"),
+            (self.takes_away, "losses"),
+            (self.operates, "an operation"),
+            (self.awaits, "a Node"),
+        ];
+        for (is, word) in all {
             if is {
                 write!(f, ", {word}")?;
             }
@@ -122,6 +134,8 @@ pub enum At {
     Called(Reply),
     /// Takes its requests back before its record goes.
     Withdrawing,
+    /// A person ends it as it is.
+    Accepting,
 }
 
 #[derive(Clone, Debug)]
@@ -145,6 +159,14 @@ pub enum Event {
     Free(usize),
     Refuse(usize),
     TakeAway(usize),
+    /// The cluster notices that the Node is silent.
+    NodeLost,
+    /// The kubelet runs again.
+    NodeBack,
+    /// The time for the Node is over.
+    Late(usize),
+    /// A person gives up a release that failed.
+    Accept(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -152,6 +174,9 @@ pub struct World {
     pub lock: ServerLock,
     pub leases: Leases,
     pub machine: Machine,
+    pub node: Node,
+    /// Whether the time for the Node was over: that is once.
+    pub late: bool,
     pub gates: Vec<Gate>,
     pub actors: Vec<Actor>,
     pub now: Timestamp,
@@ -201,8 +226,16 @@ pub fn uid(n: usize) -> Uid {
 
 impl Chain {
     pub fn new(links: &[Link], actors: usize) -> Self {
-        let broken = Broken::Nothing;
-        Self { links: links.to_vec(), actors, crashes: 0, refuses: false, takes_away: false, operates: false, broken }
+        Self {
+            links: links.to_vec(),
+            actors,
+            crashes: 0,
+            refuses: false,
+            takes_away: false,
+            operates: false,
+            awaits: false,
+            broken: Broken::Nothing,
+        }
     }
 
     pub fn crashes(self, crashes: u8) -> Self {
@@ -220,6 +253,11 @@ impl Chain {
     /// With an operation under the one maintenance.
     pub fn operates(self) -> Self {
         Self { operates: true, actors: 2, ..self }
+    }
+
+    /// With a Node that is waited for before the outermost gate is left.
+    pub fn awaits(self) -> Self {
+        Self { awaits: true, ..self }
     }
 
     /// Whether this one acts under the maintenance.
@@ -242,6 +280,8 @@ impl Chain {
             lock: ServerLock::new(LockKey("k".to_owned())),
             leases: Leases::default(),
             machine: Machine::new(),
+            node: Node::Serves,
+            late: false,
             gates: vec![Gate::default(); self.links.len()],
             actors: vec![actor; self.actors],
             now: Timestamp::from_second(1_800_000_000).unwrap(),
@@ -315,7 +355,8 @@ impl Chain {
             Some((_, Has::Returning)) => ExternalState::Returning(said()),
         };
         let memory = [("before".to_owned(), "free".to_owned())].into();
-        GateView { memory, ..GateView::of(standing) }
+        let awaited = (standing == ExternalState::Granted && place == 0).then(|| self.awaited(world, n)).flatten();
+        GateView { memory, awaited, ..GateView::of(standing) }
     }
 
     /// What a gate has of somebody is of a record that is active and says so.

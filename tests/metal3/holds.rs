@@ -111,13 +111,13 @@ impl Held {
 
     /// As the rules do: leaving, until nothing of ours is there.
     pub async fn leave(&self) {
-        self.call_leave().await;
-        self.until("left or leftovers", |standing| {
-            matches!(standing, ExternalState::Absent | ExternalState::Leftovers(_))
-        })
-        .await;
-        self.call_leave().await;
-        self.until("left", |standing| *standing == ExternalState::Absent).await;
+        while self.standing().await != ExternalState::Absent {
+            self.call_leave().await;
+            self.until("left or leftovers", |standing| {
+                matches!(standing, ExternalState::Absent | ExternalState::Leftovers(_))
+            })
+            .await;
+        }
     }
 
     pub fn under(&self) -> Arc<dyn Machine> {

@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accounts;
 mod claims;
 mod compare;
 mod holds;
@@ -18,4 +19,5 @@ mod ironic;
 mod iso;
 mod never_off;
 mod older;
+mod returns;
 mod versions;

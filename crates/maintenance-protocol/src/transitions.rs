@@ -89,6 +89,12 @@ impl ServerLock {
         record.generation = generation;
         record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
+        // What failed is tried again, with a time of its own; what was sent since stays known.
+        if let Phase::Releasing { stuck: Some(_), progress, .. } = &mut record.phase
+            && progress.attempts.is_empty()
+        {
+            progress.since = now;
+        }
         Ok(Fence { generation, token })
     }
 

@@ -259,6 +259,13 @@ impl Gate for MachineGate {
         )
     }
 
+    fn after_no_restore(&self) -> Option<&'static str> {
+        Some(
+            "the maintenance label of its Machine was removed without waiting for the Node to be Ready: the maintenance controller \
+             may uncordon the Node now, also one that was cordoned by hand. Taint the Node where no Pod may run on this server",
+        )
+    }
+
     async fn changed(&self) {
         let Ok(Some(place)) = self.place(&BTreeMap::new(), false).await else { return std::future::pending().await };
         let Ok(machines) = self.clusters.machines(&place.namespace).await else {

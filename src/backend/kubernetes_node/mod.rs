@@ -143,11 +143,19 @@ impl KubernetesNodes {
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
                 // A budget allows none now (429), or more than one budget covers it (500).
                 Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => Ok(Some(said(&status))),
+                // Its namespace is being deleted, and it with that: nothing may be created there.
+                Err(kube::Error::Api(status)) if status.code == 403 && ends(&status) => Ok(Some(said(&status))),
                 Err(error) => Err(error),
             }
         });
         asked.await.map_err(meaning)
     }
+}
+
+/// Whether an answer says that the namespace is being deleted.
+fn ends(status: &kube::core::Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Why the API did not evict, with the budget that it names.

@@ -98,8 +98,11 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
             return None;
         }
         spec.insert("image".to_owned(), Value::Null);
-        spec.insert("online".to_owned(), Value::Bool(host.before().online.unwrap_or_else(|| host.online())));
         annotations.insert(IMAGE.to_owned(), Value::Null);
+    }
+    // What another author set since stays, with our image or theirs.
+    if marked && let Some(before) = host.online_to_restore() {
+        spec.insert("online".to_owned(), Value::Bool(before));
     }
     if detached {
         annotations.insert(DETACHED.to_owned(), Value::Null);
@@ -121,14 +124,20 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
         } else if acts || host.released().is_none() {
             annotations.insert(RELEASED.to_owned(), Value::String(now.to_string()));
             if detached && host.status() != "detached" {
-                // Whether it ever leaves Ironic is not known: no other node proves that it is back.
-                let before = Before { id: String::new(), ..host.before() };
+                // Whether it ever leaves Ironic is not known. The operator removes a failed
+                // detaching before it registers the host: that proves nothing.
+                let fails = host.error() == "detach error";
+                let unseen = Some(if fails { String::new() } else { host.written().to_owned() });
+                let before = Before { unseen, ..host.before() };
                 annotations.insert(BEFORE.to_owned(), Value::String(json!(before).to_string()));
             }
         }
     }
     // With the image it would be free for others while it is still deprovisioned.
-    if host.consumer_is(&wish.uid) && spec.is_empty() && (host.hold() != Some(Hold::Image) || host.is_unbooted()) {
+    if host.consumer_is(&wish.uid)
+        && !spec.contains_key("image")
+        && (host.hold() != Some(Hold::Image) || host.is_unbooted())
+    {
         spec.insert("consumerRef".to_owned(), Value::Null);
     }
     if annotations.is_empty() && spec.is_empty() {

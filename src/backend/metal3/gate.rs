@@ -26,7 +26,7 @@ use super::{
     link::no_redfish,
     machine::HostMachine,
     reboot,
-    standing::{booted, standing},
+    standing::{believed, booted, standing},
 };
 
 /// How long tidying waits until the operator manages a host again; the next tidying removes the
@@ -178,10 +178,12 @@ impl Gate for HostMachine {
         if let Some(what) = change::cleans(host, wish) {
             return Err(BackendError::Unsupported { address: self.address(), what });
         }
-        match change::leave(host, wish, self.hosts.now()) {
-            Some(change) => self.hosts.patch(&object, change).await,
-            None => Ok(()),
+        let now = self.hosts.now();
+        let Some(change) = change::leave(host, wish, now) else { return Ok(()) };
+        if let Some(why) = believed(host, wish, now) {
+            tracing::warn!("{why}");
         }
+        self.hosts.patch(&object, change).await
     }
 
     async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::core::{ApiResource, DynamicObject};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -115,6 +116,11 @@ pub(super) struct Before {
     /// The power that its owner wanted, where a hold changes that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) online: Option<bool>,
+    /// When the operator had last written its status as we released it, where it was not seen
+    /// detached: another time proves that the operator read it without our annotation. Empty: none
+    /// does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unseen: Option<String>,
 }
 
 /// Our part of the value of the detached annotation and of our reboot annotations; the operator
@@ -206,6 +212,12 @@ impl<'a> Host<'a> {
         }
     }
 
+    /// When the operator last wrote the status, as it says. It writes on the condition that the
+    /// host is the one that it read (`saveHostStatus`), and only what differs.
+    pub(super) fn written(self) -> &'a str {
+        text(self.0, "/status/lastUpdated").unwrap_or_default()
+    }
+
     /// The id of its node in Ironic.
     pub(super) fn node(self) -> &'a str {
         text(self.0, "/status/provisioning/ID").unwrap_or_default()
@@ -218,6 +230,18 @@ impl<'a> Host<'a> {
     /// The power that its owner wants.
     pub(super) fn online(self) -> bool {
         self.flag("/spec/online")
+    }
+
+    /// What `spec.online` was before we changed it; `None`: it is as before, or another author set
+    /// it since. The API server knows who changed a field last (`metadata.managedFields`).
+    pub(super) fn online_to_restore(self) -> Option<bool> {
+        let before = self.before().online.filter(|before| *before != self.online())?;
+        let mut setters = self.0.metadata.managed_fields.iter().flatten().filter(|entry| {
+            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+            fields.is_some_and(|fields| fields.pointer("/f:spec/f:online").is_some())
+        });
+        let ours = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(MANAGER);
+        (setters.next().is_some_and(ours) && setters.all(ours)).then_some(before)
     }
 
     /// The power that the operator saw last; old while the host is detached or paused.
@@ -404,6 +428,7 @@ impl<'a> Host<'a> {
             id: self.node().to_owned(),
             error: self.error().to_owned(),
             online: None,
+            unseen: None,
         }
     }
 

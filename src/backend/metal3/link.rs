@@ -60,6 +60,10 @@ impl BmcLink {
                 return Err(unsupported(format!("{}: {}", host.shown(), no_redfish(&other))));
             }
         };
+        if key.secret.is_empty() {
+            let named = format!("{} names no Secret with the account of its BMC", host.shown());
+            return Err(unsupported(format!("{named} (spec.bmc.credentialsName)")));
+        }
         let (username, password) = hosts.credentials(&key.secret).await?;
         let settings = ServerSettings {
             endpoint,

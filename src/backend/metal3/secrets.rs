@@ -93,7 +93,15 @@ impl Secrets {
 fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<Account, BackendError> {
     let shown = format!("Secret {}/{name}", hosts.namespace);
     let (username, password) = cluster::credentials(found, &hosts.cluster.address(), &shown)?;
-    Ok((username.trim().to_owned(), SecretString::from(password.expose_secret().trim().to_owned())))
+    let (username, password) = (username.trim(), password.expose_secret().trim());
+    // The operator refuses these too, and a BMC counts failed logins.
+    for (part, value) in [("username", username), ("password", password)] {
+        if value.is_empty() {
+            let (address, what) = (hosts.cluster.address(), format!("{shown} has an empty {part}"));
+            return Err(BackendError::Missing { address, what });
+        }
+    }
+    Ok((username.to_owned(), SecretString::from(password.to_owned())))
 }
 
 /// All accounts of the namespace; one that cannot be read is left out.

@@ -14,15 +14,12 @@ use crate::{
     },
 };
 
-use super::host::{Author, Hold, Host, REBOOT, reboot_key};
+use super::host::{Author, Before, Hold, Host, REBOOT, reboot_key};
 
-/// An operator that gives the node of a host its old id again is believed so long after the
-/// release.
-const SAME_NODE: SignedDuration = SignedDuration::from_mins(3);
-
-/// A host that was released before it was seen detached may never have left Ironic, and shows
-/// nothing then.
-const NEVER_LEFT: SignedDuration = SignedDuration::from_secs(15);
+/// A host of which nothing proves that it is registered is believed to be so long after the
+/// release: an operator may give its node the old id again, and writes nothing on a host that was
+/// released before it left Ironic.
+const UNPROVEN: SignedDuration = SignedDuration::from_mins(3);
 
 /// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered
 /// says its own.
@@ -232,7 +229,10 @@ fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalSta
         return ExternalState::Lost(format!("spec.consumerRef of {shown} does not name this maintenance any more"));
     }
     if (host.made_image().is_some() || host.has_image()) && !host.has_our_image() {
-        return ExternalState::Lost(format!("the image of {shown} was changed by another author"));
+        let online = host.online_to_restore().map_or_else(String::new, |before| {
+            format!("; spec.online, which this maintenance set to {}, becomes {before} again at its end", host.online())
+        });
+        return ExternalState::Lost(format!("the image of {shown} was changed by another author{online}"));
     }
     let states = ["available", "ready", "preparing", "provisioning", "provisioned", "deprovisioning"];
     if !states.contains(&host.state()) {
@@ -278,18 +278,23 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
         "detached" => {
             return ExternalState::Returning(format!("{shown} is attached again by the operator (still detached)"));
         }
+        // Its next turn removes that error, before it registers the host.
+        "error" if host.error() == "detach error" => {
+            return ExternalState::Returning(format!(
+                "{shown} is attached again by the operator (still {})",
+                host.error_text()
+            ));
+        }
         "error" if host.error() != before.error => {
-            let what = if registers { "could not register" } else { "has trouble with" };
+            let unregistered = host.error() == "registration error";
+            let what = if unregistered { "could not register" } else { "has trouble with" };
             return ExternalState::Failed(format!("the operator {what} {shown} ({})", host.error_text()));
         }
         "OK" | "error" => {}
         status => return ExternalState::Returning(format!("{shown} is {status}")),
     }
-    let proven = !before.id.is_empty() && host.node() != before.id;
-    let patience = if before.id.is_empty() { NEVER_LEFT } else { SAME_NODE };
-    let late = host.released().is_some_and(|at| now.duration_since(at) >= patience);
-    if registers && !proven && !late {
-        return ExternalState::Returning(format!("{shown} is being registered again"));
+    if registers && let Some(why) = unproven(host, &before, now) {
+        return ExternalState::Returning(why);
     }
     let still_booted = host.hold() == Some(Hold::Image) && !host.is_unbooted();
     if !host.is_settled() || still_booted {
@@ -302,6 +307,47 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
         return ExternalState::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
     }
     leftovers()
+}
+
+/// Whether a released host has shown that the operator registered it in Ironic.
+fn is_proven(host: Host<'_>, before: &Before) -> bool {
+    let renamed = !before.id.is_empty() && host.node() != before.id;
+    let written = before.unseen.as_deref().is_some_and(|last| !last.is_empty() && host.written() != last);
+    renamed || written
+}
+
+/// What a host that is about to be believed managed again never proved; `None`: it did, or is not.
+pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
+    let over = host.hold() == Some(Hold::Detach) && host.released().is_some() && !host.is_deleting();
+    let left = over && matches!(standing(host, wish, Hold::Detach, now), ExternalState::Leftovers(_));
+    (left && !host.detaches() && !is_proven(host, &host.before())).then(|| {
+        format!(
+            "nothing on {} shows that its operator manages it again, {} min after its release: the operator may be stopped",
+            host.shown(),
+            UNPROVEN.as_mins()
+        )
+    })
+}
+
+/// What a released host has not shown yet of being registered in Ironic; `None`: it has, or enough
+/// time has passed.
+fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
+    let late = host.released().is_none_or(|at| now.duration_since(at) >= UNPROVEN);
+    if late || is_proven(host, before) {
+        return None;
+    }
+    let (shown, minutes) = (host.shown(), UNPROVEN.as_mins());
+    // Records of earlier versions have no id where it was not seen.
+    Some(if before.unseen.is_some() || before.id.is_empty() {
+        format!(
+            "{shown} was released before its operator showed it detached, and the operator has written nothing since: it is slow, \
+             stopped, or has nothing to do (believed to manage the host {minutes} min after the release)"
+        )
+    } else {
+        format!(
+            "{shown} is being registered again (its node in Ironic has the old id; believed {minutes} min after the release)"
+        )
+    })
 }
 
 /// The author of a detached annotation, for people.

@@ -87,6 +87,11 @@ for_each_host! {
         workspace.destroy().await.failed().says("was not Ready again within 2 s").says("so that the maintenance label of Machine");
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         workspace.metal(&["queue"]).await.succeeded().says("was not Ready again");
+        // The next destroy waits as long again, although the time of the first one is over.
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs(WAITS, SOON * 2).await;
+        destroy.wait(SOON * 2).await.failed().says("was not Ready again within 2 s");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         // One that a person deleted is not waited for.
         let nodes: Api<Node> = Api::all(world.workload.clone());
         nodes.delete(&world.node_name("m1"), &DeleteParams::default()).await.unwrap();
@@ -111,5 +116,25 @@ for_each_host! {
         workspace.apply().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_each_host! {
+    async fn a_release_without_a_restore_frees_the_machine_at_once_and_says_so(host) {
+        let ((world, fleet), workspace) = (running().await, Workspace::new(host));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", OFF)).await;
+        workspace.apply().await.succeeded();
+        set_ready(&world, false).await;
+        let mut operator = workspace.beside();
+        fleet.configure_with(&operator, "", "");
+        fleet.command_line(&mut operator);
+        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        let shown = operator.metal(&["show", "tests/bios", "--json"]).await.succeeded().stdout;
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let generation = shown["maintenance"]["generation"].to_string();
+        let as_is = ["release", "tests/bios", "--generation", &generation, "--accept-as-is", "--reason", "scrapped"];
+        operator.metal(&as_is).await.succeeded().says("the maintenance controller may uncordon the Node now").says("Taint the Node");
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        assert_eq!(world.maintenance("m1").await, None);
     }
 }
