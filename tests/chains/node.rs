@@ -102,7 +102,7 @@ impl Chain {
 
     /// A person ends what failed as it is: the command fences, leaves the gates and ends the
     /// record.
-    pub fn accept(&self, world: &mut World, n: usize) -> bool {
+    pub fn accept(world: &mut World, n: usize) -> bool {
         world.now += PAUSE;
         world.actors[n].run += 1;
         let (runner, token, uid) = (runner(world, n), token(world, n), uid(n));

@@ -90,7 +90,7 @@ impl Chain {
                 Self::node_event(&mut world, event);
                 true
             }
-            Event::Accept(n) => self.accept(&mut world, n),
+            Event::Accept(n) => Self::accept(&mut world, n),
             Event::TakeAway(place) => {
                 (world.gates[place].of, world.gates[place].took) = (None, true);
                 true

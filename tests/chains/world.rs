@@ -61,6 +61,7 @@ pub enum Broken {
 
 /// What is explored.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a part of the world that may be left out")]
 pub struct Chain {
     pub links: Vec<Link>,
     pub actors: usize,
