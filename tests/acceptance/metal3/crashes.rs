@@ -130,6 +130,8 @@ for_each_host! {
         world.running.stop();
         workspace.apply().await.failed().says("timeouts.create ended");
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        // What the operator writes proves that it manages the host: it finds it switched off.
+        world.simulator.set_power("node1", PowerState::Off).unwrap();
         world.restart();
         // Whether it was left at once or is left now, nothing of ours stays.
         eventually("nothing of ours is on the host", SOON * 3, async || {
