@@ -6,11 +6,11 @@ use rustls::{
     ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
 };
 use rustls_platform_verifier::Verifier;
 
-/// A machine without authorities has many owners: a small container image has none.
+/// Nothing to judge a certificate by: small container images have no authorities.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this machine has no certificate authorities: install its package of them (ca-certificates), or name a file of them in \
@@ -77,17 +77,35 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
 }
 
-/// TLS that trusts what this machine trusts, and `more` besides. `protocols` are those of HTTP, the
-/// best first (RFC 7301). No authority is read here: a machine without any is refused when a
-/// certificate is to be judged. The error is about one of `more`.
-pub(crate) fn of_this_machine(more: Vec<CertificateDer<'static>>, protocols: &[&str]) -> Result<ClientConfig, String> {
+/// TLS that trusts what this machine trusts, and the authorities in `more` (PEM) besides.
+/// `protocols` are those of HTTP, the best first (RFC 7301). The machine's own are not read here: a
+/// machine without any is refused when a certificate is to be judged. The error is about `more`.
+pub(crate) fn of_this_machine(more: Option<&str>, protocols: &[&str]) -> Result<ClientConfig, String> {
     // Without authorities besides, all clients share what is read.
     static SHARED: OnceLock<Arc<OfThisMachine>> = OnceLock::new();
-    for authority in &more {
+    let made = |more| Arc::new(OfThisMachine { more, provider: provider(), read: OnceLock::new() });
+    let verifier = match more {
+        None => Arc::clone(SHARED.get_or_init(|| made(Vec::new()))),
+        Some(pem) => made(authorities(pem)?),
+    };
+    judged_by(verifier, protocols)
+}
+
+/// The certificates in a PEM text, of which there is one at least.
+fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let read = read.map_err(|error| error.to_string())?;
+    if read.is_empty() {
+        return Err("it holds no certificate".to_owned());
+    }
+    for authority in &read {
         RootCertStore::empty().add(authority.clone()).map_err(|error| error.to_string())?;
     }
-    let made = |more| Arc::new(OfThisMachine { more, provider: provider(), read: OnceLock::new() });
-    let verifier = if more.is_empty() { Arc::clone(SHARED.get_or_init(|| made(Vec::new()))) } else { made(more) };
+    Ok(read)
+}
+
+/// TLS where this verifier judges the certificates.
+pub(crate) fn judged_by(verifier: Arc<dyn ServerCertVerifier>, protocols: &[&str]) -> Result<ClientConfig, String> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -107,5 +125,5 @@ pub(crate) fn innermost(error: &dyn std::error::Error) -> Option<String> {
     }
     let text = cause.to_string();
     // What rustls says before an error that is ours.
-    Some(text.strip_prefix("other error: ").map_or(text.clone(), str::to_owned))
+    Some(text.strip_prefix("other error: ").unwrap_or(&text).to_owned())
 }

@@ -99,8 +99,8 @@ pub async fn refresh(
 }
 
 /// The same refresh of these objects by `kubernetes_manifest`, after the reference of a row; empty
-/// where there is no program of it. Not through a proxy: that provider sends no token without TLS.
-/// Nothing else may ask meanwhile.
+/// where there is no program of it. That provider sends no token without TLS, so it asks through no
+/// proxy, and nothing else may ask meanwhile.
 pub async fn by_manifest(
     kubernetes: &Kubernetes,
     kubeconfig: &Path,

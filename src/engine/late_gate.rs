@@ -78,8 +78,8 @@ impl Engine {
     /// Why a record may not take its server, or change it: a gate stands before it now that did not
     /// when the record was queued.
     async fn late_gate(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
-        let machine = self.fresh(record)?;
         for kind in self.kinds_without_gate(record) {
+            let machine = self.fresh(record)?;
             let gate = kind.of(record.server(), Some(Arc::clone(&machine)));
             let Some(system) = gate.system(false).await? else { continue };
             let releases = matches!(record.phase, Phase::Releasing { .. });

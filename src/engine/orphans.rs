@@ -74,9 +74,12 @@ pub struct Remaining {
     pub why: String,
 }
 
-/// Warns of what follows where a request was withdrawn of a server that was not restored.
-fn tell_unrestored(server: &str, system: &dyn Gate) {
-    if let Some(what) = system.after_no_restore() {
+/// Warns of what follows where a request was withdrawn of a server that was not restored. Without
+/// a record it may have been granted.
+fn tell_unrestored(server: &str, gate: Option<&GateRecord>, system: &dyn Gate) {
+    if gate.is_none_or(|gate| gate.entered)
+        && let Some(what) = system.after_no_restore()
+    {
         tracing::warn!("{server}: {what}");
     }
 }
@@ -128,9 +131,7 @@ impl Engine {
         };
         let why = match gone {
             Some(Ok(())) => {
-                if gate.entered {
-                    tell_unrestored(record.server(), system);
-                }
+                tell_unrestored(record.server(), Some(gate), system);
                 return DeletionResult::Gone;
             }
             Some(Err(error)) => error.to_string(),
@@ -228,27 +229,22 @@ impl Engine {
             request.server,
             request.name
         );
-        let of_gate = |gate: &&GateRecord| gate.system.gate.as_deref() == request.gate;
-        let entered =
-            record.as_ref().is_none_or(|record| record.gates.iter().find(of_gate).is_none_or(|gate| gate.entered));
+        let mut gates = record.iter().flat_map(|record| &record.gates);
+        let gate = gates.find(|gate| gate.system.gate.as_deref() == request.gate).cloned();
         // What was before parking is in the record only; without it the server is let go, and stays
         // closed to new claims.
         let Some(record) = record.filter(|_| request.parks) else {
             system.discard(request).await?;
-            if entered {
-                tell_unrestored(&request.server, system);
-            }
+            tell_unrestored(&request.server, gate.as_ref(), system);
             return Ok(true);
         };
-        let gate = record.gates.iter().find(of_gate);
-        let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish_to(&record, gate, self.store().id()) };
+        let wish = wish_to(&record, gate.as_ref(), self.store().id());
+        let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish };
         let mut trouble = None;
         match (within(PATIENCE, self.until_let_go(system, &wish, QueueAuthority::Ours, &mut trouble)).await, trouble) {
             (Some(done), _) => {
                 done?;
-                if entered {
-                    tell_unrestored(&request.server, system);
-                }
+                tell_unrestored(&request.server, gate.as_ref(), system);
             }
             (None, Some(error)) => return Err(error.into()),
             (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),

@@ -8,7 +8,6 @@ use reqwest::{
     Client, Method, StatusCode, header,
     redirect::{Action, Attempt, Policy},
 };
-use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest, Sha256};
 
 use super::{Probe, ProbeError};
@@ -58,17 +57,10 @@ pub struct HttpProbe {
 impl HttpProbe {
     /// A probe. The error is about the given certificate.
     pub fn new(settings: &ProbeSettings) -> Result<Self, String> {
-        let unread = |error: String| format!("the CA certificate for images cannot be read: {error}");
-        let mut more: Vec<CertificateDer<'static>> = Vec::new();
-        if let Some(pem) = &settings.ca_certificate_pem {
-            let read = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>();
-            more = read.map_err(|error| unread(error.to_string()))?;
-            if more.is_empty() {
-                return Err(unread("it holds no certificate".to_owned()));
-            }
-        }
+        let trust = tls::of_this_machine(settings.ca_certificate_pem.as_deref(), &["h2", "http/1.1"])
+            .map_err(|error| format!("the CA certificate for images cannot be read: {error}"))?;
         let client = Client::builder()
-            .tls_backend_preconfigured(tls::of_this_machine(more, &["h2", "http/1.1"]).map_err(unread)?)
+            .tls_backend_preconfigured(trust)
             .connect_timeout(settings.timeout)
             .read_timeout(settings.timeout)
             // A signed address is a secret: it goes to no other host, and not in clear.

@@ -6,7 +6,7 @@
 //! the foreground and read `KUBECONFIG`; the folders have their definitions and those of Cluster
 //! API and of the IP address manager.
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, process::Stdio};
 
 use futures_util::future::join_all;
 use kube::{
@@ -241,12 +241,7 @@ async fn record(world: &World, backend: &Metal3Backend, chain: (&'static str, &[
         let (seen, watch) = Seen::by(world, host, line);
         seen.begin(world, host).await;
         play(world, host, &mut held, step).await;
-        let mut last = String::new();
-        // Longer than the half minute after which the provider looks again, twice.
-        while seen.now() != last {
-            last = seen.now();
-            tokio::time::sleep(Duration::from_secs(75)).await;
-        }
+        let last = seen.settled().await;
         eprintln!("{host} {step}: {last}");
         text += &format!("{step}\n    {last}\n    Metal3Machine: {}\n", machine(world, host).await);
         watch.abort();

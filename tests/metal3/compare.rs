@@ -5,7 +5,10 @@
 //! before, event, states after. A line is provisioning state, operational status, power as the
 //! operator shows it, and marks.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use kube::{
@@ -94,6 +97,17 @@ impl Seen {
     pub fn now(&self) -> String {
         let seen = self.all.lock().unwrap().0.join(" -> ");
         if seen.is_empty() { "nothing".to_owned() } else { seen }
+    }
+
+    /// Waits until nothing has changed for longer than the minute after which a real operator looks
+    /// at a settled host, and the half minute after which CAPM3 looks again.
+    pub async fn settled(&self) -> String {
+        let mut last = String::new();
+        while self.now() != last {
+            last = self.now();
+            tokio::time::sleep(Duration::from_secs(75)).await;
+        }
+        last
     }
 
     fn forget(&self) {

@@ -74,11 +74,16 @@ const CHAINS: [(&str, bool, &[&str]); 9] = [
 /// Brings a new host to where its chain begins.
 async fn begin(world: &World, host: &str, never_off: bool) {
     world.add(host, json!({"externallyProvisioned": true, "disablePowerOff": never_off})).await;
-    let end = Instant::now() + Duration::from_mins(5);
+    begins(world, host, "externally provisioned", true).await;
+}
+
+/// Waits until a new host is in a state, with the patience that a busy Ironic needs.
+pub async fn begins(world: &World, host: &str, state: &str, on: bool) {
+    let end = Instant::now() + Duration::from_mins(8);
     loop {
         let status = world.host(host).await["status"].clone();
-        let settled = status["provisioning"]["state"] == "externally provisioned";
-        if settled && status["operationalStatus"] == "OK" && status["poweredOn"] == true {
+        let settled = status["provisioning"]["state"] == state && status["operationalStatus"] == "OK";
+        if settled && (status["poweredOn"] == true) == on {
             return;
         }
         assert!(Instant::now() < end, "{host}: {status:#}");
@@ -222,12 +227,7 @@ async fn record(
         seen.begin(world, host).await;
         let since = world.simulator.sequence();
         play(world, Some(ironic), host, &mut held, step).await;
-        let mut last = String::new();
-        // Longer than the minute after which the operator looks at a settled host.
-        while seen.now() != last {
-            last = seen.now();
-            tokio::time::sleep(Duration::from_secs(75)).await;
-        }
+        let last = seen.settled().await;
         let told = told(world, host, since);
         eprintln!("{host} {step}: {last}\n    {told:?}");
         let system = world.simulator.system(host).unwrap();
@@ -241,9 +241,9 @@ async fn record(
     text
 }
 
-/// What the table says of a step: of the host, and of its BMC.
-fn wanted(step: &str) -> (&'static str, &'static str) {
-    let mut lines = include_str!("ironic.txt").lines().skip_while(|line| *line != step).skip(1);
+/// What a table says of a step: of the host, and of its BMC.
+pub fn wanted(table: &'static str, step: &str) -> (&'static str, &'static str) {
+    let mut lines = table.lines().skip_while(|line| *line != step).skip(1);
     lines.next().map(str::trim).zip(lines.next().map(str::trim)).unwrap_or_else(|| panic!("nothing about {step}"))
 }
 
@@ -255,7 +255,7 @@ async fn compare(world: &World, backend: &Metal3Backend, chain: (&'static str, b
     let (seen, watch) = Seen::of(world, host);
     seen.begin(world, host).await;
     for step in steps {
-        let (line, bmc) = wanted(step);
+        let (line, bmc) = wanted(include_str!("ironic.txt"), step);
         let since = world.simulator.sequence();
         play(world, None, host, &mut held, step).await;
         if line != "nothing" {
@@ -280,8 +280,12 @@ async fn the_stand_in_does_what_the_operator_did_with_ironic() {
     join_all(CHAINS.map(|chain| compare(&world, &backend, chain))).await;
 }
 
-/// An Ironic and the operator before it, with its own definitions.
-pub async fn real(world: &World) -> (Ironic, tokio::process::Child) {
+/// So many BMCs, an Ironic and the operator before it, with its own definitions. The stand-in is
+/// there and does nothing.
+pub async fn real(hosts: usize) -> (World, Ironic, tokio::process::Child) {
+    let options = Options::default();
+    options.awake.close();
+    let world = World::empty(hosts, options).await;
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     for file in fs::read_dir(variable("CRDS")).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
@@ -302,17 +306,13 @@ pub async fn real(world: &World) -> (Ironic, tokio::process::Child) {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    (ironic, operator)
+    (world, ironic, operator)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real operator; judges nothing"]
 async fn theirs() {
-    let options = Options::default();
-    // The stand-in is there and does nothing.
-    options.awake.close();
-    let world = World::empty(CHAINS.len(), options).await;
-    let (ironic, mut operator) = real(&world).await;
+    let (world, ironic, mut operator) = real(CHAINS.len()).await;
     let backend = backend(&world, Hold::Detach);
     let texts = join_all(CHAINS.map(|chain| record((&world, &ironic, &backend), chain))).await;
     println!("{}", texts.concat());

@@ -3,11 +3,7 @@
 //!
 //! Recorded as `ironic.txt`, with `iso::theirs`.
 
-use std::{
-    fs,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::{fs, process::Stdio};
 
 use bmc_simulator::PowerState;
 use futures_util::future::join_all;
@@ -15,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     compare::Seen,
-    ironic::{real, summary, told},
+    ironic::{begins, real, summary, told, wanted},
 };
 use crate::support::{
     ironcore::patience,
@@ -41,16 +37,7 @@ async fn begin(world: &World, host: &str, online: bool) {
     let mac = format!("52:54:00:00:00:0{}", host.trim_start_matches("node"));
     world.add(host, json!({"online": online, "automatedCleaningMode": "disabled", "bootMACAddress": mac})).await;
     world.annotate(host, json!({"inspect.metal3.io": "disabled"})).await;
-    let end = Instant::now() + Duration::from_mins(8);
-    loop {
-        let status = world.host(host).await["status"].clone();
-        let settled = status["provisioning"]["state"] == "available";
-        if settled && status["operationalStatus"] == "OK" && (status["poweredOn"] == true) == online {
-            return;
-        }
-        assert!(Instant::now() < end, "{host}: {status:#}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    begins(world, host, "available", online).await;
 }
 
 async fn play(world: &World, host: &str, image: &str, step: &str) {
@@ -74,11 +61,7 @@ async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])
         seen.begin(world, host).await;
         let since = world.simulator.sequence();
         play(world, host, image, step).await;
-        let mut last = String::new();
-        while seen.now() != last {
-            last = seen.now();
-            tokio::time::sleep(Duration::from_secs(75)).await;
-        }
+        let last = seen.settled().await;
         let told = told(world, host, since);
         let system = world.simulator.system(host).unwrap();
         eprintln!("{host} {step}: {last}\n    {told:?}\n    {:?} {:?} {:?}", system.power, system.boot, system.media);
@@ -88,12 +71,6 @@ async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])
     text
 }
 
-/// What the table says of a step: of the host, and of its BMC.
-fn wanted(step: &str) -> (&'static str, &'static str) {
-    let mut lines = include_str!("iso.txt").lines().skip_while(|line| *line != step).skip(1);
-    lines.next().map(str::trim).zip(lines.next().map(str::trim)).unwrap_or_else(|| panic!("nothing about {step}"))
-}
-
 /// One chain with the stand-in.
 async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
     let (host, online, steps) = chain;
@@ -101,7 +78,7 @@ async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
     let (seen, watch) = Seen::of(world, host);
     seen.begin(world, host).await;
     for step in steps {
-        let (line, bmc) = wanted(step);
+        let (line, bmc) = wanted(include_str!("iso.txt"), step);
         let since = world.simulator.sequence();
         play(world, host, "https://images.example/rescue.iso", step).await;
         seen.until(step, line).await;
@@ -131,10 +108,7 @@ async fn the_stand_in_boots_as_ironic_did() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a real operator; judges nothing"]
 async fn theirs() {
-    let options = Options::default();
-    options.awake.close();
-    let world = World::empty(CHAINS.len(), options).await;
-    let (ironic, mut operator) = real(&world).await;
+    let (world, ironic, mut operator) = real(CHAINS.len()).await;
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("rescue.iso"), vec![0; 1 << 20]).unwrap();
     let port = free_port().to_string();

@@ -84,9 +84,7 @@ impl Client {
             builder = builder.no_proxy();
         }
         builder = match &settings.trust {
-            IronicTrust::System => {
-                builder.tls_backend_preconfigured(tls::of_this_machine(Vec::new(), &["h2", "http/1.1"])?)
-            }
+            IronicTrust::System => builder.tls_backend_preconfigured(tls::of_this_machine(None, &["h2", "http/1.1"])?),
             IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
             IronicTrust::Authority(pem) => web::only_authorities(builder, pem)?,
         };

@@ -34,7 +34,7 @@ async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
         Host::Ipv6(address) => address.to_string(),
     };
     // Nothing is sent on such a connection.
-    let config = trust::judged_by_fingerprint(None, Arc::default())?;
+    let config = trust::judged_by_fingerprint(None, Arc::default(), &[])?;
     let stream = TcpStream::connect((name.as_str(), port)).await.map_err(|error| error.to_string())?;
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));

@@ -92,15 +92,9 @@ impl ServerCertVerifier for Pinned {
 pub(super) fn judged_by_fingerprint(
     expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
+    protocols: &[&str],
 ) -> Result<rustls::ClientConfig, String> {
-    let provider = tls::provider();
-    let verifier = Pinned { expected, seen, provider: Arc::clone(&provider) };
-    Ok(rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth())
+    tls::judged_by(Arc::new(Pinned { expected, seen, provider: tls::provider() }), protocols)
 }
 
 /// A client and, where a fingerprint decides, the one that was seen last.
@@ -138,12 +132,11 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .http1_allow_obsolete_multiline_headers_in_responses(true)
             .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
         let builder = match trust {
-            Trust::System => builder.tls_backend_preconfigured(tls::of_this_machine(Vec::new(), &["http/1.1"])?),
+            Trust::System => builder.tls_backend_preconfigured(tls::of_this_machine(None, &["http/1.1"])?),
             Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
             Trust::Authority(pem) => web::only_authorities(builder, pem)?,
             Trust::Fingerprint(expected) => {
-                let mut config = judged_by_fingerprint(Some(*expected), Arc::clone(&seen))?;
-                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                let config = judged_by_fingerprint(Some(*expected), Arc::clone(&seen), &["http/1.1"])?;
                 builder.tls_backend_preconfigured(config)
             }
         };

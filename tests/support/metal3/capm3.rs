@@ -19,7 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::operator::resource;
+use super::{first, operator::resource};
 
 const FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
 const HOST: &str = "metal3.io/BareMetalHost";
@@ -116,9 +116,7 @@ impl World {
         let mut due: BTreeMap<String, Instant> = BTreeMap::new();
         let mut named: BTreeMap<String, String> = BTreeMap::new();
         loop {
-            let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
-            let pause =
-                next.as_ref().map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
+            let (next, pause) = first(&due);
             tokio::select! {
                 event = events.next() => {
                     let Some(event) = event else { return };
@@ -138,7 +136,7 @@ impl World {
                     }
                 }
                 () = tokio::time::sleep(pause) => {
-                    let Some((name, _)) = next else { continue };
+                    let Some(name) = next else { continue };
                     due.remove(&name);
                     match self.turn(&name).await {
                         Ok(None) => {}

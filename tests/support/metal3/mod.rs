@@ -12,3 +12,15 @@ pub mod capm3;
 pub mod operator;
 mod turn;
 pub mod world;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// What is due first, and how long until then; an hour where nothing is.
+fn first(due: &BTreeMap<String, Instant>) -> (Option<String>, Duration) {
+    let next = due.iter().min_by_key(|(_, at)| **at);
+    let pause = next.map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
+    (next.map(|(name, _)| name.clone()), pause)
+}

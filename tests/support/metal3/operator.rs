@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::{super::gate::Gate, turn};
+use super::{super::gate::Gate, first, turn};
 
 /// A version of the operator: the first one that does what is written here, and all after it up to
 /// the next one.
@@ -197,9 +197,7 @@ async fn run(operator: Arc<Operator>) {
     let mut events = watcher(operator.api("BareMetalHost"), watcher::Config::default()).default_backoff().boxed();
     let (mut seen, mut due): (HashMap<String, String>, BTreeMap<String, Instant>) = (HashMap::new(), BTreeMap::new());
     loop {
-        let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
-        let pause =
-            next.as_ref().map_or(Duration::from_hours(1), |(_, at)| at.saturating_duration_since(Instant::now()));
+        let (next, pause) = first(&due);
         tokio::select! {
             event = events.next() => {
                 let Some(event) = event else { return };
@@ -218,7 +216,7 @@ async fn run(operator: Arc<Operator>) {
                 }
             }
             () = tokio::time::sleep(pause) => {
-                let Some((name, _)) = next else { continue };
+                let Some(name) = next else { continue };
                 due.remove(&name);
                 if operator.options.awake.is_closed() {
                     due.insert(name, Instant::now() + Duration::from_millis(50));
