@@ -299,8 +299,11 @@ async fn systems_behind_one_bmc_are_siblings() {
             }
         })
         .await;
-        let identity = bench.machine.identify().await.unwrap();
-        assert_eq!(identity.has_siblings, siblings, "{identity:?}");
+        for name in bench.backend.servers() {
+            let identity = bench.backend.machine(&name).unwrap().identify().await.unwrap();
+            assert_eq!(identity.has_siblings, siblings, "{identity:?}");
+        }
+        assert_eq!(bench.requests("GET", "/redfish/v1/Systems"), 1, "the list of a large chassis is read once");
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
 use reqwest::{Method, RequestBuilder, Response, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, RwLock, Semaphore};
+use tokio::sync::{Mutex, OnceCell, RwLock, Semaphore};
 use url::Url;
 
 use crate::{
@@ -116,6 +116,9 @@ pub(super) struct Bmc {
     door: Mutex<()>,
     places: Semaphore,
     systems: AtomicUsize,
+    /// Whether it lists more than one system: read once for all of them, because the list of a
+    /// large chassis is long.
+    pub(super) has_siblings: OnceCell<bool>,
     /// A 401 said that basic authentication is none of the ways in.
     pub(super) no_basic: AtomicBool,
     /// Until when, on our own clock, nobody tries to reach it again, and why it could not be
@@ -159,6 +162,7 @@ impl Bmc {
             door: Mutex::default(),
             places: Semaphore::new(AT_ONCE),
             systems: AtomicUsize::new(0),
+            has_siblings: OnceCell::new(),
             no_basic: AtomicBool::new(false),
             down: std::sync::Mutex::default(),
         }

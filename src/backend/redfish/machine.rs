@@ -41,8 +41,6 @@ pub(super) struct RedfishMachine {
     settings_work: OnceCell<bool>,
     /// The accepted values of `ResetType`, once they were read.
     resets: OnceCell<Vec<String>>,
-    /// Whether the BMC lists more systems.
-    siblings: OnceCell<bool>,
 }
 
 impl RedfishMachine {
@@ -62,7 +60,6 @@ impl RedfishMachine {
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
             resets: OnceCell::new(),
-            siblings: OnceCell::new(),
         }
     }
 
@@ -182,7 +179,7 @@ impl RedfishMachine {
             Err(error) if error.is_transient() => Err(error),
             Err(_) => Ok(true),
         };
-        self.siblings.get_or_try_init(listed).await.copied()
+        self.bmc.has_siblings.get_or_try_init(listed).await.copied()
     }
 
     /// The settings object, when there is one that lists the override: what is set there is what
