@@ -50,6 +50,10 @@ const AGAIN: u32 = 4;
 /// The longest wait before it is made again, whatever the server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// How often credentials that are refused are asked for again: an exec plugin may cost a log-in,
+/// and a refusal that lasts has to be told.
+const RENEWAL: Duration = Duration::from_mins(1);
+
 /// One request, for messages: `verb` and `resource` are what a role would have to allow.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'a> {
@@ -89,13 +93,22 @@ pub struct Cluster(Arc<ClusterInner>);
 struct ClusterInner {
     settings: ClusterSettings,
     clock: Arc<dyn Clock>,
-    /// Locked while it is made, so that one run of an exec plugin serves all who wait.
-    client: Mutex<Option<Connected>>,
+    /// Locked while one is made, so that one run of an exec plugin serves all who wait.
+    connection: Mutex<Connection>,
     address: OnceLock<String>,
 }
 
+/// The client that is used now.
+#[derive(Default)]
+struct Connection {
+    connected: Option<Connected>,
+    /// How many clients were made.
+    number: u64,
+    /// On our own clock: when one was made because its credentials were refused.
+    renewed: Option<Duration>,
+}
+
 /// A client with its credentials.
-#[derive(Clone)]
 struct Connected {
     client: Client,
     /// When the credentials end that an exec plugin gave.
@@ -112,12 +125,12 @@ impl Cluster {
     /// The cluster of these settings.
     #[must_use]
     pub fn new(settings: ClusterSettings, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(ClusterInner { settings, clock, client: Mutex::default(), address: OnceLock::new() }))
+        Self(Arc::new(ClusterInner { settings, clock, connection: Mutex::default(), address: OnceLock::new() }))
     }
 
     /// A client. Reads the configuration at the first call; asks no server.
     pub async fn client(&self) -> Result<Client, ClusterError> {
-        self.connected().await
+        Ok(self.connected().await?.0)
     }
 
     /// Where it is, for people; what was configured while that has not been read.
@@ -140,14 +153,37 @@ impl Cluster {
         &self.0.clock
     }
 
-    /// The client; a new one where the credentials of the last one end.
-    async fn connected(&self) -> Result<Client, ClusterError> {
-        let mut last = self.0.client.lock().await;
-        if let Some(connected) = last.as_ref().filter(|last| !exec::is_ending(last.until, self.0.clock.now())) {
-            return Ok(connected.client.clone());
+    /// The client and its number; a new one where the credentials of the last one end.
+    async fn connected(&self) -> Result<(Client, u64), ClusterError> {
+        let mut last = self.0.connection.lock().await;
+        if let Some(connected) = &last.connected
+            && !exec::is_ending(connected.until, self.0.clock.now())
+        {
+            return Ok((connected.client.clone(), last.number));
         }
+        self.replace(&mut last).await
+    }
+
+    /// Another client than the one with this number, whose credentials were refused: a token may
+    /// end before it says so, and what a kubeconfig names may have changed. `None` where
+    /// that was tried a short while ago.
+    async fn renewed(&self, refused: u64) -> Result<Option<(Client, u64)>, ClusterError> {
+        let mut last = self.0.connection.lock().await;
+        if let (Some(connected), true) = (&last.connected, last.number != refused) {
+            return Ok(Some((connected.client.clone(), last.number)));
+        }
+        let now = self.0.clock.monotonic();
+        if last.renewed.is_some_and(|at| now.saturating_sub(at) < RENEWAL) {
+            return Ok(None);
+        }
+        last.renewed = Some(now);
+        self.replace(&mut last).await.map(Some)
+    }
+
+    async fn replace(&self, last: &mut Connection) -> Result<(Client, u64), ClusterError> {
         let connected = self.connect().await.map_err(|cause| self.misconfigured(cause))?;
-        Ok(last.insert(connected).client.clone())
+        last.number += 1;
+        Ok((last.connected.insert(connected).client.clone(), last.number))
     }
 
     async fn connect(&self) -> Result<Connected, String> {
@@ -220,7 +256,9 @@ impl Cluster {
     }
 
     /// Makes a request: bounded in time, made again while the server says that it is one too many
-    /// (429), and its error told in our words. `make` is called for each try.
+    /// (429), made once more with other credentials where it does not accept ours (401, which it
+    /// answers before it does anything), and its error told in our words. `make` is called for each
+    /// try.
     pub async fn call<T, F>(
         &self,
         request: RequestInfo<'_>,
@@ -230,8 +268,8 @@ impl Cluster {
         F: Future<Output = Result<T, kube::Error>> + Send,
         T: Send,
     {
-        let client = self.connected().await?;
-        let mut tries = 0;
+        let (mut client, mut number) = self.connected().await?;
+        let (mut tries, mut renewed) = (0, false);
         loop {
             let result = match within(self.patience(), Box::pin(make(client.clone()))).await {
                 Some(result) => result.map_err(|error| self.failure(error, request)),
@@ -243,6 +281,13 @@ impl Cluster {
                     tries += 1;
                     self.0.clock.sleep(retry_after.unwrap_or(grown).max(grown).min(LONGEST_PAUSE)).await;
                 }
+                Err(refused @ ClusterError::Unauthorized { .. }) if !renewed => match self.renewed(number).await? {
+                    Some(other) => {
+                        renewed = true;
+                        (client, number) = other;
+                    }
+                    None => return Err(refused),
+                },
                 result => return result,
             }
         }

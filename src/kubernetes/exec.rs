@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        kubernetes::{Cluster, ClusterSettings, RequestInfo},
+        kubernetes::{Cluster, ClusterError, ClusterSettings, RequestInfo},
     };
 
     const VERSION: RequestInfo<'static> = RequestInfo { verb: "get", resource: "version", namespace: None, name: None };
@@ -308,8 +308,8 @@ mod tests {
         }
     }
 
-    /// Answers each request, and counts the tokens that came.
-    async fn server() -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    /// Answers each request, with 401 where it has this token, and tells the tokens that came.
+    async fn server(refused: &'static str) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (tell, told) = tokio::sync::mpsc::unbounded_channel();
@@ -324,10 +324,10 @@ mod tests {
                     }
                     let text = String::from_utf8(heard).unwrap().to_lowercase();
                     let token = text.lines().find_map(|line| line.strip_prefix("authorization: bearer "));
+                    let answer = if token == Some(refused) { "401 Unauthorized" } else { "404 Not Found" };
                     tell.send(token.unwrap_or("none").to_owned()).unwrap();
-                    let _ = stream
-                        .write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-                        .await;
+                    let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                    let _ = stream.write_all(answer.as_bytes()).await;
                 });
             }
         });
@@ -336,7 +336,7 @@ mod tests {
 
     #[tokio::test]
     async fn credentials_are_asked_for_again_before_they_end() {
-        let (server, mut tokens) = server().await;
+        let (server, mut tokens) = server("").await;
         for (end, expected) in [("+1 hour", ["token-1", "token-1"]), ("+30 seconds", ["token-1", "token-2"])] {
             let folder = tempfile::tempdir().unwrap();
             let count = folder.path().join("count");
@@ -349,9 +349,36 @@ mod tests {
             let cluster = with_plugin(folder.path(), &script, &server, Duration::from_secs(10));
             for token in expected {
                 let asked = cluster.call(VERSION, |client| async move { client.apiserver_version().await }).await;
-                assert!(matches!(asked, Err(crate::kubernetes::ClusterError::NotFound { .. })), "{asked:?}");
+                assert!(matches!(asked, Err(ClusterError::NotFound { .. })), "{asked:?}");
                 assert_eq!(tokens.recv().await.unwrap(), token, "{end}");
             }
+        }
+    }
+
+    /// A plugin that says no end of its token, of which the server accepts the second one only.
+    #[tokio::test]
+    async fn credentials_that_are_refused_are_asked_for_again_and_not_without_end() {
+        for (refused, expected) in [("token-1", ["token-1", "token-2"]), ("token", ["token", "token"])] {
+            let (server, mut tokens) = server(refused).await;
+            let folder = tempfile::tempdir().unwrap();
+            let count = folder.path().join("count");
+            let number = if refused == "token" { "" } else { "-%s" };
+            let script = format!(
+                "echo run >> {count}; printf '{}' $(grep -c run {count})",
+                credential(&format!("{{\"token\":\"token{number}\"}}")),
+                count = count.display()
+            );
+            let cluster = with_plugin(folder.path(), &script, &server, Duration::from_secs(10));
+            let ask = || cluster.call(VERSION, |client| async move { client.apiserver_version().await });
+            let asked = ask().await.unwrap_err();
+            let is_refused = refused == "token";
+            assert_eq!(matches!(asked, ClusterError::Unauthorized { .. }), is_refused, "{asked:?}");
+            for token in expected {
+                assert_eq!(tokens.recv().await.unwrap(), token);
+            }
+            // What is refused again is told at once, and the plugin is left alone.
+            assert_eq!(matches!(ask().await.unwrap_err(), ClusterError::Unauthorized { .. }), is_refused);
+            assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 2);
         }
     }
 }
