@@ -42,7 +42,7 @@ impl Engine {
     pub async fn hold(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
         let wish = &MaintenanceRequest { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let mut server = tokio::select! {
-            server = self.identify(&wish.spec.server) => server?,
+            server = self.identified(&wish.spec.server, control) => server?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let mut key = server.key.clone();
@@ -52,7 +52,7 @@ impl Engine {
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let location = tokio::select! {
-            location = self.backend().location(&wish.spec.server) => location?,
+            location = self.located_at(&wish.spec.server, control) => location?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         self.lease.keep().await?;

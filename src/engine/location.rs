@@ -5,8 +5,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     backend::{BackendError, Machine},
+    clock::Clock,
     maintenance::{
         gate,
+        identity::Identified,
+        location::Location,
         lock::reaches,
         machine::PowerState,
         state::{Maintenance, Phase},
@@ -17,6 +20,9 @@ use super::{Control, Engine, EngineError};
 
 /// The pause between two tries to learn where a backend is.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a request that has touched nothing waits for an answer: its author is told then.
+const BRIEF: Duration = Duration::from_secs(30);
 
 /// What a server was seen to be once its maintenance had ended without a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +51,43 @@ impl fmt::Display for Observed {
     }
 }
 
+/// A wait for a backend that does not answer.
+struct Waiting<'a> {
+    clock: &'a dyn Clock,
+    server: &'a str,
+    control: &'a Control,
+    /// On our own clock.
+    deadline: Duration,
+    said: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(engine: &'a Engine, server: &'a str, control: &'a Control, limit: Duration) -> Self {
+        let clock = &*engine.parts.clock;
+        Self { clock, server, control, deadline: clock.monotonic() + limit, said: false }
+    }
+
+    /// The answer, unless it is worth another try: then a pause was made.
+    async fn judge<T>(&mut self, answer: Result<T, EngineError>) -> Option<Result<T, EngineError>> {
+        let error = match answer {
+            Err(EngineError::Machine(error)) if error.is_transient() => error,
+            answer => return Some(answer),
+        };
+        if self.clock.monotonic() >= self.deadline || self.control.stop.is_cancelled() {
+            return Some(Err(error.into()));
+        }
+        if !self.said {
+            tracing::info!("{}: {error}; trying again", self.server);
+            self.said = true;
+        }
+        tokio::select! {
+            () = self.clock.sleep(PAUSE) => {}
+            () = self.control.stop.cancelled() => {}
+        }
+        None
+    }
+}
+
 impl Engine {
     /// Checks once that this process reaches the place that a record names.
     ///
@@ -66,23 +109,38 @@ impl Engine {
         if record.phase == Phase::Pending && !asked {
             return Ok(());
         }
-        let deadline = self.parts.clock.monotonic() + control.timeout;
-        let mut said = false;
+        let mut waiting = Waiting::new(self, record.server(), control, control.timeout);
         loop {
-            let error = match self.reaches(record).await {
-                Err(EngineError::Machine(error)) if error.is_transient() => error,
-                result => return result,
-            };
-            if self.parts.clock.monotonic() >= deadline || control.stop.is_cancelled() {
-                return Err(error.into());
+            let reached = self.reaches(record).await;
+            if let Some(reached) = waiting.judge(reached).await {
+                return reached;
             }
-            if !said {
-                tracing::info!("{} on {}: {error}; trying again", record.id, record.server());
-                said = true;
+        }
+    }
+
+    /// The place of a server. A backend that does not answer is waited for a short while.
+    pub(super) async fn located_at(&self, server: &str, control: &Control) -> Result<Location, EngineError> {
+        let mut waiting = Waiting::new(self, server, control, control.timeout.min(BRIEF));
+        loop {
+            let location = self.backend().location(server).await.map_err(EngineError::from);
+            if let Some(location) = waiting.judge(location).await {
+                return location;
             }
-            tokio::select! {
-                () = self.parts.clock.sleep(PAUSE) => {}
-                () = control.stop.cancelled() => {}
+        }
+    }
+
+    /// What a server is. A system that answers and cannot serve now (5xx, 429) is waited for a
+    /// short while; one that cannot be reached is told at once, because its address may be wrong.
+    pub(super) async fn identified(&self, server: &str, control: &Control) -> Result<Identified, EngineError> {
+        let mut waiting = Waiting::new(self, server, control, control.timeout.min(BRIEF));
+        loop {
+            let identified = self.identify(server).await;
+            let answered = matches!(&identified, Err(EngineError::Machine(BackendError::Rejected { .. })));
+            if !answered {
+                return identified;
+            }
+            if let Some(identified) = waiting.judge(identified).await {
+                return identified;
             }
         }
     }
