@@ -151,7 +151,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             AttributePath::root(),
         ),
         BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } => (
-            format!("Unknown outcome of a request to the BMC of {server}"),
+            format!("Unknown outcome of a request about {server}"),
             "Apply again: what the machine shows decides how it goes on.",
             AttributePath::root(),
         ),
@@ -166,7 +166,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             "It was tried once, so that no account is locked out. Check the user name and password.",
             AttributePath::root(),
         ),
-        BackendError::Rejected { .. } => (format!("The BMC of {server} refused a request"), "", AttributePath::root()),
+        BackendError::Rejected { .. } => (format!("A request about {server} was refused"), "", AttributePath::root()),
         BackendError::NoSystem { .. } => {
             (format!("{server} is not behind its BMC"), "Check system_id and endpoint.", AttributePath::root())
         }
