@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     api_server,
     measure::{ms, ratio},
-    plain_client::AT_ONCE,
-    provider::{Held, redfish},
+    provider::{AT_ONCE, Held, redfish},
     support::{
         cluster_api::{
             ENABLED, MACHINE_MAINTENANCE, MAINTENANCE, STATE,

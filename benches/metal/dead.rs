@@ -7,8 +7,7 @@ use serde_json::json;
 
 use crate::{
     measure::{ms, ratio},
-    plain_client::AT_ONCE,
-    provider::{Held, Provider},
+    provider::{AT_ONCE, Held, Provider},
     table::Row,
 };
 

@@ -3,8 +3,8 @@
 //! This program plays four parts: the host that drives the provider, the machines behind it (the
 //! simulator), and, started again with [`plain_client::ROLE`] set, the plain client that refreshes
 //! are compared with, or, with [`stores_worker::ROLE`], one of the processes that wait in a
-//! coordination store. Sections may be named: `make bench`, with `BENCH="start refresh"`. Only a
-//! whole run writes `docs/performance.md`.
+//! coordination store. Sections may be named: `make bench`, with `BENCH="start refresh"`. Each
+//! section writes its own table into `docs/performance.md` when it ends.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,6 +30,8 @@ mod measure;
 mod metal3;
 mod plain_client;
 mod plan;
+#[path = "../../tests/support/provider.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
 mod provider;
 mod refresh;
 mod rules;
@@ -62,64 +64,66 @@ fn main() {
         return runtime.block_on(stores_worker::run(&task));
     }
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let rows = runtime.block_on(sections(&named));
-    println!("\n{}", table::markdown(&rows));
-    if named.is_empty() {
-        table::write(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md"), &rows);
+    runtime.block_on(run(&named));
+}
+
+/// Every section, in the order in which they run.
+const SECTIONS: [&str; 16] = [
+    "start",
+    "refresh",
+    "plan",
+    "rules",
+    "cluster",
+    "cluster-api",
+    "metal3",
+    "ironic",
+    "dead",
+    "waiting",
+    "hand-over",
+    "fleet",
+    "stores-hand-over",
+    "stores-operations",
+    "stores-waiting",
+    "stores-history",
+];
+
+/// Those that run only where they are named: a whole run would take minutes longer.
+const ONLY_NAMED: [&str; 1] = ["ironic"];
+
+async fn run(named: &[String]) {
+    if let Some(unknown) = named.iter().find(|name| !SECTIONS.contains(&name.as_str())) {
+        panic!("no section {unknown}: there are {}", SECTIONS.join(", "));
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/performance.md");
+    let wanted = |name: &str| named.iter().any(|of| of == name) || (named.is_empty() && !ONLY_NAMED.contains(&name));
+    for name in SECTIONS.into_iter().filter(|name| wanted(name)) {
+        let rows = section(name).await;
+        println!("\n{}", table::markdown(&rows));
+        // A build without optimisation says nothing about the times.
+        if !cfg!(debug_assertions) {
+            table::write(&page, name, &rows);
+        }
     }
 }
 
-async fn sections(named: &[String]) -> Vec<Row> {
-    let wanted = |name: &str| named.is_empty() || named.iter().any(|of| of == name);
-    let mut rows = Vec::new();
-    if wanted("start") {
-        rows.extend(start::measure().await);
+async fn section(name: &str) -> Vec<Row> {
+    match name {
+        "start" => start::measure().await,
+        "refresh" => refresh::measure().await,
+        "plan" => plan::measure().await,
+        "rules" => rules::measure(),
+        "cluster" => cluster::measure().await,
+        "cluster-api" => cluster_api::measure().await,
+        "metal3" => metal3::measure().await,
+        "ironic" => ironic::measure().await,
+        "dead" => dead::measure().await,
+        "waiting" => waiting::measure().await,
+        "hand-over" => hand_over::measure().await,
+        "fleet" => fleet::measure().await,
+        "stores-hand-over" => stores_hand_over::measure().await,
+        "stores-operations" => stores_operations::measure().await,
+        "stores-waiting" => stores_waiting::measure().await,
+        "stores-history" => stores_history::measure().await,
+        other => unreachable!("{other} is not among the sections"),
     }
-    if wanted("refresh") {
-        rows.extend(refresh::measure().await);
-    }
-    if wanted("plan") {
-        rows.extend(plan::measure().await);
-    }
-    if wanted("rules") {
-        rows.extend(rules::measure());
-    }
-    if wanted("cluster") {
-        rows.extend(cluster::measure().await);
-    }
-    if wanted("cluster-api") {
-        rows.extend(cluster_api::measure().await);
-    }
-    if wanted("metal3") {
-        rows.extend(metal3::measure().await);
-    }
-    // Only where it is named: a whole run would take minutes longer.
-    if named.iter().any(|of| of == "ironic") {
-        rows.extend(ironic::measure().await);
-    }
-    if wanted("dead") {
-        rows.extend(dead::measure().await);
-    }
-    if wanted("waiting") {
-        rows.extend(waiting::measure().await);
-    }
-    if wanted("hand-over") {
-        rows.extend(hand_over::measure().await);
-    }
-    if wanted("fleet") {
-        rows.extend(fleet::measure().await);
-    }
-    if wanted("stores-hand-over") {
-        rows.extend(stores_hand_over::measure().await);
-    }
-    if wanted("stores-operations") {
-        rows.extend(stores_operations::measure().await);
-    }
-    if wanted("stores-waiting") {
-        rows.extend(stores_waiting::measure().await);
-    }
-    if wanted("stores-history") {
-        rows.extend(stores_history::measure().await);
-    }
-    rows
 }

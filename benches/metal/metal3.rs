@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     api_server,
     measure::{ms, ratio},
-    plain_client::AT_ONCE,
-    provider::Held,
+    provider::{AT_ONCE, Held},
     support::{
         kubernetes_proxy::Proxy,
         metal3::{

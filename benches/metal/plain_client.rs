@@ -11,10 +11,10 @@ use futures_util::{StreamExt as _, stream};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 
+use crate::provider::AT_ONCE;
+
 /// The variable that makes this program the client.
 pub const ROLE: &str = "METAL_BENCH_PLAIN_CLIENT";
-/// As many as a host has resources under way at once.
-pub const AT_ONCE: usize = 10;
 
 #[derive(Serialize, Deserialize)]
 struct Task {

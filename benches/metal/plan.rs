@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::{
     measure::{ms, ratio},
-    plain_client::{self, AT_ONCE},
-    provider::Provider,
+    plain_client,
+    provider::{AT_ONCE, Provider},
     table::Row,
 };
 

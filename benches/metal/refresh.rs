@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::{
     measure::{median, ms, peak_memory, ratio},
-    plain_client::{self, AT_ONCE},
-    provider::{Held, Provider},
+    plain_client,
+    provider::{AT_ONCE, Held, Provider},
     table::Row,
 };
 

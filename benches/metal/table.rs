@@ -1,9 +1,6 @@
 //! The table of results, printed and written into `docs/performance.md`.
 use std::{fmt::Write as _, fs, path::Path};
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-
 /// One result.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -38,10 +35,11 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// Replaces what stands between the markers.
-pub fn write(page: &Path, rows: &[Row]) {
+/// Replaces the table of a section, and leaves the other sections as they are.
+pub fn write(page: &Path, section: &str, rows: &[Row]) {
+    let (begin, end) = (format!("<!-- bench:begin {section} -->"), format!("<!-- bench:end {section} -->"));
     let text = fs::read_to_string(page).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the page has a begin marker");
-    let (_, after) = rest.split_once(END).expect("the page has an end marker");
-    fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", markdown(rows))).unwrap();
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));
+    let (_, after) = rest.split_once(&end).unwrap_or_else(|| panic!("the page has no {end}"));
+    fs::write(page, format!("{before}{begin}\n{}{end}{after}", markdown(rows))).unwrap();
 }
