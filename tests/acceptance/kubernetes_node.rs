@@ -71,16 +71,16 @@ async fn work(client: &Client, node: &str, namespace: &str) {
 }
 
 /// A cluster with a Node that runs on `node1`.
-struct Place {
-    cluster: &'static Kubernetes,
+pub struct Place {
+    pub cluster: &'static Kubernetes,
     client: Client,
     namespace: String,
-    node: String,
+    pub node: String,
     kubelet: Kubelet,
 }
 
 impl Place {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let cluster = Kubernetes::shared();
         let namespace = cluster.namespace();
         let node = format!("drained-{namespace}");
@@ -121,7 +121,7 @@ impl Place {
     }
 
     /// A running Pod of the Node.
-    async fn pod(&self, name: &str, controller: Option<&str>, more: Value) {
+    pub async fn pod(&self, name: &str, controller: Option<&str>, more: Value) {
         let owners = controller.map(
             |kind| json!([{ "apiVersion": "apps/v1", "kind": kind, "name": "app", "uid": "u-1", "controller": true }]),
         );
@@ -166,13 +166,13 @@ impl Place {
         listed.into_iter().filter_map(|pod| pod.metadata.name).collect()
     }
 
-    async fn cordoned(&self) -> bool {
+    pub async fn cordoned(&self) -> bool {
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.get(&self.node).await.unwrap().spec.unwrap_or_default().unschedulable == Some(true)
     }
 
     /// Our annotations on the Node.
-    async fn marks(&self) -> usize {
+    pub async fn marks(&self) -> usize {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let annotations = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default();
         annotations.keys().filter(|key| key.starts_with("terraform-provider-metal/")).count()

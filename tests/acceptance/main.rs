@@ -23,6 +23,7 @@ mod crash;
 mod deferral;
 mod degraded;
 mod demo;
+mod each_request;
 mod effects;
 mod ephemeral_server_lock;
 mod example_backend;

@@ -4,7 +4,7 @@
 //! what the real ones did (`tests/cluster_api/table.txt`); our own BMC simulator, and the stand-in
 //! for baremetal-operator, behind them.
 
-mod chain;
+pub mod chain;
 mod crashes;
 mod economy;
 mod flows;

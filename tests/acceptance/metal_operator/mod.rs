@@ -21,7 +21,7 @@ mod operations;
 mod outages;
 mod races;
 mod silence;
-mod strangers;
+pub mod strangers;
 mod tolerations;
 mod write_only;
 

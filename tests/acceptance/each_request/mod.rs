@@ -1,0 +1,282 @@
+//! Every kind of request to an API server goes wrong in turn: a hold is made, or says what it
+//! needs; and whatever happened, it can be given back afterwards with nothing of ours left.
+//!
+//! The requests are learned from a run in which nothing goes wrong, so that a new one is tried
+//! without being named here. The provider is driven over the wire, without a host, because what is
+//! tried are its answers.
+//!
+//! What is not allowed is tried for each kind of request. What goes wrong once happens to the first
+//! request of every kind in one run; `EACH_REQUEST=long`, which `make soak` sets, tries it for each
+//! kind apart, and any other value plays the cells with that text in their names.
+
+mod faults;
+#[path = "../../../crates/tf-plugin-server/tests/wire/host.rs"]
+#[allow(dead_code, reason = "the tests of the wire use more of it")]
+mod host;
+mod places;
+#[path = "../../support/provider.rs"]
+#[allow(dead_code, reason = "the benchmarks use more of it")]
+mod provider;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+    path::Path,
+};
+
+use futures_util::{StreamExt as _, stream};
+use serde_json::json;
+
+use crate::servers::kubernetes_proxy::{Deal, Proxy};
+
+use faults::{Fault, right};
+use places::Place;
+use provider::{Held, Provider};
+
+/// So many servers are worked on at once: most of the time they wait.
+const AT_ONCE: usize = 6;
+
+/// The same where each has an API server of its own, which costs a core seconds to start.
+const APART_AT_ONCE: usize = 2;
+
+/// Limits that no cell needs; one that meets them has waited for something that never came.
+const PATIENCE: &str = "40s";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Apply,
+    Destroy,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if *self == Self::Apply { "apply" } else { "destroy" })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell {
+    phase: Phase,
+    /// `None`: every one.
+    right: Option<String>,
+    fault: Fault,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let right = self.right.as_deref().unwrap_or("every request");
+        write!(formatter, "{}, {right}, {:?}", self.phase, self.fault)
+    }
+}
+
+/// One server with everything that a run of its own has.
+struct Bench<P> {
+    place: P,
+    proxy: Proxy,
+    folder: tempfile::TempDir,
+}
+
+impl<P: Place> Bench<P> {
+    async fn new(place: P) -> Self {
+        let proxy = Proxy::to(place.kubernetes()).await;
+        Self { place, proxy, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A process of its own, as each command of a host has.
+    async fn provider(&self) -> Provider {
+        let kubeconfig = self.place.kubernetes().kubeconfig_at(&self.proxy.url(), "admin");
+        let mut config = self.place.config(&kubeconfig, self.folder.path());
+        config["coordination_url"] = json!(format!("sqlite://{}", self.folder.path().join("metal.db").display()));
+        config["owner"] = json!("each-request");
+        config["graceful_shutdown_timeout"] = json!("4s");
+        config["power_timeout"] = json!("4s");
+        Provider::configured(&config).await
+    }
+
+    async fn apply(&self) -> (Held, Vec<String>) {
+        let provider = self.provider().await;
+        let more = json!({"server_power": "Off", "timeouts": {"create": PATIENCE, "delete": PATIENCE}});
+        let done = provider.apply("node1", "bios", &more).await;
+        provider.end().await;
+        done
+    }
+
+    /// With the refresh before it, as a host does it.
+    async fn destroy(&self, held: &Held) -> (Held, Vec<String>) {
+        let provider = self.provider().await;
+        let (held, _) = provider.read(held).await;
+        let done = if held.exists() { provider.try_destroy(held).await } else { (held, Vec::new()) };
+        provider.end().await;
+        done
+    }
+
+    /// What was asked since the last call, as rights.
+    fn rights(&self) -> BTreeSet<String> {
+        self.proxy.take_seen().iter().filter_map(right).collect()
+    }
+
+    fn goes_wrong(&self, cell: &Cell) {
+        let (cell, mut happened) = (cell.clone(), BTreeSet::new());
+        self.proxy.rule(move |seen| {
+            let Some(right) = right(seen) else { return Deal::Pass };
+            let meant = cell.right.as_ref().is_none_or(|of| *of == right) && cell.fault.happens_to(&right);
+            if !meant || (!happened.insert(right.clone()) && cell.fault.happens_once()) {
+                return Deal::Pass;
+            }
+            cell.fault.deal(&right)
+        });
+    }
+
+    fn all_is_well(&self) {
+        self.proxy.rule(|_| Deal::Pass);
+    }
+
+    /// What is not as it was before.
+    async fn left(&self) -> Vec<String> {
+        let mut left: Vec<String> = self.place.traces().await;
+        left.extend((!self.place.is_back().await).then(|| "it is not back".to_owned()));
+        let resets = self.place.resets();
+        left.extend(resets.windows(2).filter(|two| two[0] == two[1]).map(|two| format!("twice {}", two[0])));
+        left
+    }
+}
+
+/// How the phase of a cell ended, and what is wrong with that.
+async fn play<P: Place>(bench: &Bench<P>, cell: &Cell) -> (&'static str, Vec<String>) {
+    let mut wrong = Vec::new();
+    let mut said = Vec::new();
+    if cell.phase == Phase::Apply {
+        bench.goes_wrong(cell);
+    }
+    let (mut held, errors) = bench.apply().await;
+    bench.all_is_well();
+    said.extend(errors.clone());
+    if !errors.is_empty() && cell.phase == Phase::Destroy {
+        return ("-", vec![format!("the apply failed, before anything went wrong: {errors:?}")]);
+    }
+    if !errors.is_empty() && !held.exists() {
+        let (again, errors) = bench.apply().await;
+        wrong.extend(errors.into_iter().map(|error| format!("applied again: {error}")));
+        held = again;
+    }
+    if cell.phase == Phase::Destroy {
+        bench.goes_wrong(cell);
+    }
+    let (left, errors) = bench.destroy(&held).await;
+    bench.all_is_well();
+    if cell.phase == Phase::Apply {
+        wrong.extend(errors.into_iter().map(|error| format!("destroyed: {error}")));
+    } else {
+        said.extend(errors.clone());
+        match (errors.is_empty(), left.exists()) {
+            (false, false) => wrong.push("an error, and the state has lost the hold".to_owned()),
+            (true, true) => wrong.push("no error, and it is still in the state".to_owned()),
+            (true, false) => {}
+            (false, true) => {
+                let (left, errors) = bench.destroy(&left).await;
+                wrong.extend(errors.into_iter().map(|error| format!("destroyed again: {error}")));
+                if left.exists() {
+                    wrong.push("destroyed again, and still in the state".to_owned());
+                }
+            }
+        }
+    }
+    wrong.extend(bench.left().await.into_iter().map(|left| format!("left: {left}")));
+    match (cell.fault, cell.right.as_ref().and_then(|right| right.split_once(' '))) {
+        (Fault::Forbidden, Some((verb, kind))) => {
+            let names = |error: &String| error.contains(&format!("\"{verb}\"")) && error.contains(kind);
+            let silent = said.iter().filter(|error| !names(error));
+            wrong.extend(silent.map(|error| format!("does not name the verb and the kind: {error}")));
+        }
+        _ => wrong.extend(said.iter().map(|error| format!("failed: {error}"))),
+    }
+    (if said.is_empty() { "goes on" } else { "says so" }, wrong)
+}
+
+/// Plays all cells of a system; returns what is told of each of them.
+async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Cell, &'static str> {
+    let bench = Bench::new(make().await).await;
+    let (held, errors) = bench.apply().await;
+    assert_eq!(errors, [""; 0]);
+    let mut cells = BTreeSet::new();
+    let only = std::env::var("EACH_REQUEST").ok();
+    let mut add = |phase, rights: BTreeSet<String>| {
+        for fault in Fault::ALL {
+            let meant = rights.iter().filter(|right| fault.happens_to(right));
+            let apart = |right: &str| only.is_some() || fault.is_tried_apart(right);
+            cells.extend(meant.filter(|right| apart(right)).map(|right| Cell {
+                phase,
+                right: Some(right.clone()),
+                fault,
+            }));
+            cells.extend(fault.may_meet_all().then_some(Cell { phase, right: None, fault }));
+        }
+    };
+    add(Phase::Apply, bench.rights());
+    let (_, errors) = bench.destroy(&held).await;
+    assert_eq!(errors, [""; 0]);
+    add(Phase::Destroy, bench.rights());
+    assert_eq!(bench.left().await, [""; 0]);
+
+    if let Some(only) = only.filter(|only| only != "long") {
+        cells.retain(|cell| cell.to_string().contains(&only));
+    }
+    let played = stream::iter(cells).map(async |cell| {
+        let bench = Bench::new(make().await).await;
+        let began = std::time::Instant::now();
+        let (word, wrong) = play(&bench, &cell).await;
+        println!("{cell}: {word} after {:.1?}", began.elapsed());
+        (cell, word, wrong)
+    });
+    let played: Vec<_> = played.buffer_unordered(at_once).collect().await;
+    let wrong: Vec<String> = played
+        .iter()
+        .filter(|(.., wrong)| !wrong.is_empty())
+        .map(|(cell, _, wrong)| format!("{cell}:\n  {}", wrong.join("\n  ")))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    played.into_iter().map(|(cell, word, _)| (cell, word)).collect()
+}
+
+/// Compares with the table beside this file, in which each system has its own lines.
+fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/acceptance/each_request/{system}.txt"));
+    let text: String = cells
+        .iter()
+        .filter(|(cell, _)| cell.fault == Fault::Forbidden)
+        .map(|(cell, word)| format!("{cell}: {word}\n"))
+        .collect();
+    if std::env::var("EACH_REQUEST").is_ok_and(|only| only != "long") {
+        return;
+    }
+    if std::env::var("UPDATE_EACH_REQUEST").is_ok() {
+        fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "UPDATE_EACH_REQUEST=1 writes it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_detached_host_of_metal3() {
+    told("metal3", &all(AT_ONCE, async || places::Metal3::new(json!({})).await).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "part of make soak: most of it is that of a detached host"]
+async fn a_host_of_metal3_that_is_kept_off() {
+    told("metal3_off", &all(AT_ONCE, async || places::Metal3::new(json!({"hold": "power_off"})).await).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
+    told("cluster_api", &all(AT_ONCE, async || places::Chain::new().await).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_node_is_drained() {
+    told("kubernetes_node", &all(AT_ONCE, async || places::Node::new().await).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_metal_operator() {
+    told("metal_operator", &all(APART_AT_ONCE, async || places::MetalOperator::new().await).await);
+}
