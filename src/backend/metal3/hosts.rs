@@ -8,7 +8,10 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, cluster, redfish::Trust},
+    backend::{
+        BackendError, cluster,
+        redfish::{Clients, Trust},
+    },
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror},
     maintenance::gate::ExternalRequest,
@@ -33,6 +36,8 @@ pub(super) struct Hosts {
     pub(super) namespace: String,
     pub(super) hold: Hold,
     pub(super) trust: Trust,
+    /// Those of all BMCs.
+    pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: Metal3Settings,
     pub(super) mirror: Mirror,
@@ -59,6 +64,7 @@ impl Hosts {
             namespace,
             hold: settings.hold,
             trust: settings.trust.clone(),
+            clients: Clients::default(),
             clock,
             settings,
             secrets: Secrets::default(),

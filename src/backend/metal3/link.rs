@@ -75,7 +75,7 @@ impl BmcLink {
             media: MediaSettings::default(),
             trust: if key.insecure { Trust::Anything } else { hosts.trust.clone() },
         };
-        let backend = RedfishBackend::of_one(name, settings, &hosts.clock).map_err(unsupported)?;
+        let backend = RedfishBackend::of_one(name, settings, &hosts.clients, &hosts.clock).map_err(unsupported)?;
         let machine = backend.machine(name)?;
         *open = Some(Open { key, machine: Arc::clone(&machine), backend });
         Ok(machine)

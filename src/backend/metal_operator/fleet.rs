@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
-    backend::{BackendError, before_change, cluster, redfish::Trust},
+    backend::{
+        BackendError, before_change, cluster,
+        redfish::{Clients, Trust},
+    },
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror, ResourceRef},
 };
@@ -54,6 +57,8 @@ pub(super) struct ClusterObjects {
     pub(super) namespace: String,
     pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
+    /// Those of all BMCs.
+    pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) servers: Mirror,
     pub(super) claims: Mirror,
@@ -90,6 +95,7 @@ impl ClusterObjects {
             namespace,
             shelf: IgnitionCache::default(),
             trust,
+            clients: Clients::default(),
             clock,
         }
     }

@@ -47,7 +47,7 @@ pub(super) async fn machine(
         media: MediaSettings::default(),
         trust: fleet.trust.clone(),
     };
-    let backend = RedfishBackend::of_one(name, settings, &fleet.clock).map_err(unsupported)?;
+    let backend = RedfishBackend::of_one(name, settings, &fleet.clients, &fleet.clock).map_err(unsupported)?;
     Ok((backend.machine(name)?, backend))
 }
 

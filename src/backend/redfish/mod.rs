@@ -42,6 +42,7 @@ pub(super) use configured::{certificate_trust, several_trusts};
 pub use inventory::{InventoryServer, parse_inventory};
 pub use plug::Plugin;
 pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
+pub(super) use trust::Clients;
 pub use trust::parse_fingerprint;
 
 /// What to do about a server that the configuration does not list.
@@ -58,20 +59,28 @@ pub struct RedfishBackend {
 }
 
 impl RedfishBackend {
-    /// A backend of one server, whose settings another backend found. The error names the setting
-    /// that cannot be used.
-    pub(super) fn of_one(name: &str, server: ServerSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+    /// A backend of one server, whose settings another backend found; `clients` are those of the
+    /// other one. The error names the setting that cannot be used.
+    pub(super) fn of_one(
+        name: &str,
+        server: ServerSettings,
+        clients: &Clients,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, String> {
         let settings = RedfishSettings {
             servers: BTreeMap::from([(name.to_owned(), server)]),
             authentication: Authentication::Session,
             ..RedfishSettings::default()
         };
-        Self::new(settings, clock)
+        Self::with(settings, clients, clock)
     }
 
     /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
     pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
-        let mut clients = HashMap::new();
+        Self::with(settings, &Clients::default(), clock)
+    }
+
+    fn with(settings: RedfishSettings, clients: &Clients, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         // By address, account and trust; the few that differ only by password are told apart in the
         // list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
@@ -84,14 +93,8 @@ impl RedfishBackend {
                 backend: Plugin.name(),
             };
             listed.insert(name.clone(), entry);
-            let trusting: trust::Trusting = if let Some(made) = clients.get(&server.trust) {
-                Clone::clone(made)
-            } else {
-                let made = trust::client(&server.trust, settings.request_timeout)
-                    .map_err(|problem| format!("server {name:?}: {problem}"))?;
-                clients.insert(server.trust.clone(), made.clone());
-                made
-            };
+            let trusting = clients.of(&server.trust, settings.request_timeout);
+            let trusting = trusting.map_err(|problem| format!("server {name:?}: {problem}"))?;
             // One BMC is one address, one account, one way to trust it.
             let identity = format!("{}|{}|{:?}", server.endpoint, server.username, server.trust);
             let same = bmcs.entry(identity).or_default();

@@ -1,6 +1,7 @@
 //! TLS clients for each way to judge a certificate.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -110,6 +111,24 @@ pub(super) struct Trusting {
     pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
     /// The setting that decides.
     pub(super) judged_by: &'static str,
+}
+
+/// The HTTP clients of a backend, one for each kind of trust: making one costs as much as some
+/// requests, and a fleet has a thousand BMCs.
+#[derive(Clone, Debug, Default)]
+pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<Trust, Trusting>>>);
+
+impl Clients {
+    /// The client for a trust. `timeout` is that of its connections, the same at each call.
+    pub(super) fn of(&self, trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = made.get(trust) {
+            return Ok(made.clone());
+        }
+        let new = client(trust, timeout)?;
+        made.insert(trust.clone(), new.clone());
+        Ok(new)
+    }
 }
 
 /// A client that judges certificates as told and follows no redirect: credentials go nowhere else.
