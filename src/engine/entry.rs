@@ -62,7 +62,7 @@ impl Engine {
                 // An identifier was moved since it was read.
                 Err(EngineError::Refused(Refusal::AliasMoved { .. })) if races < RACES => {
                     races += 1;
-                    server = self.identify(&wish.spec.server).await?;
+                    server = self.identified(&wish.spec.server, control).await?;
                     key.clone_from(&server.key);
                     continue;
                 }
@@ -76,7 +76,7 @@ impl Engine {
                     let alias = server.fresh.swap_remove(0);
                     return Err(Refusal::AliasMoved { alias }.into());
                 }
-                server = self.identify(&wish.spec.server).await?;
+                server = self.identified(&wish.spec.server, control).await?;
                 key.clone_from(&server.key);
                 continue;
             }

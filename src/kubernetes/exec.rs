@@ -30,7 +30,7 @@ const MARGIN: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct Credentials {
     /// For the client.
     pub(super) auth: AuthInfo,
-    /// When they end; `None`: with the process.
+    /// When they end; `None`: when the API server accepts them no more.
     pub(super) until: Option<Timestamp>,
 }
 
