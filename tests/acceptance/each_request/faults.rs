@@ -1,11 +1,9 @@
 //! What an API server is asked, and what may go wrong with one of its answers.
 
-use serde_json::json;
-
 use crate::servers::kubernetes_proxy::{Deal, Seen, status};
 
 /// What a role would have to allow for a request: a verb and a kind with its subresource, `patch
-/// nodes` or `create pods/eviction`. `None` for what is no object: discovery and versions.
+/// nodes` or `create pods/eviction`. `None`: discovery and versions, which need none.
 pub fn right(seen: &Seen) -> Option<String> {
     let path = seen.path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -27,6 +25,10 @@ pub fn right(seen: &Seen) -> Option<String> {
         other => return Some(format!("{} {kind}", other.to_lowercase())),
     };
     Some(sub.map_or_else(|| format!("{verb} {kind}"), |sub| format!("{verb} {kind}/{sub}")))
+}
+
+fn verb(right: &str) -> &str {
+    right.split(' ').next().unwrap_or_default()
 }
 
 /// What becomes of one kind of request.
@@ -61,10 +63,9 @@ impl Fault {
 
     /// Whether a server answers this to a request that needs this right.
     pub fn happens_to(self, right: &str) -> bool {
-        let verb = right.split(' ').next().unwrap_or_default();
         match self {
-            Self::Conflict => matches!(verb, "patch" | "update" | "create"),
-            Self::Expired => matches!(verb, "list" | "watch"),
+            Self::Conflict => matches!(verb(right), "patch" | "update" | "create"),
+            Self::Expired => matches!(verb(right), "list" | "watch"),
             _ => true,
         }
     }
@@ -77,8 +78,8 @@ impl Fault {
 
     /// Whether each right is tried by itself in the short form too.
     pub fn is_tried_apart(self, right: &str) -> bool {
-        self == Self::Forbidden
-            || (self == Self::Unauthorized && !["get", "list", "watch"].iter().any(|verb| right.starts_with(verb)))
+        let reads = matches!(verb(right), "get" | "list" | "watch");
+        self == Self::Forbidden || (self == Self::Unauthorized && !reads)
     }
 
     /// Whether the first request of a kind has it, and the next ones not.
@@ -87,18 +88,10 @@ impl Fault {
     }
 
     /// The answer.
-    pub fn deal(self, right: &str) -> Deal {
+    pub fn deal(self) -> Deal {
         let said = |code, reason| Deal::Answer(code, "", status(code, reason));
         match self {
-            Self::Forbidden => {
-                let (verb, kind) = right.split_once(' ').unwrap_or_default();
-                let message = format!("{kind} is forbidden: User \"ci\" cannot {verb} resource \"{kind}\"");
-                let body = json!({
-                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403,
-                    "reason": "Forbidden", "message": message, "details": {"kind": kind},
-                });
-                Deal::Answer(403, "", body.to_string())
-            }
+            Self::Forbidden => said(403, "Forbidden"),
             Self::Overloaded => said(429, "TooManyRequests"),
             Self::Fails => said(500, "InternalError"),
             Self::Conflict => said(409, "Conflict"),

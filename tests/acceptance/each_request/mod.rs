@@ -27,7 +27,10 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 
-use crate::servers::kubernetes_proxy::{Deal, Proxy};
+use crate::{
+    servers::kubernetes_proxy::{Deal, Proxy},
+    support::simulator::Fleet,
+};
 
 use faults::{Fault, right};
 use places::Place;
@@ -120,10 +123,10 @@ impl<P: Place> Bench<P> {
         self.proxy.rule(move |seen| {
             let Some(right) = right(seen) else { return Deal::Pass };
             let meant = cell.right.as_ref().is_none_or(|of| *of == right) && cell.fault.happens_to(&right);
-            if !meant || (!happened.insert(right.clone()) && cell.fault.happens_once()) {
+            if !meant || (!happened.insert(right) && cell.fault.happens_once()) {
                 return Deal::Pass;
             }
-            cell.fault.deal(&right)
+            cell.fault.deal()
         });
     }
 
@@ -135,7 +138,7 @@ impl<P: Place> Bench<P> {
     async fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = self.place.traces().await;
         left.extend((!self.place.is_back().await).then(|| "it is not back".to_owned()));
-        let resets = self.place.resets();
+        let resets = Fleet { simulator: self.place.simulator().clone() }.resets("node1");
         left.extend(resets.windows(2).filter(|two| two[0] == two[1]).map(|two| format!("twice {}", two[0])));
         left
     }

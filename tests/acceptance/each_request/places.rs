@@ -1,8 +1,8 @@
 //! One server of each system, `node1`, and what is to be seen of it.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use bmc_simulator::{JournalQuery, PowerState, Simulator};
+use bmc_simulator::{PowerState, Simulator};
 use serde_json::{Value, json};
 
 use super::provider::redfish;
@@ -15,7 +15,7 @@ use crate::{
         kubernetes::Kubernetes,
         metal3,
     },
-    support::simulator::Fleet,
+    support::simulator::{Fleet, SOON},
 };
 
 /// A server of a system that is reached through an API server.
@@ -30,29 +30,10 @@ pub trait Place {
     /// What of ours is to be seen.
     async fn traces(&self) -> Vec<String>;
 
-    /// The resets that its BMC got, in order.
-    fn resets(&self) -> Vec<String> {
-        let journal = self.simulator().journal(&JournalQuery::system("node1"));
-        let resets = journal.into_iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
-        let resets = resets.filter(|entry| entry.method == "POST");
-        resets.filter_map(|entry| Some(entry.body?["ResetType"].as_str()?.to_owned())).collect()
-    }
-
-    /// Whether it runs again, or does within some seconds.
+    /// Whether it runs again, or does soon.
     async fn is_back(&self) -> bool {
-        soon(async || self.simulator().system("node1").unwrap().power == PowerState::On).await
+        self.simulator().wait_power("node1", PowerState::On, SOON).await.is_ok()
     }
-}
-
-/// Whether something becomes true within some seconds.
-async fn soon(is: impl AsyncFn() -> bool) -> bool {
-    for _ in 0..200 {
-        if is().await {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    false
 }
 
 /// A host of Metal3.
@@ -195,11 +176,7 @@ impl Place for MetalOperator {
 
     /// Its operator switches it off where nobody has claimed it.
     async fn is_back(&self) -> bool {
-        let key = ironcore::api::Key::cluster("node1");
-        soon(async || {
-            let server = self.world.object(ironcore::api::Kind::Server, &key).await;
-            ironcore::api::text(&server, "/status/state") == "Available"
-        })
-        .await
+        self.world.until_state("node1", "Available").await;
+        true
     }
 }
