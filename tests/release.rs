@@ -338,7 +338,7 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
 #[test]
 fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let checkout = Checkout::new("checkout");
-    succeeded(&mut checkout.release(&["windows_amd64", "linux_arm64", "linux_amd64"]));
+    succeeded(&mut checkout.release(&["windows_amd64", "darwin_arm64", "linux_arm64", "linux_amd64"]));
     symlink(Path::new(ROOT).join(".tools"), checkout.tree.join(".tools")).unwrap();
     let tried = |platform: &str, path: &str| {
         let output = run(Command::new(checkout.tree.join("tools/packaging/try"))
@@ -351,8 +351,8 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let path = std::env::var("PATH").unwrap();
     let (good, said) = tried("linux_amd64", &path);
     assert!(!good && said.contains("linux_amd64 does not start"), "{said}");
-    let (good, said) = tried("windows_amd64", &path);
-    assert!(good && said.contains("windows_amd64 was NOT run: this machine is linux_amd64"), "{said}");
+    let (good, said) = tried("darwin_arm64", &path);
+    assert!(!good && said.contains("darwin_arm64: it is no program for macOS"), "{said}");
 
     let emulators = checkout.folder.path().join("emulators");
     fs::create_dir(&emulators).unwrap();
@@ -370,4 +370,70 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     }
     let (good, said) = tried("linux_arm64", &emulators.display().to_string());
     assert!(good && said.contains("linux_arm64 was NOT run: there is no emulator"), "{said}");
+    let (good, said) = tried("windows_amd64", &emulators.display().to_string());
+    assert!(good && said.contains("windows_amd64 was NOT run: there is no emulator"), "{said}");
+}
+
+/// The head of a program for macOS, as `<mach-o/loader.h>` has it.
+fn mach_o(processor: u32, libraries: &[&str], signed: bool) -> Vec<u8> {
+    let numbers = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    // LC_BUILD_VERSION: macOS 11.0.
+    let mut commands = vec![numbers(&[0x32, 24, 1, 11 << 16, 26 << 16, 0])];
+    for library in libraries {
+        let size = (24 + library.len()).next_multiple_of(8) + 8;
+        let mut command = numbers(&[0x0C, u32::try_from(size).unwrap(), 24, 0, 0, 0]);
+        command.extend(library.as_bytes());
+        command.resize(size, 0);
+        commands.push(command);
+    }
+    if signed {
+        commands.push(numbers(&[0x1D, 16, 0, 0]));
+    }
+    let count = u32::try_from(commands.len()).unwrap();
+    let commands = commands.concat();
+    let size = u32::try_from(commands.len()).unwrap();
+    [numbers(&[0xFEED_FACF, processor, 0, 2, count, size, 0, 0]), commands].concat()
+}
+
+#[test]
+fn a_program_that_no_mac_would_start_is_refused() {
+    const AMD64: u32 = 0x0100_0007;
+    const ARM64: u32 = 0x0100_000C;
+    let system = ["/usr/lib/libSystem.B.dylib", "/System/Library/Frameworks/Security.framework/Versions/A/Security"];
+    let folder = TempDir::new().unwrap();
+    let judged = |platform: &str, content: &[u8]| {
+        let program = folder.path().join("program");
+        fs::write(&program, content).unwrap();
+        let script = Path::new(ROOT).join("tools/packaging/macho.py");
+        let output = run(Command::new("python3").args([
+            "-B".as_ref(),
+            script.as_os_str(),
+            platform.as_ref(),
+            program.as_os_str(),
+        ]));
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        (output.status.success(), said)
+    };
+    let whole = mach_o(ARM64, &system, true);
+    let (good, said) = judged("darwin_arm64", &whole);
+    assert!(
+        good && said.contains("for macOS 11.0 and later, signed by the linker, needs libSystem.B.dylib, Security"),
+        "{said}"
+    );
+    let (good, said) = judged("darwin_amd64", &mach_o(AMD64, &system, false));
+    assert!(good && said.contains("not signed"), "{said}");
+    for (platform, content, reason) in [
+        ("darwin_arm64", mach_o(ARM64, &system, false), "it is not signed, and a Mac would end it at its start"),
+        ("darwin_amd64", whole.clone(), "it is for darwin_arm64"),
+        (
+            "darwin_arm64",
+            mach_o(ARM64, &["/opt/homebrew/lib/libiconv.2.dylib"], true),
+            "needs /opt/homebrew/lib/libiconv.2.dylib",
+        ),
+        ("darwin_arm64", whole[..40].to_vec(), "it ends within its head"),
+        ("darwin_arm64", b"\x7fELF and more than a head of thirty-two bytes".to_vec(), "it is no program for macOS"),
+    ] {
+        let (good, said) = judged(platform, &content);
+        assert!(!good && said.contains(reason) && !said.contains("Traceback"), "{reason}: {said}");
+    }
 }

@@ -17,8 +17,7 @@ triple_of() {
     esac
 }
 
-# What a release makes when no platform is named: what was linked on a Linux machine and run. windows_amd64 can be named: it
-# is linked, and was never run. macOS needs Apple's frameworks, which its licence binds to Macs: those programs are built there
-# and given to tools/release as OS_ARCH=PROGRAM.
+# What a release makes when no platform is named: all of them are linked on one Linux machine. A program that was built
+# elsewhere is given to tools/release as OS_ARCH=PROGRAM.
 # shellcheck disable=SC2034
-LINKED_HERE=(linux_amd64 linux_arm64)
+LINKED_HERE=("${PLATFORMS[@]}")

@@ -1,0 +1,70 @@
+"""Says what a program for macOS needs of the Mac that runs it, and refuses one that no Mac would start.
+
+    macho.py OS_ARCH PROGRAM
+
+A Mac is not at hand where releases are made, so what its loader would look at first is read here: the processor, the oldest
+system, the libraries, and the signature (arm64 starts no program without one; that of the linker, which names nobody, will do).
+Layout: Apple's <mach-o/loader.h>.
+"""
+
+import struct
+import sys
+from pathlib import Path
+
+MAGIC_64 = 0xFEEDFACF
+PROCESSORS = {0x01000007: "darwin_amd64", 0x0100000C: "darwin_arm64"}
+LOAD_DYLIB, CODE_SIGNATURE, BUILD_VERSION = 0x0C, 0x1D, 0x32
+# On every Mac, and in no package.
+OF_THE_SYSTEM = ("/usr/lib/", "/System/Library/")
+
+
+def commands(content):
+    """Kind and bytes of each load command."""
+    if len(content) < 32 or content[:4] != MAGIC_64.to_bytes(4, "little"):
+        raise ValueError("it is no program for macOS")
+    _, processor, _, _, count, _, _, _ = struct.unpack_from("<8I", content)
+    yield "processor", processor
+    at = 32
+    for _ in range(count):
+        kind, size = struct.unpack_from("<2I", content, at)
+        yield kind, content[at : at + size]
+        at += size
+
+
+def facts(content):
+    """Platform, oldest macOS, libraries, and whether it is signed."""
+    platform, oldest, libraries, signed = None, None, [], False
+    for kind, command in commands(content):
+        if kind == "processor":
+            platform = PROCESSORS.get(command)
+        elif kind == LOAD_DYLIB:
+            [start] = struct.unpack_from("<I", command, 8)
+            libraries.append(command[start:].split(b"\0")[0].decode())
+        elif kind == BUILD_VERSION:
+            [version] = struct.unpack_from("<I", command, 12)
+            oldest = f"{version >> 16}.{version >> 8 & 255}"
+        elif kind == CODE_SIGNATURE:
+            signed = True
+    return platform, oldest, libraries, signed
+
+
+def main(os_arch, program):
+    try:
+        platform, oldest, libraries, signed = facts(Path(program).read_bytes())
+    except ValueError as error:
+        sys.exit(f"{os_arch}: {error}")
+    except struct.error:
+        sys.exit(f"{os_arch}: it ends within its head")
+    if platform != os_arch:
+        sys.exit(f"{os_arch}: it is for {platform or 'another processor'}")
+    foreign = [library for library in libraries if not library.startswith(OF_THE_SYSTEM)]
+    if foreign:
+        sys.exit(f"{os_arch}: it needs {', '.join(foreign)}, which a Mac does not have")
+    if not signed and os_arch == "darwin_arm64":
+        sys.exit(f"{os_arch}: it is not signed, and a Mac would end it at its start")
+    names = ", ".join(library.rsplit("/", 1)[1] for library in libraries)
+    print(f"for macOS {oldest} and later, {'signed by the linker' if signed else 'not signed'}, needs {names}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
