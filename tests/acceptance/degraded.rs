@@ -25,7 +25,7 @@ resource "metal_server_maintenance" "all" {{
     )
 }
 
-for_each_host! {
+for_one_host! {
     async fn one_dead_bmc_of_five_is_a_warning(host) {
         let (fleet, workspace) = (Fleet::new(5).await, Workspace::new(host));
         fleet.configure(&workspace, &all(5));
@@ -92,7 +92,7 @@ async fn a_locked_store_keeps_what_is_known() {
     workspace.destroy().await.succeeded();
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_server_that_shows_no_power_state_is_not_switched(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let hold = |more: &str| maintenance("node1", "m", more);

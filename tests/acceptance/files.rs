@@ -13,7 +13,7 @@ use crate::support::{
 
 const SENTINEL: &str = "sentinel-5c1f-of-another-service";
 
-for_each_host! {
+for_one_host! {
     async fn an_inventory_sends_no_other_secret_anywhere(host) {
         let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
         workspace.set("AWS_SECRET_ACCESS_KEY", SENTINEL);
@@ -39,7 +39,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_others_may_change_is_not_believed(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "m", ""));

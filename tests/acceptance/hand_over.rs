@@ -10,7 +10,7 @@ use crate::support::{
 
 const HELD: &str = "metal_server_maintenance.held";
 
-for_each_host! {
+for_one_host! {
     async fn the_next_one_takes_the_server_as_it_is_and_the_last_one_restores_it(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let second = first.beside();
@@ -46,7 +46,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn completed_by_hand_it_is_passed_on_too_and_without_it_it_is_restored(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let second = first.beside();

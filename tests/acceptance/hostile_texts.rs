@@ -15,7 +15,7 @@ fn acts(text: &str) -> bool {
     text.contains(['\u{1b}', '\u{7}', '\u{202e}']) || text.lines().any(line_acts)
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_name_of_another_user_is_shown_and_does_nothing(host) {
         let (fleet, mut eve) = (Fleet::new(1).await, Workspace::new(host));
         let mut ours = eve.beside();
@@ -63,7 +63,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_others_would_read_differently_is_refused(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         for (more, attribute) in [

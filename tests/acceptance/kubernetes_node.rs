@@ -218,7 +218,7 @@ impl Place {
 const STORE: &str = "terraform-provider-metal/store";
 const OFF: &str = "server_power = \"Off\"";
 
-for_each_host! {
+for_one_host! {
     async fn a_node_is_drained_before_and_uncordoned_once_it_is_ready_again(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("web", Some("ReplicaSet"), json!({})).await;
@@ -259,7 +259,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_that_another_author_opens_is_told_and_the_cordon_of_that_author_stays(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ""));
@@ -280,7 +280,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_that_cannot_be_drained_stays_as_it_is(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("scratch", Some("ReplicaSet"), json!({ "volumes": [{ "name": "tmp", "emptyDir": {} }] })).await;
@@ -305,7 +305,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_that_was_cordoned_before_stays_so_and_a_restart_drains_too(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.cordon(true).await;
@@ -327,7 +327,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_boot_configuration_that_restarts_a_server_drains_its_node_for_as_long_as_it_is_there(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("web", Some("ReplicaSet"), json!({})).await;
@@ -353,7 +353,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_while_draining_leaves_no_node_cordoned(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("db", Some("StatefulSet"), json!({})).await;
@@ -379,7 +379,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_that_an_ended_hold_left_cordoned_is_uncordoned_by_tidy_once_it_is_heard(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let drained = place.drained("");
@@ -410,7 +410,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn tidy_tells_where_it_removed_only_annotations(host) {
         for (cordoned, says) in [
             (true, "annotations removed; it stays cordoned by another author"),

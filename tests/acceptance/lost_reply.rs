@@ -9,7 +9,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_lost_reply_is_answered_by_looking(host) {
         for path in ["*ComputerSystem.Reset", "/redfish/v1/Systems/1", "*VirtualMedia.InsertMedia"] {
             let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));

@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn somebody_elses_lease_is_waited_for_and_then_taken(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let (workspace, other) = (place.machine(host), place.machine(host));
@@ -117,7 +117,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_lease_is_given_back_with_its_server_whoever_does_that(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let mut workspace = place.machine(host);
@@ -167,7 +167,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_acts_under_a_hold_sends_nothing_without_its_lease(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let workspace = place.machine(host);
@@ -194,7 +194,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn any_store_keeps_servers_whose_nodes_are_in_a_cluster(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let off = maintenance("node1", "m", "server_power = \"Off\"");
@@ -232,7 +232,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_waits_for_the_node_too(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let workspace = place.machine(host);
@@ -249,7 +249,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_cannot_be_honoured_is_told_with_what_to_do(host) {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let held = maintenance("node1", "m", "");

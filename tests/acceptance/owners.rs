@@ -12,7 +12,7 @@ fn claim() -> String {
     "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n  contact = \"#db\"\n}\n".to_owned()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_maintenance_of_another_owner_is_neither_imported_changed_nor_destroyed(host) {
         let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
         let body = |more: &str| maintenance("node1", "m", more);
@@ -38,7 +38,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_claim_and_an_approval_of_another_owner_stay(host) {
         let (fleet, owner) = (Fleet::new(1).await, Workspace::new(host));
         let approves = format!(
@@ -61,7 +61,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_command_line_acts_for_another_owner_only_with_a_reason(host) {
         let (fleet, mut ours) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure_with(&ours, "owner = \"team-a\"", &maintenance("node1", "m", "server_power = \"Off\""));

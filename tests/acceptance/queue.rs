@@ -11,7 +11,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-for_each_host! {
+for_one_host! {
     async fn the_second_run_waits_with_a_reason_and_then_gets_the_server(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let second = first.beside();
@@ -68,7 +68,7 @@ async fn fifty_runs_for_ten_servers_never_meet_and_all_finish() {
     user.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_wait_that_ends_keeps_its_place_and_says_what_it_waited_for(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let second = first.beside();
@@ -85,7 +85,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_waiter_that_was_killed_blocks_nobody_and_finds_its_place_again(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let (second, third) = (first.beside(), first.beside());

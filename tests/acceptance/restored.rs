@@ -37,7 +37,7 @@ impl File {
 
 const WENT_BACK: &str = "The coordination store of node1 went back in time";
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_that_a_restored_store_does_not_know_stays_in_the_state(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let file = File::of(&workspace);
@@ -61,7 +61,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_of_a_restored_store_is_released_after_an_inspection_only(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let file = File::of(&workspace);

@@ -34,7 +34,7 @@ fn machine(host: Host, url: &str) -> Workspace {
     workspace
 }
 
-for_each_host! {
+for_one_host! {
     async fn machines_exclude_each_other(host) {
         for url in shared() {
             let (fleet, one, other) = (Fleet::new(1).await, machine(host, &url), machine(host, &url));

@@ -11,7 +11,7 @@ fn under(more: &str) -> String {
     )
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_of_another_owner_is_entered_only_when_it_says_so(host) {
         let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
         let other = holder.beside();
@@ -41,7 +41,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_under_a_hold_keeps_its_own_policy(host) {
         let (fleet, holder) = (Fleet::new(1).await, Workspace::new(host));
         let (db, other) = (holder.beside(), holder.beside());

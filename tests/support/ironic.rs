@@ -350,6 +350,7 @@ force_raw_images = false
 minimum_required_memory = 0
 [api]
 host_ip = 127.0.0.1
+api_workers = 1
 port = {port}
 public_endpoint = http://127.0.0.1:{port}
 {tls}

@@ -104,7 +104,7 @@ fn is_detached(annotations: &std::collections::BTreeMap<String, String>) -> bool
     annotations.contains_key(DETACHED)
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_is_detached_under_an_approval_and_managed_again_before_that_ends(host) {
         let ((hosts, machines), images) = (place(false).await, Images::start().await);
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
@@ -136,7 +136,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_that_the_extension_keeps_off_is_taken_all_the_same(host) {
         let (hosts, machines) = place(true).await;
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
@@ -160,7 +160,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_machine_that_takes_the_host_during_the_wait_is_asked_before_it_is_touched(host) {
         let (hosts, machines) = apart(1, false).await;
         hosts.annotate("node1", json!({ DETACHED: "by the night shift" })).await;
@@ -188,7 +188,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_machine_that_takes_the_host_after_the_lock_is_asked_before_it_is_touched(host) {
         let ((hosts, machines), images) = (apart(1, false).await, Images::start().await);
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: hosts.simulator.clone() });
@@ -215,7 +215,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_list_of_servers_shows_the_use_of_each_host_and_the_phase_of_its_machine(host) {
         let (hosts, machines) = place(false).await;
         let workspace = Workspace::new(host);

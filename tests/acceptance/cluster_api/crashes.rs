@@ -44,7 +44,7 @@ async fn kept_order(hosts: &metal3::world::World, machines: &World) {
     assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_anywhere_in_the_chain_is_continued(host) {
         let (hosts, machines) = place(false).await;
         let fleet = Fleet { simulator: hosts.simulator.clone() };
@@ -73,7 +73,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_request_whose_run_is_gone_is_withdrawn_by_tidy(host) {
         let (world, fleet) = crate::cluster_api::place().await;
         let workspace = Workspace::new(host);
@@ -97,7 +97,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_person_completes_a_hold_and_its_machine_is_free(host) {
         let (world, fleet) = crate::cluster_api::place().await;
         let workspace = Workspace::new(host);

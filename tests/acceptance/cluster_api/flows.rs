@@ -18,7 +18,7 @@ pub fn is_claimed(node: &serde_json::Value) -> bool {
     !labels[MACHINE_MAINTENANCE].is_null() || !labels[APPROVE_MAINTENANCE].is_null()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_is_drained_before_its_server_is_taken(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -67,7 +67,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_asks_too_and_frees_the_node_before_its_server(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -90,7 +90,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_boot_configuration_that_restarts_keeps_its_machine_in_maintenance(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -118,7 +118,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_boot_configuration_stops_no_machine_that_came_after_it(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -142,7 +142,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_never_answers_is_refused_and_what_may_answer_is_waited_for(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -180,7 +180,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_wrong_block_is_refused_where_it_is_wrong(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);

@@ -39,7 +39,7 @@ async fn until_asked(operated: &ironcore::world::World) -> Key {
     .await
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_owner_of_a_server_is_asked_once_its_node_is_drained(host) {
         let workspace = Workspace::new(host);
         let (operated, machines) = place(&workspace).await;
@@ -80,7 +80,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_while_it_waits_for_the_owner_is_continued(host) {
         let workspace = Workspace::new(host);
         let (operated, machines) = place(&workspace).await;

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_second_run_asks_once_the_first_has_given_the_machine_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -35,7 +35,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn runs_with_two_stores_never_share_a_machine(host) {
         let (world, fleet) = place().await;
         // Each has a home, and so a store, of its own; both call their maintenance the same.
@@ -60,7 +60,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_interrupted_wait_takes_the_request_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -87,7 +87,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_label_that_another_author_removes_is_told_and_the_server_is_given_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -102,7 +102,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_under_a_hold_whose_label_was_removed_sends_nothing(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -121,7 +121,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_deletion_waits_until_the_server_is_back(host) {
         let (world, fleet) = place().await;
         let workspace = Workspace::new(host);
@@ -138,7 +138,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_machine_whose_annotations_a_person_removed_is_freed_by_the_release_and_by_tidy(host) {
         let (world, fleet) = place().await;
         let mut workspace = Workspace::new(host);

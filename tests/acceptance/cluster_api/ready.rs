@@ -48,7 +48,7 @@ async fn running() -> (World, Fleet) {
     (world, fleet)
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_machine_keeps_its_label_until_its_node_is_ready_again(host) {
         let ((world, fleet), workspace) = (running().await, Workspace::new(host));
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", OFF)).await;
@@ -77,7 +77,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_that_does_not_come_back_is_told_and_keeps_its_label(host) {
         let ((world, fleet), workspace) = (running().await, Workspace::new(host));
         let short = asks(&world, "m1").await.replace("cluster_api = {", "cluster_api = { ready_timeout = \"2s\",");
@@ -100,7 +100,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_server_that_stays_off_or_whose_node_was_away_is_not_waited_for(host) {
         let ((world, fleet), workspace) = (running().await, Workspace::new(host));
         set_ready(&world, false).await;
@@ -119,7 +119,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_release_without_a_restore_frees_the_machine_at_once_and_says_so(host) {
         let ((world, fleet), workspace) = (running().await, Workspace::new(host));
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", OFF)).await;

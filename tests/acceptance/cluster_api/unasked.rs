@@ -17,7 +17,7 @@ fn warns(run: &Run, drained: bool, remediated: bool) {
     assert_eq!((!words.contains(NOT_DRAINED), words.contains(REMEDIATED)), (drained, remediated), "{words}");
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_plan_warns_where_the_machine_of_a_host_is_not_asked(host) {
         let (hosts, machines) = place(false).await;
         let workspace = Workspace::new(host);

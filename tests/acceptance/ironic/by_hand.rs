@@ -8,7 +8,7 @@ use crate::{
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-for_each_host! {
+for_one_host! {
     async fn maintenance_of_an_operator_is_refused_and_stays(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;
@@ -26,7 +26,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operator_who_clears_the_flag_takes_the_node_away(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;
@@ -43,7 +43,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_ironic_that_is_killed_in_the_middle_is_waited_for(host) {
         let mut ironic = Ironic::start(Options { fake_delay: 3, ..Options::default() }).await;
         ironic.active_node("n1").await;
@@ -68,7 +68,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_was_killed_is_adopted_and_released(host) {
         let ironic = Ironic::start(Options { fake_delay: 3, ..Options::default() }).await;
         ironic.active_node("n1").await;

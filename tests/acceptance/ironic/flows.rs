@@ -11,7 +11,7 @@ use crate::{
     support::{images::Images, simulator::SOON, workspace::Workspace},
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_node_of_ironic_is_held_switched_off_and_released(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;
@@ -32,7 +32,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_of_ironic_boots_an_image_from_a_virtual_drive(host) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config = SimulatorConfig { tls: TlsMode::Off, ..SimulatorConfig::with_systems(1) };
@@ -65,7 +65,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_and_the_data_sources_reach_a_node_of_ironic(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;

@@ -78,7 +78,7 @@ impl Cloud {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_of_a_cloud_is_held_and_released_by_password_and_by_credential(host) {
         let cloud = Cloud::new().await;
         for name in ["ci", "credential"] {
@@ -102,7 +102,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_account_without_the_right_or_with_a_wrong_password_is_told(host) {
         let cloud = Cloud::new().await;
         let workspace = Workspace::new(host);
@@ -129,7 +129,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn services_need_the_role_of_their_own_policy_file(host) {
         let cloud = Cloud::new().await;
         let step = json!({ "interface": "vendor", "step": "log_passthrough", "args": {}, "order": 1 });

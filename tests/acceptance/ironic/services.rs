@@ -54,7 +54,7 @@ async fn end_wait(ironic: &Ironic) {
     ironic.sql(&format!("UPDATE nodes SET {set} WHERE name = 'n1' AND provision_state = 'service wait'")).await;
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_service_is_carried_out_once_and_told_step_by_step(host) {
         let ironic = Ironic::start(Options { step_delay: 1, ..Options::default() }).await;
         ironic.active_node("n1").await;
@@ -84,7 +84,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_cannot_be_serviced_is_refused_at_plan(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;
@@ -130,7 +130,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_failed_service_tells_its_words_and_the_way_out(host) {
         let mut ironic = Ironic::start(Options { step_delay: 2, ..Options::default() }).await;
         ironic.active_node("n1").await;
@@ -164,7 +164,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_service_is_begun_once_whatever_ends_the_run(host) {
         let ironic = Ironic::start(Options { step_delay: 1, ..Options::default() }).await;
         ironic.active_node("n1").await;

@@ -11,7 +11,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_pod_whose_namespace_is_deleted_is_waited_for(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("app", Some("ReplicaSet"), json!({})).await;

@@ -21,7 +21,7 @@ use crate::{
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_on_its_way_in_or_out_is_continued(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();
@@ -55,7 +55,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_while_it_keeps_a_host_off_or_releases_it_is_continued(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();
@@ -90,7 +90,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_is_killed_while_it_removes_its_annotations_leaves_none(host) {
         // Before the request is there, and after it, with its reply lost.
         for arrives in [false, true] {
@@ -121,7 +121,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_dead_operator_ends_the_wait_in_time_and_leaves_nothing(host) {
         let mut world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);

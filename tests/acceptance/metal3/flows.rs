@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_host_is_detached_booted_and_managed_again(host) {
         let (world, images) = (World::start(1, Options::default()).await, Images::start().await);
         let (workspace, fleet) = (Workspace::new(host), Fleet { simulator: world.simulator.clone() });
@@ -54,7 +54,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_is_only_kept_off_and_switched_on_by_its_operator(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -71,7 +71,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_that_cannot_be_booted_is_refused_with_what_to_use(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -90,7 +90,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_wrong_block_is_refused_where_it_is_wrong(host) {
         let world = World::empty(1, Options::default()).await;
         let workspace = Workspace::new(host);

@@ -60,7 +60,7 @@ fn booted(world: &World) -> Option<String> {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_available_host_boots_an_image_and_is_available_again(host) {
         for online in [true, false] {
             let (world, workspace) = (available(Options::default(), online).await, Workspace::new(host));
@@ -81,7 +81,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_such_a_host_cannot_do_is_told_before_it_is_touched(host) {
         let (world, workspace) = (available(Options::default(), true).await, Workspace::new(host));
         let before = world.host("node1").await;
@@ -112,7 +112,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_image_that_cannot_be_booted_leaves_the_host_as_before(host) {
         for online in [true, false] {
             let (world, workspace) = (available(Options::default(), online).await, Workspace::new(host));
@@ -131,7 +131,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_cleaning_mode_that_another_author_set_keeps_the_image_and_is_told(host) {
         let (world, mut workspace) = (available(Options::default(), true).await, Workspace::new(host));
         let kubeconfig = world.kubernetes.user("admin", &["system:masters"]).display().to_string();
@@ -155,7 +155,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_image_of_another_author_stays(host) {
         let (world, workspace) = (available(Options::default(), true).await, Workspace::new(host));
         configure(&world, &workspace, &boots(ISO));

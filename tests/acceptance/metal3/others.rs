@@ -22,7 +22,7 @@ fn resets(world: &World) -> usize {
     journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset")).count()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_that_another_author_detached_is_waited_for_and_stays_so(host) {
         let world = World::start(1, Options::default()).await;
         world.annotate("node1", json!({DETACHED: "by the night shift"})).await;
@@ -45,7 +45,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn runs_with_two_stores_never_share_a_host(host) {
         let world = World::start(1, Options::default()).await;
         // Each has a home, and so a store, of its own; both call their maintenance the same.
@@ -69,7 +69,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_that_a_person_takes_back_is_told_and_not_touched(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -89,7 +89,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_key_whose_marks_a_person_removed_keeps_no_host_off(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -106,7 +106,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn two_runs_and_a_plain_redfish_configuration_meet_in_one_lock(host) {
         let world = World::start(1, Options::default()).await;
         let first = Workspace::new(host);

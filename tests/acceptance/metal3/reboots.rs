@@ -46,7 +46,7 @@ fn annotation(host: &Value, key: &str) -> Value {
     host["metadata"]["annotations"][key].clone()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_host_that_stays_with_its_operator_is_rebooted_by_it(host) {
         let world = World::start(1, Options::default()).await;
         for (operation, off) in [("ForceRestart", "ForceOff"), ("GracefulRestart", "GracefulShutdown")] {
@@ -64,7 +64,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_reboot_of_another_author_is_waited_for_and_stays(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -82,7 +82,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_the_operator_would_ignore_or_undo_is_refused(host) {
         let world = World::empty(1, Options::default()).await;
         world.add("node1", json!({})).await;
@@ -101,7 +101,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_reboot_that_the_operator_never_makes_is_removed_by_tidy(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();

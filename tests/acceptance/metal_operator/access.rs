@@ -136,7 +136,7 @@ async fn a_cluster_without_the_operator_is_told_so() {
     workspace.apply().await.failed().says("metal-operator's definitions are not installed");
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_cluster_that_is_away_is_waited_for_or_told_and_nothing_is_dropped(host) {
         let mut world = cluster(Family::V0_7, 1, Options::default()).await;
         let workspace = Workspace::new(host);

@@ -54,7 +54,7 @@ pub async fn until_asked(ours: &Workspace) {
     .await;
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_request_is_approved_used_and_no_plan_flaps(host) {
         for (family, mark) in [
             (Family::V0_7, "label maintenance-approved=true"),
@@ -94,7 +94,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn everything_is_approved_beforehand_and_taken_back_while_others_write(host) {
         let world = claimed(Family::V0_7).await;
         let key = Key::within("owners", "claim1");
@@ -121,7 +121,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_somebody_else_approved_is_left_alone(host) {
         let world = claimed(Family::V0_7).await;
         let theirs = Workspace::new(host);
@@ -147,7 +147,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_it_cannot_say_is_refused_with_its_path(host) {
         let world = claimed(Family::V0_7).await;
         let theirs = Workspace::new(host);
@@ -164,7 +164,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_role_that_does_not_suffice_is_told_verb_and_resource(host) {
         let world = claimed(Family::V0_7).await;
         let theirs = Workspace::new(host);
@@ -177,7 +177,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_node_is_labelled_for_a_controller_that_copies(host) {
         let world = claimed(Family::V0_7).await;
         let theirs = Workspace::new(host);
@@ -208,7 +208,7 @@ async fn node_labels(kubernetes: &Kubernetes) -> Vec<String> {
     labels.into_keys().filter(|key| key.contains("maintenance")).collect()
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_node_may_be_in_a_cluster_of_its_own(host) {
         let world = claimed(Family::V0_7).await;
         let mut workers = Kubernetes::start();

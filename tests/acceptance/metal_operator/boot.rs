@@ -43,7 +43,7 @@ async fn prepared_image(world: &World) -> String {
     prepared(world).await.map(|boot| text(&boot, "/spec/image").to_owned()).unwrap_or_default()
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_boot_operator_prepares_it_and_the_holds_own_comes_back(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         let mut workspace = Workspace::new(host);
@@ -107,7 +107,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_stale_ready_is_not_believed(host) {
         let options = Options::default();
         let world = cluster(Family::V0_7, 1, options.clone()).await;
@@ -129,7 +129,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_the_boot_operator_refuses_fails_fast_with_its_words(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -143,7 +143,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn without_a_hold_it_takes_its_own_maintenance_for_as_long_as_it_is_in_force(host) {
         for family in [Family::V0_7, Family::Parked, Family::MaintenanceGroup] {
             let world = cluster(family, 1, Options::default()).await;
@@ -176,7 +176,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn where_the_cluster_boots_nothing_redfish_does(host) {
         for family in [Family::Parked, Family::MaintenanceGroup] {
             let world = cluster(family, 1, Options::default()).await;

@@ -32,7 +32,7 @@ async fn metal(workspace: &Workspace, arguments: &[&str]) -> crate::support::run
     workspace.metal(&all).await
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_owner_approves_and_withdraws_on_the_claim(host) {
         for (family, mark, place) in [
             (Family::V0_7, "label maintenance-approved=true", "label metal.ironcore.dev/maintenance-approved"),
@@ -67,7 +67,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_key_of_somebody_else_is_never_taken_back_by_hand(host) {
         let world = claimed(Family::V0_7).await;
         let approved = "label maintenance-approved=true".to_owned();
@@ -129,7 +129,7 @@ async fn is_marked(world: &World) -> bool {
     annotations.contains("terraform-provider-metal/") || annotations.contains("metal.ironcore.dev/parked")
 }
 
-for_each_host! {
+for_one_host! {
     async fn accepting_a_server_as_it_is_takes_the_request_back(host) {
         for family in [Family::V0_7, Family::V0_5, Family::Parked] {
             let world = claimed(family).await;

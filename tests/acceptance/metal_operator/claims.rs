@@ -45,7 +45,7 @@ async fn secrets(world: &World) -> Vec<String> {
     ours
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_server_is_claimed_booted_changed_and_free_again(host) {
         for family in [Family::V0_7, Family::Parked] {
             let world = cluster(family, 1, Options::default()).await;
@@ -98,7 +98,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_cannot_be_bound_is_told_fast_with_who_and_leaves_nothing(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         let (ours, theirs) = (Workspace::new(host), Workspace::new(host));
@@ -130,7 +130,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn one_that_somebody_took_meanwhile_is_told_and_the_claim_goes(host) {
         let discovery = Options::default();
         let world = cluster(Family::V0_7, 1, discovery.clone()).await;
@@ -150,7 +150,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn one_of_another_owner_of_this_provider_is_neither_imported_nor_given_up(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         let ours = Workspace::new(host);
@@ -169,7 +169,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn one_of_others_is_refused_read_and_imported(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "default", "a").await;
@@ -228,7 +228,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn each_backend_refuses_what_is_the_others(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         for (more, path) in [

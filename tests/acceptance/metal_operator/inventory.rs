@@ -28,7 +28,7 @@ output "all" {
 }
 "#;
 
-for_each_host! {
+for_one_host! {
     async fn servers_of_a_cluster_are_listed_by_label_and_name(host) {
         let world = cluster(Family::V0_7, 2, Options::default()).await;
         let label = json!({"metadata": {"labels": {"role": "storage"}}});

@@ -83,7 +83,7 @@ async fn is_as_it_was(world: &World, boots: usize) {
     assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_is_released_where_it_is_whatever_namespace_the_command_was_told(host) {
         let world = claimed(Family::V0_7).await;
         namespaces(&world, &["maintenance", "elsewhere"]).await;
@@ -107,7 +107,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_namespace_that_changes_during_a_hold_leaves_nothing_behind(host) {
         let world = claimed(Family::V0_7).await;
         namespaces(&world, &["maintenance", "elsewhere"]).await;
@@ -130,7 +130,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn another_cluster_than_that_of_the_hold_is_refused_before_anything_is_touched(host) {
         let (world, other) = (claimed(Family::V0_7).await, claimed(Family::V0_7).await);
         let mut workspace = Workspace::new(host);
@@ -169,7 +169,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_was_not_put_back_is_not_said_to_be(host) {
         let world = claimed(Family::V0_7).await;
         let mut workspace = Workspace::new(host);
@@ -213,7 +213,7 @@ async fn is_taken_over(family: Family, host: Host) {
     assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new(), "{family:?}");
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_overdue_hold_is_taken_over_by_the_next_of_the_same_store(host) {
         is_taken_over(Family::V0_7, host).await;
     }

@@ -68,7 +68,7 @@ async fn a_server_lost_in_the_middle_of_preparing_is_not_touched_again() {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_that_was_evicted_is_told_and_leaves_the_other_alone(host) {
         let world = cluster(Family::V0_5, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;
@@ -144,7 +144,7 @@ async fn a_server_that_vanishes_while_it_is_held_can_be_let_go() {
     assert_eq!(resets(&world, "node1"), before);
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_image_that_cannot_be_booted_fails_at_once_and_the_server_is_given_back(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;

@@ -92,7 +92,7 @@ resource "kubernetes_manifest" "bios" {{
     workspace.apply().await.succeeded();
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_of_kubernetes_manifest_is_taken_over(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;

@@ -43,7 +43,7 @@ async fn ask_by_hand(world: &World, value: Value) {
     world.cluster.merge(Kind::Server, &Key::cluster("node1"), change).await.unwrap();
 }
 
-for_each_host! {
+for_one_host! {
     async fn in_its_own_turn_the_operator_makes_it_once(host) {
         for family in [Family::V0_7, Family::Parked] {
             let world = claimed(family).await;
@@ -73,7 +73,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn it_waits_for_somebody_elses_maintenance_and_for_a_free_key(host) {
         let world = claimed(Family::V0_7).await;
         let spec = json!({"policy": "Enforced", "serverRef": {"name": "node1"}});
@@ -102,7 +102,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn it_waits_for_a_parked_server(host) {
         let world = cluster(Family::Parked, 1, Options::default()).await;
         ask_by_hand(&world, json!("park")).await;
@@ -118,7 +118,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_nobody_takes_is_taken_back_and_asked_again(host) {
         let mut world = claimed(Family::V0_7).await;
         let workspace = Workspace::new(host);
@@ -133,7 +133,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn under_a_hold_the_operator_or_we_ourselves_make_it(host) {
         for family in [Family::V0_7, Family::Parked, Family::MaintenanceGroup] {
             let world = cluster(family, 1, Options::default()).await;

@@ -43,7 +43,7 @@ fn away_for_a_moment(world: &mut World) {
     comes_back(world);
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_api_server_that_goes_away_in_any_wait_costs_nothing(host) {
         let mut world = slow(Family::V0_7).await;
         let disk = request(&world, "disk", "node1", "Enforced", 0).await;
@@ -83,7 +83,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_killed_run_is_continued_with_the_same_request(host) {
         let world = slow(Family::V0_6).await;
         let workspace = Workspace::new(host);

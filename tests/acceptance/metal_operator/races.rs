@@ -26,7 +26,7 @@ async fn interrupted(apply: Running) {
     apply.wait(SOON).await.failed().says("was interrupted");
 }
 
-for_each_host! {
+for_one_host! {
     async fn whoever_is_ahead_is_named_and_left_alone(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         let disk = request(&world, "disk", "node1", "Enforced", 0).await;

@@ -50,7 +50,7 @@ fn shutdowns(world: &World) -> usize {
     bodies.filter(|body| body["ResetType"] == "GracefulShutdown").count()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_plan_ends_with_a_warning(host) {
         let world = claimed(Family::V0_7).await;
         let proxy = Toxiproxy::to(&world.kubernetes.host());
@@ -78,7 +78,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_wait_and_giving_back_go_on_when_it_speaks_again(host) {
         let world = claimed(Family::V0_7).await;
         let proxy = Toxiproxy::to(&world.kubernetes.host());

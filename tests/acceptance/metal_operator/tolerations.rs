@@ -27,7 +27,7 @@ async fn written(world: &World) -> Value {
     world.object(Kind::Claim, &Key::within("default", "a")).await.data["spec"]["tolerations"].clone()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_tainted_server_is_claimed_in_spite_of_its_taint(host) {
         let world = cluster(Family::V0_6, 1, Options::default()).await;
         let taints = json!({"spec": {"taints": [{"key": "rack", "value": "7", "effect": "NoBind"}]}});
@@ -74,7 +74,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn where_they_cannot_be_said_they_are_refused_with_path_and_reason(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &claim("{ key = \"rack\" }"));

@@ -24,6 +24,17 @@ impl Host {
         })
     }
 
+    /// The hosts of a test that needs only one: the one that its name gives, or both with
+    /// `EVERY_HOST=1`.
+    pub fn of_turn(name: &str) -> Vec<Self> {
+        let both = [Self::OpenTofu, Self::Terraform];
+        if std::env::var_os("EVERY_HOST").is_some() {
+            return both.to_vec();
+        }
+        let sum: usize = name.bytes().map(usize::from).sum();
+        vec![both[sum % both.len()]]
+    }
+
     /// Whether this host calls provider functions, ephemeral resources and write-only attributes.
     pub fn knows_functions(self) -> bool {
         self == Self::Terraform
