@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The platforms of a release, as registries name them, and what the compiler calls them.
+# The platforms of a release, as registries name them, and what the compiler calls them. All are linked on one Linux machine.
 # Linux programs are static (musl): they run on every distribution, also in the images of both hosts, which have no glibc.
 PLATFORMS=(linux_amd64 linux_arm64 darwin_amd64 darwin_arm64 windows_amd64)
 
@@ -16,8 +16,3 @@ triple_of() {
             ;;
     esac
 }
-
-# What a release makes when no platform is named: all of them are linked on one Linux machine. A program that was built
-# elsewhere is given to tools/release as OS_ARCH=PROGRAM.
-# shellcheck disable=SC2034
-LINKED_HERE=("${PLATFORMS[@]}")
