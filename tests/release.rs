@@ -352,7 +352,7 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let (good, said) = tried("linux_amd64", &path);
     assert!(!good && said.contains("linux_amd64 does not start"), "{said}");
     let (good, said) = tried("darwin_arm64", &path);
-    assert!(!good && said.contains("darwin_arm64: it is no program for macOS"), "{said}");
+    assert!(!good && said.contains("darwin_arm64: it is not a program for macOS"), "{said}");
 
     let emulators = checkout.folder.path().join("emulators");
     fs::create_dir(&emulators).unwrap();
@@ -369,9 +369,9 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
         symlink(found.trim(), emulators.join(tool)).unwrap();
     }
     let (good, said) = tried("linux_arm64", &emulators.display().to_string());
-    assert!(good && said.contains("linux_arm64 was NOT run: there is no emulator"), "{said}");
+    assert!(good && said.contains("linux_arm64 was NOT run: no emulator was found"), "{said}");
     let (good, said) = tried("windows_amd64", &emulators.display().to_string());
-    assert!(good && said.contains("windows_amd64 was NOT run: there is no emulator"), "{said}");
+    assert!(good && said.contains("windows_amd64 was NOT run: no emulator was found"), "{said}");
 }
 
 /// The head of a program for macOS, as `<mach-o/loader.h>` has it.
@@ -431,7 +431,7 @@ fn a_program_that_no_mac_would_start_is_refused() {
             "needs /opt/homebrew/lib/libiconv.2.dylib",
         ),
         ("darwin_arm64", whole[..40].to_vec(), "it ends within its head"),
-        ("darwin_arm64", b"\x7fELF and more than a head of thirty-two bytes".to_vec(), "it is no program for macOS"),
+        ("darwin_arm64", b"\x7fELF and more than a head of thirty-two bytes".to_vec(), "it is not a program for macOS"),
     ] {
         let (good, said) = judged(platform, &content);
         assert!(!good && said.contains(reason) && !said.contains("Traceback"), "{reason}: {said}");

@@ -18,26 +18,17 @@ LOAD_DYLIB, CODE_SIGNATURE, BUILD_VERSION = 0x0C, 0x1D, 0x32
 OF_THE_SYSTEM = ("/usr/lib/", "/System/Library/")
 
 
-def commands(content):
-    """Kind and bytes of each load command."""
-    if len(content) < 32 or content[:4] != MAGIC_64.to_bytes(4, "little"):
-        raise ValueError("it is no program for macOS")
-    _, processor, _, _, count, _, _, _ = struct.unpack_from("<8I", content)
-    yield "processor", processor
-    at = 32
-    for _ in range(count):
-        kind, size = struct.unpack_from("<2I", content, at)
-        yield kind, content[at : at + size]
-        at += size
-
-
 def facts(content):
     """Platform, oldest macOS, libraries, and whether it is signed."""
-    platform, oldest, libraries, signed = None, None, [], False
-    for kind, command in commands(content):
-        if kind == "processor":
-            platform = PROCESSORS.get(command)
-        elif kind == LOAD_DYLIB:
+    if len(content) < 32 or content[:4] != MAGIC_64.to_bytes(4, "little"):
+        raise ValueError("it is not a program for macOS")
+    _, processor, _, _, count, _, _, _ = struct.unpack_from("<8I", content)
+    oldest, libraries, signed, at = None, [], False, 32
+    for _ in range(count):
+        kind, size = struct.unpack_from("<2I", content, at)
+        command = content[at : at + size]
+        at += size
+        if kind == LOAD_DYLIB:
             [start] = struct.unpack_from("<I", command, 8)
             libraries.append(command[start:].split(b"\0")[0].decode())
         elif kind == BUILD_VERSION:
@@ -45,7 +36,7 @@ def facts(content):
             oldest = f"{version >> 16}.{version >> 8 & 255}"
         elif kind == CODE_SIGNATURE:
             signed = True
-    return platform, oldest, libraries, signed
+    return PROCESSORS.get(processor), oldest, libraries, signed
 
 
 def main(os_arch, program):

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The platforms of a release, as registries name them, and what the compiler calls them. All are linked on one Linux machine.
+# The platforms of a release, as registries name them, and what the compiler calls them. A release makes all on one Linux machine.
 # Linux programs are static (musl): they run on every distribution, also in the images of both hosts, which have no glibc.
 PLATFORMS=(linux_amd64 linux_arm64 darwin_amd64 darwin_arm64 windows_amd64)
 
