@@ -23,6 +23,7 @@ mod recall;
 mod roles;
 mod seals;
 mod sqlite;
+mod table;
 mod together;
 mod told;
 mod versions;

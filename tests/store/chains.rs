@@ -21,8 +21,6 @@ use crate::{
     talk::{approval, approve, claim},
 };
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
-
 /// Some lines: of a claim, its owner's words, and a hold.
 async fn something_happens(store: &dyn Store, n: u32) {
     let claim = claim(&format!("c{n}"));
@@ -113,7 +111,8 @@ async fn a_file_of_an_earlier_version_goes_on_without_a_chain_until_it_is_migrat
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("coordination.sqlite");
     let url = format!("sqlite://{}", path.display());
-    let migrations = MIGRATIONS.iter().filter(|migration| migration.version <= 4).cloned().collect();
+    let all = Migrator::new(Path::new("migrations/sqlite")).await.unwrap();
+    let migrations = all.iter().filter(|migration| migration.version <= 4).cloned().collect();
     let mut db = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
     Migrator { migrations, locking: false, ..Migrator::DEFAULT }.run_direct(None, &mut db, false).await.unwrap();
     db.close().await.unwrap();

@@ -306,9 +306,9 @@ async fn migrate_to_schema_1(owner: &str) {
     use std::borrow::Cow;
 
     use sqlx::{ConnectOptions as _, Connection as _, migrate::Migrator};
-    static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+    let all = Migrator::new(std::path::Path::new("migrations/postgres")).await.unwrap();
     let first = Migrator {
-        migrations: MIGRATIONS.iter().filter(|migration| migration.version == 1).cloned().collect(),
+        migrations: all.iter().filter(|migration| migration.version == 1).cloned().collect(),
         table_name: Cow::Borrowed("metal.schema_versions"),
         create_schemas: Cow::Owned(vec![Cow::Borrowed("metal")]),
         ..Migrator::DEFAULT

@@ -12,8 +12,6 @@ use crate::{
     support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
 };
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
-
 /// The schema of version 0.1.0.
 const OF_0_1_0: i64 = 3;
 
@@ -26,7 +24,8 @@ async fn raw(path: &Path) -> SqliteConnection {
 
 /// A file with an earlier schema, as the version made it that had it.
 async fn file_with(path: &Path, schema: i64) {
-    let migrations = MIGRATIONS.iter().filter(|migration| migration.version <= schema).cloned().collect();
+    let all = Migrator::new(Path::new("migrations/sqlite")).await.unwrap();
+    let migrations = all.iter().filter(|migration| migration.version <= schema).cloned().collect();
     let mut db = raw(path).await;
     let migrations = Migrator { migrations, locking: false, ..Migrator::DEFAULT };
     migrations.run_direct(None, &mut db, false).await.unwrap();

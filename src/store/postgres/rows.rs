@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, postgres::PgRow};
 
 use super::{commit::Approvals, fault::ErrorMapper, link::StoreClient};
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
         LockView, StoreError,
         extended::StoredSlot,
         optimistic::{Commits, Loaded},
+        table::row_of,
         views::Stored,
     },
 };
@@ -68,26 +69,27 @@ pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &ErrorMap
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
-/// The columns of a lock, its approvals and leases, and the time.
-#[derive(sqlx::FromRow)]
-struct LockRow {
-    lock_key: String,
-    generation: i64,
-    last_ticket: i64,
-    slot: Option<String>,
-    claim: Option<String>,
-    revision: i64,
-    commits: String,
-    active: i64,
-    approvals: Vec<String>,
-    approval_owners: Vec<String>,
-    approval_uses: Vec<Option<String>>,
-    runners: Vec<String>,
-    untils: Vec<i64>,
-    uids: Vec<String>,
-    fates: Vec<String>,
-    bodies: Vec<String>,
-    now: i64,
+row_of! {
+    /// The columns of a lock, its approvals and leases, and the time.
+    LockRow from PgRow {
+        lock_key: String,
+        generation: i64,
+        last_ticket: i64,
+        slot: Option<String>,
+        claim: Option<String>,
+        revision: i64,
+        commits: String,
+        active: i64,
+        approvals: Vec<String>,
+        approval_owners: Vec<String>,
+        approval_uses: Vec<Option<String>>,
+        runners: Vec<String>,
+        untils: Vec<i64>,
+        uids: Vec<String>,
+        fates: Vec<String>,
+        bodies: Vec<String>,
+        now: i64,
+    }
 }
 
 impl LockRow {

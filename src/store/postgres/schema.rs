@@ -1,15 +1,19 @@
 //! Brings a database to the schema of this program, also when many processes use it for the first
 //! time at once.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::LazyLock};
 
 use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
 use super::{fault::ErrorMapper, rows};
-use crate::store::{StoreError, versions::Supported};
+use crate::store::{StoreError, table::migrations_of, versions::Supported};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+static MIGRATIONS: LazyLock<Migrator> = migrations_of!("postgres":
+    (1, "0001_coordination.sql", "coordination"),
+    (2, "0002_roles.sql", "roles"),
+    (3, "0003_audit_chain.sql", "audit chain"),
+);
 
 /// Where the migrations that were applied are written down.
 const VERSIONS: &str = "metal.schema_versions";
@@ -126,10 +130,16 @@ async fn run(db: &mut PgConnection, new: bool, faults: &ErrorMapper) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::{MIGRATIONS, SUPPORTED, loses};
+    use crate::store::table;
 
     #[test]
     fn the_newest_schema_is_that_of_the_last_migration() {
         assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
+    }
+
+    #[tokio::test]
+    async fn the_program_has_all_migrations() {
+        table::as_in_its_folder(&MIGRATIONS, "postgres").await;
     }
 
     #[test]

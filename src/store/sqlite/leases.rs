@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use sqlx::SqliteConnection;
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     fault::ErrorMapper,
@@ -27,6 +27,7 @@ use crate::{
     },
     store::{
         AliveProcess, SWEEPER, StoreError, lease_end,
+        table::row_of,
         versions::{Program, Stamped, stamped},
     },
 };
@@ -83,20 +84,18 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A row of `leases`.
-#[derive(sqlx::FromRow)]
-struct Row {
-    runner_id: String,
-    until: String,
-    runner: String,
-    #[sqlx(default)]
-    machine: Option<String>,
-    #[sqlx(default)]
-    boot: Option<String>,
-    #[sqlx(default)]
-    namespace: Option<String>,
-    #[sqlx(default)]
-    boot_until: Option<i64>,
+row_of! {
+    /// A row of `leases`.
+    Row from SqliteRow {
+        runner_id: String,
+        until: String,
+        runner: String,
+    } or_none {
+        machine: String,
+        boot: String,
+        namespace: String,
+        boot_until: i64,
+    }
 }
 
 impl Row {

@@ -1,7 +1,7 @@
 //! Brings a file to the schema of this program, also when many processes open it for the first time
 //! at once.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use sqlx::{SqliteConnection, migrate::Migrator};
 
@@ -11,10 +11,16 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    store::{ChainEnd, StoreError, versions::Supported},
+    store::{ChainEnd, StoreError, table::migrations_of, versions::Supported},
 };
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+static MIGRATIONS: LazyLock<Migrator> = migrations_of!("sqlite":
+    (1, "0001_coordination.sql", "coordination"),
+    (2, "0002_ownership.sql", "ownership"),
+    (3, "0003_history.sql", "history"),
+    (4, "0004_lease_boot.sql", "lease boot"),
+    (5, "0005_audit_chain.sql", "audit chain"),
+);
 
 /// `application_id` of our files, set by the first migration.
 const APPLICATION_ID: i64 = 1_835_365_484;
@@ -144,9 +150,15 @@ async fn write_ahead_log(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::table;
 
     #[test]
     fn the_newest_schema_is_that_of_the_last_migration() {
         assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
+    }
+
+    #[tokio::test]
+    async fn the_program_has_all_migrations() {
+        table::as_in_its_folder(&MIGRATIONS, "sqlite").await;
     }
 }

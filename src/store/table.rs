@@ -1,0 +1,62 @@
+//! Rows and steps of a schema, for both databases.
+//!
+//! sqlx's own macros for this are not used: to know the databases, they are compiled together with
+//! SQLite, PostgreSQL's client, TLS and tokio a second time, for the compiler, in every build.
+
+/// A row whose columns are called as the fields of the structure. Those behind `or_none` may be
+/// missing: an older schema does not have them.
+macro_rules! row_of {
+    (
+        $(#[$about:meta])*
+        $name:ident from $row:ty { $($field:ident: $type:ty,)* } $(or_none { $($late:ident: $late_type:ty,)* })?
+    ) => {
+        $(#[$about])*
+        struct $name { $($field: $type,)* $($($late: Option<$late_type>,)*)? }
+
+        impl sqlx::FromRow<'_, $row> for $name {
+            fn from_row(row: &$row) -> sqlx::Result<Self> {
+                use sqlx::Row as _;
+                Ok(Self {
+                    $($field: row.try_get(stringify!($field))?,)*
+                    $($($late: match row.try_get(stringify!($late)) {
+                        Err(sqlx::Error::ColumnNotFound(_)) => None,
+                        read => read?,
+                    },)*)?
+                })
+            }
+        }
+    };
+}
+
+/// The steps of the schema of a database, oldest first: files of `migrations/`, which are part of
+/// the program (their path is seen from the file that uses this). sqlx compares version and digest
+/// with those that were applied to a database.
+macro_rules! migrations_of {
+    ($database:literal: $(($version:literal, $file:literal, $description:literal),)*) => {
+        std::sync::LazyLock::new(|| sqlx::migrate::Migrator {
+            migrations: vec![$(sqlx::migrate::Migration::new(
+                $version,
+                $description.into(),
+                sqlx::migrate::MigrationType::Simple,
+                sqlx::SqlStr::from_static(include_str!(concat!("../../../migrations/", $database, "/", $file))),
+                false,
+            ),)*].into(),
+            ..sqlx::migrate::Migrator::DEFAULT
+        })
+    };
+}
+
+pub(super) use migrations_of;
+pub(super) use row_of;
+
+/// What is in the folder `migrations/` and what is in the program.
+#[cfg(test)]
+pub(super) async fn as_in_its_folder(embedded: &sqlx::migrate::Migrator, folder: &str) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);
+    let there = sqlx::migrate::Migrator::new(folder).await.unwrap();
+    let shown = |migrator: &sqlx::migrate::Migrator| -> Vec<(i64, String, bool, Vec<u8>)> {
+        let all = migrator.iter();
+        all.map(|one| (one.version, one.description.to_string(), one.no_tx, one.checksum.to_vec())).collect()
+    };
+    assert_eq!(shown(embedded), shown(&there));
+}
