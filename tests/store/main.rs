@@ -39,6 +39,7 @@ mod postgres;
 mod postgres_attacks;
 #[cfg(unix)]
 mod processes;
+#[path = "../../crates/maintenance-protocol/tests/records/mod.rs"]
 mod records;
 #[cfg(unix)]
 mod roles;

@@ -1,7 +1,7 @@
 //! The server itself: its power, and what was asked of it and has not come yet.
 
 use jiff::Timestamp;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     machine::{Capabilities, MachineView, PowerState, ResetType},
     prepare::Facts,
 };
@@ -57,7 +57,7 @@ impl Machine {
             boot: None,
             boot_unclear: false,
             health: None,
-            description: terraform_provider_metal::maintenance::machine::MachineDescription::default(),
+            description: maintenance_protocol::machine::MachineDescription::default(),
         };
         let capabilities = Capabilities { resets: vec![ResetType::On, ResetType::ForceOff], ..Capabilities::default() };
         Facts { machine: Some(view), media: Some(Vec::new()), capabilities: Some(capabilities), ..Facts::default() }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::{LockChange, RecordChange},
     decide::Finish,
     gate::{self, AwaitedNode},
@@ -109,7 +109,7 @@ impl Chain {
         world.leases.0.insert(runner.id.clone(), Timestamp::MAX);
         let change = LockChange::Attach { uid: &uid, runner: &runner, token, state: "", owner: None };
         match Self::apply(world, &change) {
-            Some(terraform_provider_metal::maintenance::change::Applied::Attached { fence, .. }) => {
+            Some(maintenance_protocol::change::Applied::Attached { fence, .. }) => {
                 (world.actors[n].fence, world.actors[n].at) = (fence, At::Accepting);
             }
             _ => Self::finish(world, n, &Finish::Lost),

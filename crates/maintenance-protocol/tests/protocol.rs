@@ -7,7 +7,6 @@
 )]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "store/records.rs"]
 mod records;
 
 use std::{
@@ -16,8 +15,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use proptest::prelude::*;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     approval::{Approval, Claim, Consent, Scope, consent},
     blocker::{StartBlocker, start_blockers},
     ids::{Fence, Runner, RunnerId, Uid},
@@ -30,6 +28,7 @@ use terraform_provider_metal::maintenance::{
     step::Step,
     window::{OnClose, WindowSpec},
 };
+use proptest::prelude::*;
 
 use records::{id, key, request, runner, spec};
 
@@ -335,7 +334,7 @@ impl World {
                 };
                 self.renew(&wish.runner);
                 let new = self.apply(|lock, leases, now| lock.enqueue(wish, leases, now));
-                if let Ok(terraform_provider_metal::maintenance::lock::Enqueued::New(uid)) = new {
+                if let Ok(maintenance_protocol::lock::Enqueued::New(uid)) = new {
                     let ticket = self.lock.get(&uid).unwrap().ticket_number;
                     assert!(self.tickets.iter().all(|earlier| *earlier < ticket), "ticket {ticket} is not new");
                     self.tickets.insert(ticket);

@@ -1,7 +1,7 @@
 //! How a run comes to act on a record: `src/engine/entry.rs`, one transaction at a time.
 
 use jiff::Timestamp;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::{Applied, LockChange, Moment, RecordChange},
     ids::{Fence, Token},
     lock::{Leases, Refusal, ServerLock},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use terraform_provider_metal::maintenance::power::Limits;
+use maintenance_protocol::power::Limits;
 
 /// One tick is one second on every clock.
 pub const TICK: SignedDuration = SignedDuration::from_secs(1);

@@ -2,7 +2,7 @@
 //! time, and what gates do.
 
 use jiff::Timestamp;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::{Applied, LockChange, Moment, RecordChange},
     decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
     gate::{self, Loss},

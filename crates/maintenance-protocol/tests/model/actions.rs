@@ -6,13 +6,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use stateright::{Model, Property};
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::RecordChange,
     ids::Uid,
     state::{Ending, Phase},
     step::{Action, Reply},
 };
+use stateright::{Model, Property};
 
 use crate::{
     events::{Broken, Event},

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     ids::{LockKey, MaintenanceId, Runner, Token, Uid},
     lock::{AskingState, EnqueueRequest},
     spec::{MaintenanceKind, Spec},

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::RecordChange,
     hand_over::HandOver,
     ids::{Fence, Generation, Runner, RunnerId, Token, Uid},

@@ -2,7 +2,7 @@
 //! a time.
 
 use jiff::Timestamp;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::{Applied, LockChange, RecordChange},
     decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
     ids::{Fence, Uid},

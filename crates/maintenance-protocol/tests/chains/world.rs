@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     decide::Decision,
     gate::{ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
     ids::{Fence, LockKey, Runner, RunnerId, Token, Uid},

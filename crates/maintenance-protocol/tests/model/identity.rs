@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::{SignedDuration, Timestamp};
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     change::RecordChange,
     lock::ServerLock,
     machine::{PowerState, PowerTarget, ResetType},

@@ -13,15 +13,14 @@
 mod machine;
 #[path = "chains/node.rs"]
 mod node;
-#[path = "store/records.rs"]
 mod records;
 #[path = "chains/steps.rs"]
 mod steps;
 #[path = "chains/world.rs"]
 mod world;
 
+use maintenance_protocol::gate::{Loss, QueueAuthority};
 use stateright::{Checker as _, Model, Property};
-use terraform_provider_metal::maintenance::gate::{Loss, QueueAuthority};
 
 use world::{Broken, Chain, Event, Link, World};
 

@@ -2,11 +2,11 @@
 
 use std::sync::PoisonError;
 
-use stateright::Property;
-use terraform_provider_metal::maintenance::{
+use maintenance_protocol::{
     spec::MaintenanceKind,
     state::{Maintenance, Phase},
 };
+use stateright::Property;
 
 use crate::{
     actions::Protocol,
