@@ -16,7 +16,10 @@ use terraform_provider_metal::{
 use crate::{
     bench::{Bench, asked, backend, entered, wish},
     proxy::{Deal, Proxy},
-    support::ironic::{Ironic, Options, PASSWORD, USERNAME},
+    support::ironic::{
+        Ironic, Options,
+        installation::{PASSWORD, USERNAME},
+    },
 };
 
 #[tokio::test]

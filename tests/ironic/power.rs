@@ -136,7 +136,7 @@ async fn a_lost_reply_to_a_power_change_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_conductor_that_is_killed_in_the_middle_of_power_leaves_an_observable_node() {
-    let mut bench = Bench::new(Options { fake_delay: 15, ..Options::default() }).await;
+    let mut bench = Bench::new(Options { fake_delay: 8, ..Options::default() }).await;
     bench.ironic.active_node("n1").await;
     let held = bench.held(&wish()).await;
     held.reset(ResetType::ForceOff).await.unwrap();

@@ -98,7 +98,8 @@ key_repository = {here}/credential
 [identity]
 password_hash_rounds = 4
 [cache]
-enabled = false
+enabled = true
+backend = oslo_cache.dict
 ",
             lifetime.as_secs()
         );
