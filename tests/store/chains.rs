@@ -6,7 +6,6 @@ use std::{fs, path::Path, sync::Arc};
 use etcd_client::{Client, GetOptions};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
-use sqlx::{ConnectOptions as _, Connection as _, migrate::Migrator, sqlite::SqliteConnectOptions};
 use terraform_provider_metal::{
     maintenance::approval::Scope,
     store::{ChainEnds, Store},
@@ -19,6 +18,7 @@ use crate::{
     roles::run,
     support::{etcd::Etcd, kubernetes::Kubernetes},
     talk::{approval, approve, claim},
+    versions::file_with,
 };
 
 /// Some lines: of a claim, its owner's words, and a hold.
@@ -111,11 +111,7 @@ async fn a_file_of_an_earlier_version_goes_on_without_a_chain_until_it_is_migrat
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("coordination.sqlite");
     let url = format!("sqlite://{}", path.display());
-    let all = Migrator::new(Path::new("migrations/sqlite")).await.unwrap();
-    let migrations = all.iter().filter(|migration| migration.version <= 4).cloned().collect();
-    let mut db = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
-    Migrator { migrations, locking: false, ..Migrator::DEFAULT }.run_direct(None, &mut db, false).await.unwrap();
-    db.close().await.unwrap();
+    file_with(&path, 4).await;
     let store = sqlite(&path, HandClock::new()).await.unwrap();
     it_goes_on_without_chains_until_it_is_migrated(&store, &url, "from schema 4 to 5").await;
     store.close().await;

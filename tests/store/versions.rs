@@ -23,7 +23,7 @@ async fn raw(path: &Path) -> SqliteConnection {
 }
 
 /// A file with an earlier schema, as the version made it that had it.
-async fn file_with(path: &Path, schema: i64) {
+pub async fn file_with(path: &Path, schema: i64) {
     let all = Migrator::new(Path::new("migrations/sqlite")).await.unwrap();
     let migrations = all.iter().filter(|migration| migration.version <= schema).cloned().collect();
     let mut db = raw(path).await;

@@ -10,6 +10,7 @@ pub mod ironic;
 pub mod keystone;
 pub mod kubernetes;
 pub mod kubernetes_proxy;
+pub mod lent;
 pub mod metal3;
 pub mod parts;
 pub mod postgres;

@@ -1,27 +1,25 @@
-//! An API server that one test after the other has for itself. Starting one costs a core several
-//! seconds, which is more than most tests take; so it is left as it was and lent again.
+//! An API server that one test after the other has for itself (`support/lent.rs`). Starting one
+//! costs a core several seconds.
 //!
 //! What a test left in it is taken away behind its back, in its etcd: no finalizer, no right and no
-//! controller has a say. A server that was killed, or whose test failed, is lent to nobody any
-//! more.
+//! controller has a say.
 
 use std::{
     collections::BTreeMap,
     ops::{Deref, DerefMut},
-    sync::{Mutex, PoisonError},
 };
 
 use etcd_client::{Client, GetOptions, KvClient, Txn, TxnOp};
 
 use super::{
-    super::kubernetes::{self, Kubernetes},
+    super::{
+        kubernetes::{self, Kubernetes},
+        lent::{Lendable, Lent, Shelf},
+    },
     crds,
     family::Family,
     patience,
 };
-
-/// So many wait for the next test; each takes a quarter of a GiB.
-const IDLE: usize = 6;
 
 /// How much etcd changes at once (its `--max-txn-ops`).
 const AT_ONCE: usize = 128;
@@ -44,74 +42,51 @@ const ITS_OWN: [&str; 14] = [
     "services/",
 ];
 
-static IDLING: Mutex<Vec<Shelved>> = Mutex::new(Vec::new());
-
 /// Which definitions are in it: a family's, and whether the maintenance operator's beside them.
 type Definitions = (Family, bool);
 
-struct Shelved {
+/// An API server with what was in it at first.
+pub struct Shelved {
     kubernetes: Kubernetes,
     definitions: Definitions,
     /// What was in its etcd before the first test, by key.
     new: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// A lent API server. Who changes it itself gives back what nobody else wants.
-pub struct Lent {
-    // There until it is dropped.
-    it: Option<Shelved>,
-    whole: bool,
-}
-
-impl Lent {
-    /// One with these definitions and nothing else.
-    pub async fn with(definitions: Definitions) -> Self {
-        let it = match take(definitions) {
-            Some(it) => {
-                // What the last test still had under way may come after the first look.
-                patience::until("an API server is as new", async || (!it.clean().await).then_some(())).await;
-                it
-            }
-            None => Shelved::start(definitions).await,
-        };
-        Self { it: Some(it), whole: true }
+impl Lendable for Shelved {
+    fn shelf() -> &'static Shelf<Self> {
+        // Each takes a quarter of a GiB.
+        static SHELF: Shelf<Shelved> = Shelf::of(6);
+        &SHELF
     }
 }
 
-fn take(definitions: Definitions) -> Option<Shelved> {
-    let mut idling = IDLING.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = idling.iter().position(|it| it.definitions == definitions)?;
-    Some(idling.remove(at))
-}
-
-impl Deref for Lent {
+impl Deref for Shelved {
     type Target = Kubernetes;
 
     fn deref(&self) -> &Kubernetes {
-        &self.it.as_ref().unwrap().kubernetes
+        &self.kubernetes
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for Shelved {
     fn deref_mut(&mut self) -> &mut Kubernetes {
-        self.whole = false;
-        &mut self.it.as_mut().unwrap().kubernetes
+        &mut self.kubernetes
     }
 }
 
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let it = self.it.take().unwrap();
-        if !self.whole || std::thread::panicking() {
-            return;
-        }
-        let mut idling = IDLING.lock().unwrap_or_else(PoisonError::into_inner);
-        idling.push(it);
-        // Those that nobody wanted for the longest time are the first.
-        let surplus = idling.len().saturating_sub(IDLE);
-        let gone: Vec<Shelved> = idling.drain(..surplus).collect();
-        drop(idling);
-        drop(gone);
+/// A lent API server.
+pub type LentKubernetes = Lent<Shelved>;
+
+impl LentKubernetes {
+    /// One with these definitions and nothing else.
+    pub async fn with(definitions: Definitions) -> Self {
+        let Some(it) = Shelved::shelf().take(|it| it.definitions == definitions) else {
+            return Self::new(Shelved::start(definitions).await);
+        };
+        // What the last test still had under way may come after the first look.
+        patience::until("an API server is as new", async || (!it.clean().await).then_some(())).await;
+        Self::new(it)
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     Operators, Options,
     api::{Cluster, Key, Kind, Object, text},
     family::{Family, Place},
-    lent::Lent,
+    lent::LentKubernetes,
     patience,
 };
 
@@ -49,7 +49,7 @@ pub struct World {
     pub cluster: Cluster,
     pub family: Family,
     pub simulator: Simulator,
-    pub kubernetes: Lent,
+    pub kubernetes: LentKubernetes,
     since: Since,
 }
 
@@ -75,7 +75,7 @@ impl World {
 
     /// Starts everything but the servers.
     pub async fn empty(family: Family, options: Options, simulator: &Simulator) -> Self {
-        let kubernetes = Lent::with((family, options.maintenance_operator)).await;
+        let kubernetes = LentKubernetes::with((family, options.maintenance_operator)).await;
         let bytes = fs::metadata(kubernetes.audit_log()).map_or(0, |log| log.len());
         let since = Since { bytes, time: Timestamp::now() };
         let client = Kubernetes::client(&kubernetes.kubeconfig()).await;

@@ -73,15 +73,23 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether what is asked for here, and not what others know of it, makes the whole difference
-    /// between two installations.
-    pub fn is_plain(&self) -> bool {
-        self.keystone.is_none() && self.tls.is_none() && self.policies.is_empty()
-    }
-
-    /// What differs between plain ones.
-    pub fn kind(&self) -> (bool, u32, u32, u32, bool) {
-        (self.basic, self.fake_delay, self.step_delay, self.sync_power, self.operator)
+    /// What tells installations apart, where nothing outside of the options does.
+    pub fn kind(&self) -> Option<(bool, u32, u32, u32, bool)> {
+        // Each option is named, so that a new one is not forgotten here.
+        match *self {
+            Self {
+                basic,
+                fake_delay,
+                step_delay,
+                sync_power,
+                tls: None,
+                keystone: None,
+                asks_each_time: _,
+                policies: [],
+                operator,
+            } => Some((basic, fake_delay, step_delay, sync_power, operator)),
+            Self { .. } => None,
+        }
     }
 }
 
