@@ -53,13 +53,16 @@ async fn boot_operator_judges_images_and_tells_what_was_fetched() {
     });
     world.cluster.create(Kind::Legacy, request("m", spec)).await.unwrap();
     let key = Key::within("default", "m");
-    // There is no ignition yet; once there is, the error is none any more.
+    // There is no ignition yet. Only a controller that sees the error fails the request, so the
+    // ignition comes after that.
+    let failed = |one: &Object| text(one, "/status/state") == "Failed";
     world.until(Kind::Boot, &key, "an error", |one| text(one, "/status/state") == "Error").await;
+    world.until(Kind::Legacy, &key, "failed", failed).await;
     let secret = json!({"metadata": {"name": "tool", "namespace": "default"}, "stringData": {"ignition": "{}"}});
     world.cluster.create(Kind::Secret, secret).await.unwrap();
     world.until(Kind::Boot, &key, "ready", is_ready).await;
-    // The request has failed for good.
-    world.until(Kind::Legacy, &key, "failed", |one| text(one, "/status/state") == "Failed").await;
+    // The configuration is ready, and the request has failed for good.
+    assert!(failed(&world.object(Kind::Legacy, &key).await));
     world.cluster.delete(Kind::Legacy, &key).await.unwrap();
     world.until_gone(Kind::Legacy, &key).await;
     world.until_state("node1", "Available").await;
