@@ -9,6 +9,7 @@ use crate::{
     backend::{
         BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook,
         cluster::{OUR_ID, annotation, name, not_now},
+        redfish::in_clear,
     },
     clock::within,
     maintenance::{
@@ -241,8 +242,9 @@ impl Gate for HostMachine {
             lines.push(format!("Error of the host: {}.", host.error_text()));
         }
         let address = BmcAddress::read(host.bmc_address());
-        if !matches!(address, BmcAddress::Redfish { .. }) {
-            lines.push(format!("BMC: {}.", no_redfish(&address)));
+        match &address {
+            BmcAddress::Redfish { endpoint, .. } => lines.extend(in_clear(endpoint)),
+            other => lines.push(format!("BMC: {}.", no_redfish(other))),
         }
         if let Some(reuse) = host.reuse() {
             lines.push(format!(

@@ -16,6 +16,7 @@ use crate::{
 use super::{
     claims,
     discovery::Way,
+    link,
     machine::OperatorMachine,
     objects::{OPERATION, OUR_ID, annotation, reference, text, whose},
     operation, orphans,
@@ -148,6 +149,9 @@ impl Gate for OperatorMachine {
             ));
         }
         let server = self.server(false).await?;
+        if found.way == Way::Park && wish.enters {
+            lines.extend(link::in_clear(&self.fleet, &server, &self.name).await);
+        }
         let state = text(&server, "/status/state").unwrap_or("unknown");
         let (mut approval_missing, mut ahead) = (None, None);
         lines.push(match reference(&server, "/spec/serverClaimRef") {

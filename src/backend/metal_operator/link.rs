@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::core::DynamicObject;
 use serde_json::Value;
+use url::Url;
 
 use crate::backend::{
     Backend, BackendError, Machine,
-    redfish::{MediaSettings, RedfishBackend, ServerSettings},
+    redfish::{self, MediaSettings, RedfishBackend, ServerSettings},
 };
 
 use super::{
@@ -21,6 +22,32 @@ pub(super) async fn machine(
     server: &DynamicObject,
     name: &str,
 ) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
+    let (endpoint, secret) = endpoint(fleet, server, name).await?;
+    let (username, password) = fleet.bmc_credentials(&secret).await?;
+    let settings = ServerSettings {
+        endpoint,
+        system_id: system(server),
+        lock_key: None,
+        labels: BTreeMap::new(),
+        username,
+        password,
+        media: MediaSettings::default(),
+        trust: fleet.trust.clone(),
+    };
+    let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
+    let backend = RedfishBackend::of_one(name, settings, &fleet.clients, &fleet.clock).map_err(unsupported)?;
+    Ok((backend.machine(name)?, backend))
+}
+
+/// What a plan says of a BMC to which the password goes in clear. Of one that cannot be read, the
+/// apply says why.
+pub(super) async fn in_clear(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Option<String> {
+    let (endpoint, _) = endpoint(fleet, server, name).await.ok()?;
+    redfish::in_clear(&endpoint)
+}
+
+/// Where Redfish is on the BMC of a Server, and the name of the secret with its account.
+async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Result<(Url, String), BackendError> {
     let (address, protocol, secret) = access(fleet, server, name).await?;
     let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
     let kind = protocol.pointer("/name").and_then(Value::as_str).unwrap_or_default();
@@ -34,21 +61,9 @@ pub(super) async fn machine(
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     };
-    let endpoint = url::Url::parse(&text_url)
-        .map_err(|_| unsupported(format!("the BMC of Server {name} has no usable address")))?;
-    let (username, password) = fleet.bmc_credentials(&secret).await?;
-    let settings = ServerSettings {
-        endpoint,
-        system_id: system(server),
-        lock_key: None,
-        labels: BTreeMap::new(),
-        username,
-        password,
-        media: MediaSettings::default(),
-        trust: fleet.trust.clone(),
-    };
-    let backend = RedfishBackend::of_one(name, settings, &fleet.clients, &fleet.clock).map_err(unsupported)?;
-    Ok((backend.machine(name)?, backend))
+    let endpoint =
+        Url::parse(&text_url).map_err(|_| unsupported(format!("the BMC of Server {name} has no usable address")))?;
+    Ok((endpoint, secret))
 }
 
 /// Which system behind its BMC a Server is; `None`: the only one.

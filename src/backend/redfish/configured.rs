@@ -224,6 +224,13 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
     }
 }
 
+/// What a plan says of a BMC whose address another system keeps, where passwords go in clear to it.
+/// Such an address is not refused: that system sends them there already.
+pub(in crate::backend) fn in_clear(endpoint: &Url) -> Option<String> {
+    let host = endpoint.host_str().filter(|_| endpoint.scheme() == "http" && !is_here(endpoint))?;
+    Some(format!("BMC: the password goes in clear to {host}, because its address is one of http."))
+}
+
 /// Whether an address leads to this machine: what is sent there passes no network.
 pub(super) fn is_here(endpoint: &Url) -> bool {
     endpoint.host_str().is_some_and(is_loopback)
@@ -288,6 +295,19 @@ mod tests {
         ] {
             let endpoint = Url::parse(address).unwrap();
             assert_eq!(refuses_plain(&endpoint, trust).is_some(), refused, "{address} {trust:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_tells_of_a_password_that_goes_in_clear_through_a_network() {
+        for (address, told) in [
+            ("http://bmc1.example:8000", true),
+            ("http://192.0.2.1", true),
+            ("http://127.0.0.1:8000", false),
+            ("http://[::1]:8000", false),
+            ("https://bmc1.example", false),
+        ] {
+            assert_eq!(in_clear(&Url::parse(address).unwrap()).is_some(), told, "{address}");
         }
     }
 }

@@ -38,7 +38,7 @@ use super::{Backend, BackendError, Listed, Machine, machines::end_sessions, plug
 use bmc::Bmc;
 use machine::RedfishMachine;
 
-pub(super) use configured::{certificate_trust, several_trusts};
+pub(super) use configured::{certificate_trust, in_clear, several_trusts};
 pub use inventory::{InventoryServer, parse_inventory};
 pub use plug::Plugin;
 pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, ServerSettings, Trust};
