@@ -172,11 +172,21 @@ pub(super) fn node_is_ready(node: &DynamicObject) -> bool {
 }
 
 /// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it
-/// be read.
-pub(super) async fn node_heard(cluster: &Cluster, node: &str) -> Option<Timestamp> {
+/// be read. `meaning` makes a machine's error of a cluster's.
+///
+/// # Errors
+/// The API server does not say: what it believes of the Node may be older than a restart.
+pub(super) async fn node_heard(
+    cluster: &Cluster,
+    node: &str,
+    meaning: impl FnOnce(ClusterError) -> BackendError,
+) -> Result<Option<Timestamp>, BackendError> {
     let kind = ApiResource::erase::<Lease>(&());
-    let lease = now(cluster, &kind, Some(HEARTBEATS), node).await.ok()??;
-    text(&lease, "/spec/renewTime")?.parse().ok()
+    match now(cluster, &kind, Some(HEARTBEATS), node).await {
+        Ok(lease) => Ok(lease.and_then(|lease| text(&lease, "/spec/renewTime")?.parse().ok())),
+        Err(ClusterError::Forbidden { .. }) => Ok(None),
+        Err(problem) => Err(meaning(problem)),
+    }
 }
 
 /// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that

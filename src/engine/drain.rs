@@ -77,7 +77,8 @@ impl Engine {
         // Ready is believed for 40 s after the last word of a kubelet; a Lease that is renewed is a
         // word of now.
         let heard = async {
-            while look().await?.heard == first.heard {
+            // A Lease that is gone is not renewed.
+            while look().await?.heard.is_none_or(|heard| Some(heard) == first.heard) {
                 self.parts.clock.sleep(PAUSE).await;
             }
             Ok(())
@@ -109,6 +110,9 @@ impl Engine {
             Err(error) => format!("Node: {node} is drained first; how it is now was not checked: {error}."),
             Ok(view) if !view.exists => {
                 format!("It would fail: {} has no Node {node}, which kubernetes_node names.", drainer.address())
+            }
+            Ok(DrainView { held_by: Some(other), .. }) => {
+                format!("It would wait for {other}, for which Node {node} is cordoned.")
             }
             Ok(view) if !view.refused.is_empty() => {
                 format!("It would fail: Node {node} cannot be drained: {}.", some(&view.refused))
@@ -158,7 +162,7 @@ impl Reconciler<'_> {
         let drains = record.phase.progress().and_then(Progress::step) == Some(Step::DrainNode);
         let wish = drain::wanted(&record.spec).filter(|_| drains);
         let known = record.drained.as_ref().map(|drained| &drained.node);
-        let Some(node) = wish.map(|wish| &wish.node).or(known) else { return Ok(()) };
+        let Some(node) = known.or(drain::wanted(&record.spec).map(|wish| &wish.node)) else { return Ok(()) };
         let view = self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?;
         self.facts.drain = Some(Box::new(view));
         Ok(())

@@ -6,6 +6,7 @@
 //! condition while the server runs.
 
 mod ending;
+mod meanwhile;
 
 use std::sync::{
     Arc,

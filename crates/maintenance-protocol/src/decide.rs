@@ -127,10 +127,7 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
         return decision;
     }
     let verdict = match verdict {
-        Verdict::Act(action) if action != Action::Record => match gate_chain::may_send(at, record) {
-            Verdict::Done => Verdict::Act(action),
-            kept => kept,
-        },
+        Verdict::Act(action) if action != Action::Record => may_send(at, record, action),
         verdict => verdict,
     };
     match verdict {
@@ -139,6 +136,14 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
             fails(record, format!("{step}: another tool keeps switching the machine on while it is prepared"))
         }
         verdict => perform(at, "preparing", progress, step, verdict),
+    }
+}
+
+/// An action, unless nothing may be sent to the server any more.
+fn may_send(at: &DecisionInput<'_>, record: &Maintenance, action: Action) -> Verdict {
+    match gate_chain::may_send(at, record) {
+        Verdict::Done => Verdict::Act(action),
+        kept => kept,
     }
 }
 
@@ -168,6 +173,11 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
     if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
         return decision;
     }
+    let verdict = match verdict {
+        // What acts under a hold restores what it sent, whatever became of that.
+        Verdict::Act(action) if record.spec.parent.is_none() => may_send(at, record, action),
+        verdict => verdict,
+    };
     match verdict {
         Verdict::Fail(why) => stops(format!("{step}: {why}")),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {

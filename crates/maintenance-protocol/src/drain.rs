@@ -23,7 +23,7 @@ use super::{
     power::pursue,
     spec::Spec,
     state::{Maintenance, Progress},
-    step::{Action, Reply},
+    step::{Action, Reply, Step},
 };
 
 /// The pause between two rounds of evictions, and between two looks at a Node.
@@ -51,6 +51,26 @@ pub fn some(names: &[String]) -> String {
     shown
 }
 
+/// Whether the state of a server may be recorded: not while a maintenance of another store has its
+/// Node, and with it the server. What that one made of the server would be restored.
+#[must_use]
+pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Facts, now: Timestamp) -> Verdict {
+    let Some(wish) = wanted(&record.spec).filter(|_| record.prior.is_none()) else { return Verdict::Done };
+    let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
+    other_store(wish, view, progress, now).unwrap_or(Verdict::Done)
+}
+
+fn other_store(wish: &DrainWish, view: &DrainView, progress: &Progress, now: Timestamp) -> Option<Verdict> {
+    let other = view.held_by.as_ref()?;
+    let why = format!("waiting for {other}, for which Node {} is cordoned", wish.node);
+    let until = after(progress.since, wish.timeout);
+    Some(if now < until {
+        Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) }
+    } else {
+        Verdict::Fail(why)
+    })
+}
+
 /// Cordoning and evicting.
 #[must_use]
 pub(super) fn drain(
@@ -69,14 +89,18 @@ pub(super) fn drain(
     if !view.refused.is_empty() {
         return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)));
     }
-    if !view.cordoned {
+    if let Some(waits) = other_store(wish, view, progress, now) {
+        return waits;
+    }
+    let until = after(progress.since, wish.timeout);
+    // One that other people cordoned is noted as well: it may not get Pods before the release.
+    if !view.cordoned || record.drained.is_none() {
         let action = Action::CordonNode { cluster: view.cluster.clone() };
         return pursue(action, &progress.attempts, limits.settle, limits, now);
     }
     if view.left.is_empty() {
         return Verdict::Done;
     }
-    let until = after(progress.since, wish.timeout);
     if now >= until {
         let taken = wish.timeout.as_secs();
         return Verdict::Fail(format!("Node {node} was not drained within {taken} s: {}", some(&view.left)));
@@ -95,6 +119,28 @@ pub(super) fn drain(
         // UID.
         _ => Verdict::Act(Action::EvictPods),
     }
+}
+
+/// Whether a record may still change its server by a step: not once the Node that was drained for it
+/// was uncordoned by another author. Workloads may run there again.
+#[must_use]
+pub(super) fn may_send(record: &Maintenance, facts: &Facts) -> Verdict {
+    let Some(drained) = &record.drained else { return Verdict::Done };
+    if let Some(progress) = record.phase.progress() {
+        let drains = progress.steps.iter().skip(progress.current).any(|step| *step == Step::DrainNode);
+        if drains || matches!(progress.step(), Some(Step::UncordonNode | Step::LeaveGate | Step::ReturnNode)) {
+            return Verdict::Done;
+        }
+    }
+    let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
+    if !drained.is_opened(view) {
+        return Verdict::Done;
+    }
+    Verdict::Fail(format!(
+        "Node {}, which was drained, was uncordoned by another author. Workloads may run on the server again, so that nothing more \
+         is sent to it. Cordon and drain the Node, or release {}",
+        drained.node, record.id
+    ))
 }
 
 /// Uncordoning, once the Node is back.
@@ -147,7 +193,7 @@ pub(super) fn is_back(ready: bool, heard: Option<Timestamp>, since: Timestamp) -
     ready && heard.is_none_or(|heard| heard >= since)
 }
 
-/// Notes that the Node may be cordoned by us from now on.
+/// Notes that the Node is drained for the record, and may be cordoned by us from now on.
 pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
     if let Action::CordonNode { cluster } = action {
         let drained = |wish: &DrainWish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone() };
@@ -238,6 +284,55 @@ mod tests {
         assert_eq!(drained(theirs.clone(), &[], 0), Verdict::Act(Action::EvictPods));
         let back = uncordon(&record(), &progress(&[]), &facts(theirs), &Limits::default(), at(0));
         assert_eq!(back, Verdict::Done);
+    }
+
+    #[test]
+    fn a_node_that_others_cordoned_is_noted_before_it_is_emptied() {
+        let theirs = DrainView { cordoned: true, ..view() };
+        let first = Maintenance { drained: None, ..record() };
+        let judged = drain(&first, &progress(&[]), &facts(theirs), &Limits::default(), at(0));
+        assert_eq!(judged, Verdict::Act(Action::CordonNode { cluster: Some("c1".into()) }));
+    }
+
+    #[test]
+    fn a_node_that_a_maintenance_of_another_store_has_is_waited_for() {
+        let other = DrainView { cordoned: true, held_by: Some("the maintenance a/b".into()), ..view() };
+        let waits = drained(other.clone(), &[], 1);
+        assert!(matches!(&waits, Verdict::Wait { why, .. } if why.contains("the maintenance a/b")), "{waits:?}");
+        assert!(matches!(drained(other.clone(), &[], 600), Verdict::Fail(why) if why.contains("the maintenance a/b")));
+        let recorded = |view: DrainView| is_unshared(&record(), &progress(&[]), &facts(view), at(1));
+        assert!(matches!(recorded(other), Verdict::Wait { .. }), "it may have switched the server off");
+        assert_eq!(recorded(view()), Verdict::Done);
+    }
+
+    #[test]
+    fn nothing_is_sent_once_the_node_is_open_again() {
+        use crate::state::Phase;
+        let (open, closed) = (view(), DrainView { cordoned: true, ..view() });
+        let under_way = |steps: &[Step]| Phase::Preparing(Progress::new(steps.to_vec(), at(0)));
+        let held = Phase::InMaintenance { since: at(0) };
+        for (phase, view, sends) in [
+            // Its own step cordons it, and what ends it opens it.
+            (under_way(&[Step::DrainNode, Step::ApplyPower]), &open, true),
+            (under_way(&[Step::UncordonNode]), &open, true),
+            (under_way(&[Step::LeaveGate]), &open, true),
+            (under_way(&[Step::ApplyPower]), &open, false),
+            (under_way(&[Step::EnterGate]), &open, false),
+            (under_way(&[Step::ApplyPower]), &closed, true),
+            (held.clone(), &open, false),
+            (held.clone(), &closed, true),
+            (held.clone(), &DrainView { exists: false, ..open.clone() }, true),
+            // A Node of that name elsewhere says nothing.
+            (held.clone(), &DrainView { cluster: Some("c2".into()), ..open.clone() }, true),
+        ] {
+            let record = Maintenance { phase, ..record() };
+            let verdict = may_send(&record, &facts(view.clone()));
+            assert_eq!(verdict == Verdict::Done, sends, "{:?} {view:?}: {verdict:?}", record.phase);
+            assert_eq!(matches!(verdict, Verdict::Fail(_)), !sends);
+        }
+        let record = Maintenance { phase: held, ..record() };
+        assert_eq!(may_send(&record, &Facts::default()), Verdict::Look(Need::Drain), "it is looked at each time");
+        assert_eq!(may_send(&Maintenance { drained: None, ..record }, &Facts::default()), Verdict::Done);
     }
 
     #[test]

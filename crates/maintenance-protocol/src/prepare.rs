@@ -86,7 +86,10 @@ pub fn judge(
     let attempts = &progress.attempts;
     match step {
         Step::TakeNode => node::take(progress, facts, limits, now),
-        Step::RecordPriorState => prior::record(record, progress, facts.machine.as_ref(), limits, now),
+        Step::RecordPriorState => match drain::is_unshared(record, progress, facts, now) {
+            Verdict::Done => prior::record(record, progress, facts.machine.as_ref(), limits, now),
+            waits => waits,
+        },
         Step::CheckImage => match &facts.image {
             None => Verdict::Look(Need::Image),
             Some(Ok(())) => Verdict::Done,

@@ -13,7 +13,7 @@ use crate::{
 
 use super::{
     ID, MachineName, change,
-    clusters::{Clusters, request},
+    clusters::{Clusters, meaning, request},
     machine::{HOOK, LabelValue, MAINTENANCE, Machine, Node, SKIP_REMEDIATION},
     standing::{ClusterView, behind, standing},
 };
@@ -146,7 +146,7 @@ impl MachineGate {
         let ready = cluster::node_is_ready(node);
         // Before it is Ready the Lease of its kubelet decides nothing.
         let workload = &self.clusters.settings.workload;
-        let heard = if ready { cluster::node_heard(workload, cluster::name(node)).await } else { None };
+        let heard = if ready { cluster::node_heard(workload, cluster::name(node), meaning).await? } else { None };
         Ok(Some(AwaitedNode {
             node: Node(node).to_string(),
             request: format!("the maintenance label of Machine {}", read.place),

@@ -83,15 +83,38 @@ fn is_ours(node: &DynamicObject, by: &ExternalRequest) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
-/// Whether the cordon of a Node is the one that we set with our annotations: another author may
-/// have removed ours and set one since. The API notes the client that set a field last
-/// (`metadata.managedFields`); where it does not tell, our annotations decide.
-fn is_our_cordon(node: &DynamicObject) -> bool {
+/// Whose client set the cordon of a Node last, as the API notes it (`metadata.managedFields`);
+/// `None`: it does not tell.
+fn cordon_is_of_this_provider(node: &DynamicObject) -> Option<bool> {
     let sets = |fields: &Value| fields.pointer("/f:spec/f:unschedulable").is_some();
     let entries = node.metadata.managed_fields.iter().flatten();
     let setters: Vec<_> =
         entries.filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| sets(&fields.0))).collect();
-    setters.is_empty() || setters.iter().any(|entry| entry.manager.as_deref() == Some(cluster::MANAGER))
+    let ours = setters.iter().any(|entry| entry.manager.as_deref() == Some(cluster::MANAGER));
+    (!setters.is_empty()).then_some(ours)
+}
+
+/// Whether the cordon of a Node is the one that we set with our annotations: another author may
+/// have removed ours and set one since. Where the API does not tell, our annotations decide.
+fn is_our_cordon(node: &DynamicObject) -> bool {
+    cordon_is_of_this_provider(node).unwrap_or(true)
+}
+
+/// Whether a person removed the annotations of a cordon that this provider set. Asked for a
+/// maintenance that recorded it.
+fn is_stripped(node: &DynamicObject) -> bool {
+    let unmarked = cluster::MARKS.iter().all(|key| annotation(node, key).is_none());
+    unmarked && is_cordoned(node) && cordon_is_of_this_provider(node) == Some(true)
+}
+
+/// The maintenance of another store that cordoned a Node. In our own store the lock of the server
+/// keeps others away, and what an ended one left there keeps nobody.
+fn other_store(node: &DynamicObject, by: &ExternalRequest) -> Option<String> {
+    let store = annotation(node, OUR_STORE).filter(|_| is_cordoned(node) && is_our_cordon(node))?;
+    (store != by.store.as_str()).then(|| {
+        let id = annotation(node, OUR_ID).unwrap_or("without a name");
+        format!("the maintenance {} of another store", crate::shown::line(id))
+    })
 }
 
 impl KubernetesNodes {
@@ -186,21 +209,24 @@ impl NodeDrain for KubernetesNodes {
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
-        let (is_ready, ours) = (cluster::node_is_ready(&found), is_ours(&found, by));
+        let (is_ready, stripped) = (cluster::node_is_ready(&found), is_stripped(&found));
+        let ours = is_ours(&found, by) || stripped;
         let mut view = DrainView {
             cluster,
             exists: true,
             cordoned: is_cordoned(&found),
             ours,
-            // For the Node to be Ready is waited only where it is uncordoned then.
-            was_ready: ours && is_our_cordon(&found) && annotation(&found, WAS_READY) == Some("true"),
+            held_by: other_store(&found, by),
+            // For the Node to be Ready is waited only where it is uncordoned then. One of which
+            // nothing tells how it was is taken to have been.
+            was_ready: ours && is_our_cordon(&found) && (stripped || annotation(&found, WAS_READY) == Some("true")),
             ready: is_ready,
             ..DrainView::default()
         };
         let Some(wish) = wish else {
             // Before it is Ready again the Lease decides nothing.
             if view.was_ready && view.ready {
-                view.heard = cluster::node_heard(&self.cluster, node).await;
+                view.heard = cluster::node_heard(&self.cluster, node, meaning).await?;
             }
             return Ok(view);
         };
@@ -266,7 +292,7 @@ impl NodeDrain for KubernetesNodes {
     }
 
     async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<UncordonOutcome, BackendError> {
-        let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by)) else {
+        let Some(found) = self.node(node).await?.filter(|found| is_ours(found, by) || is_stripped(found)) else {
             return Ok(UncordonOutcome::Nothing);
         };
         let marks: BTreeMap<&str, Value> =

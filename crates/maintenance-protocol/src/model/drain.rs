@@ -22,7 +22,7 @@ pub struct DrainWish {
     pub force: bool,
 }
 
-/// A Node that may be cordoned by us: recorded before it is.
+/// A Node that is drained for a maintenance, and may be cordoned by it: recorded before it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRecord {
     /// The Node's name.
@@ -58,6 +58,8 @@ pub struct DrainView {
     pub cordoned: bool,
     /// Whether this maintenance cordoned it.
     pub ours: bool,
+    /// The maintenance of another store that cordoned it, for people; `None`: there is none.
+    pub held_by: Option<String>,
     /// Whether it was Ready when this maintenance cordoned it.
     pub was_ready: bool,
     /// Whether it is Ready.

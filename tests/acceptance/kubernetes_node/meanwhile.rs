@@ -1,0 +1,165 @@
+//! What others do to a Node while a maintenance drains it, has it or gives it back.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use bmc_simulator::{Fault, PowerState};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::{OFF, Place};
+use crate::{
+    servers::kubernetes_proxy::{Deal, Proxy, status},
+    support::{
+        simulator::{Fleet, SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+const ON: &str = "server_power = \"On\"";
+
+for_one_host! {
+    async fn a_node_that_a_person_opens_is_not_switched_off_by_a_change_of_its_hold(host) {
+        for before in [false, true] {
+            let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+            // One that another author had cordoned is drained as well.
+            if before {
+                place.cordon(true).await;
+            }
+            fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ON));
+            workspace.apply().await.succeeded();
+            place.cordon(false).await;
+            fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+            workspace.apply().await.failed().says("was uncordoned by another author").says(&place.node);
+            assert_eq!(fleet.resets("node1"), [""; 0], "its workloads may be back");
+            assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
+
+            place.cordon(true).await;
+            workspace.apply().await.succeeded();
+            assert_eq!(fleet.system("node1").power, PowerState::Off);
+            workspace.destroy().await.succeeded();
+            assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "that cordon is not ours");
+        }
+    }
+}
+
+for_one_host! {
+    async fn a_node_that_a_person_opens_before_its_server_is_switched_off_keeps_it_on(host) {
+        for killed in [false, true] {
+            let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+            let busy = Fault::error(503, "busy").on_request("POST", "*ComputerSystem.Reset");
+            let busy = fleet.simulator.inject(busy);
+            fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+            let apply = workspace.start_apply();
+            eventually("it asks for a shutdown", SOON, async || (!fleet.resets("node1").is_empty()).then_some(())).await;
+            let apply = if killed {
+                apply.kill_everything();
+                drop(apply);
+                place.cordon(false).await;
+                let asked = fleet.resets("node1").len();
+                fleet.simulator.remove_fault(busy).unwrap();
+                let again = workspace.start_apply().wait(SOON * 4).await;
+                assert_eq!(fleet.resets("node1").len(), asked, "nothing is asked of a server with workloads");
+                again
+            } else {
+                place.cordon(false).await;
+                apply.wait(SOON * 4).await
+            };
+            apply.failed().says("was uncordoned by another author").says(&place.node);
+            assert_eq!(fleet.system("node1").power, PowerState::On);
+            assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        }
+    }
+}
+
+for_one_host! {
+    async fn maintenances_of_two_stores_never_have_one_node_at_a_time(host) {
+        // Each has a home, and so a store, of its own.
+        let (place, fleet) = (Place::new().await, Fleet::new(1).await);
+        let (first, second) = (Workspace::new(host), Workspace::new(host));
+        fleet.configure_with(&first, &place.drained(""), &maintenance("node1", "m", OFF));
+        fleet.configure_with(&second, &place.drained(""), &maintenance("node1", "m", OFF));
+        first.apply().await.succeeded();
+        second.try_plan().await.succeeded().says("It would wait for the maintenance tests/m of another store");
+        let waits = second.start_apply();
+        waits.until_it_logs("waiting for the maintenance tests/m of another store", SOON).await;
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"], "one has the server");
+        first.destroy().await.succeeded();
+        waits.wait(SOON * 4).await.succeeded();
+        assert!(place.cordoned().await && place.marks().await > 0, "for the second one");
+        assert_eq!(fleet.system("node1").power, PowerState::Off);
+        second.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown", "On"]);
+    }
+}
+
+for_one_host! {
+    async fn a_node_whose_annotations_a_person_removed_is_uncordoned_all_the_same(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        workspace.apply().await.succeeded();
+        place.went_down().await;
+        place.strip().await;
+        assert_eq!((place.cordoned().await, place.marks().await), (true, 0));
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        destroy.wait(SOON * 2).await.succeeded();
+        assert!(!place.cordoned().await);
+    }
+}
+
+for_one_host! {
+    async fn an_api_server_that_fails_is_not_the_word_of_a_kubelet(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let proxy = Proxy::to(place.cluster).await;
+        let kubeconfig = place.cluster.kubeconfig_at(&proxy.url(), "admin");
+        let drained = format!(
+            "kubernetes_node = {{ nodes = {{ node1 = \"{}\" }}, kubeconfig = \"{}\" }}",
+            place.node,
+            kubeconfig.display()
+        );
+        fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
+        workspace.apply().await.succeeded();
+        // What it still believes of a kubelet that died.
+        place.kubelet.up.store(false, Ordering::SeqCst);
+        let answered = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&answered);
+        proxy.rule(move |seen| {
+            if !seen.path.contains("/leases/") {
+                return Deal::Pass;
+            }
+            told.fetch_add(1, Ordering::SeqCst);
+            Deal::Answer(500, "", status(500, "InternalError"))
+        });
+        let destroy = workspace.start_destroy();
+        // A request is made again before it counts as failed.
+        eventually("the Lease is asked for again", SOON * 3, async || (answered.load(Ordering::SeqCst) > 6).then_some(())).await;
+        proxy.rule(|_| Deal::Pass);
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON * 2).await;
+        assert!(place.cordoned().await, "nothing was heard of its kubelet");
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        destroy.wait(SOON * 2).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+    }
+}
+
+impl Place {
+    /// Removes our annotations.
+    async fn strip(&self) {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let annotations = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default();
+        let ours = annotations.keys().filter(|key| key.starts_with("terraform-provider-metal/"));
+        let none: serde_json::Map<_, _> = ours.map(|key| (key.clone(), serde_json::Value::Null)).collect();
+        let change = json!({ "metadata": { "annotations": none } });
+        nodes.patch(&self.node, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+    }
+}
