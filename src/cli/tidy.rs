@@ -19,7 +19,10 @@ pub(super) async fn run(
     stop: &CancellationToken,
 ) -> Result<String, CommandError> {
     match requests(engine, server, stop).await {
-        Some(tidied) if tidied.left == 0 => Ok(told(&tidied, json)),
+        Some(tidied) if tidied.left == 0 && !tidied.unlisted => Ok(told(&tidied, json)),
+        Some(TidySummary { left: 0, taken_back, .. }) => Err(CommandError::Other(format!(
+            "the external requests of one system could not be listed: see above (deleted of the others: {taken_back})"
+        ))),
         Some(TidySummary { left, .. }) => {
             Err(CommandError::Other(format!("{left} could not be taken back: see above")))
         }

@@ -57,6 +57,8 @@ pub struct TidySummary {
     pub left: usize,
     /// Requests of waiters that are not known to be gone for good.
     pub waiting: Vec<Remaining>,
+    /// Whether a system could not be looked through.
+    pub unlisted: bool,
 }
 
 /// A request that stays for now, because its waiter may come back.
@@ -253,9 +255,10 @@ impl Engine {
     }
 
     /// Every request that one of our processes made, to the servers' own systems first and to the
-    /// gates before them afterwards. `None`: there is no such system, or one could not be looked
-    /// through.
-    async fn every_request(&self) -> Option<Vec<ExternalRequestRef>> {
+    /// gates before them afterwards, and whether it is all of them: before a system that could not
+    /// be looked through nothing is withdrawn, because what is behind a gate is withdrawn first.
+    /// `None`: there is no system that could be.
+    async fn every_request(&self) -> Option<(Vec<ExternalRequestRef>, bool)> {
         let mut requests = None;
         let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];
         for kind in self.parts.gates.iter().rev() {
@@ -267,26 +270,26 @@ impl Engine {
                 Some(Some(Ok(more))) => requests.get_or_insert_with(Vec::new).extend(more),
                 Some(Some(Err(error))) => {
                     tracing::warn!("orphaned external requests could not be listed: {error}");
-                    return None;
+                    return requests.map(|found| (found, false));
                 }
                 None => {
                     tracing::warn!(
                         "the external system did not tell in time whether there are orphaned external requests"
                     );
-                    return None;
+                    return requests.map(|found| (found, false));
                 }
             }
         }
-        requests
+        requests.map(|found| (found, true))
     }
 
     /// Takes back every request of ours whose maintenance is no more, of one server or of all.
     /// Bounded in time; what cannot be done is told and left for the next time. `None`: there is no
-    /// such system, or it could not be looked through.
+    /// such system, or none could be looked through.
     pub async fn tidy(&self, server: Option<&str>) -> Option<TidySummary> {
         self.drop_lost_places().await;
-        let requests = self.every_request().await?;
-        let mut tidied = TidySummary::default();
+        let (requests, complete) = self.every_request().await?;
+        let mut tidied = TidySummary { unlisted: !complete, ..TidySummary::default() };
         let mut stays = BTreeSet::new();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
             // A gate is left once all behind it are.

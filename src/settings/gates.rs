@@ -48,6 +48,7 @@ pub(super) fn gates(
         machines: input.machines,
         follows,
         lists,
+        namespace: from(variables::CLUSTER_API_NAMESPACE),
         ready_timeout: input.ready_timeout.unwrap_or(READY),
     };
     vec![Arc::new(ClusterApi::new(settings, Arc::clone(clock)))]

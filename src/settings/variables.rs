@@ -16,6 +16,9 @@ pub const CLUSTER_API_KUBECONFIG: &str = "METAL_CLUSTER_API_KUBECONFIG";
 /// Its context.
 pub const CLUSTER_API_CONTEXT: &str = "METAL_CLUSTER_API_CONTEXT";
 
+/// The namespace of its Machines, for a command line whose role sees those of one only.
+pub const CLUSTER_API_NAMESPACE: &str = "METAL_CLUSTER_API_NAMESPACE";
+
 /// The kubeconfig file of the cluster whose Nodes the Machines are.
 pub const WORKLOAD_KUBECONFIG: &str = "METAL_WORKLOAD_KUBECONFIG";
 
@@ -40,12 +43,13 @@ mod tests {
 
     use super::*;
 
-    const COMMON: [&str; 9] = [
+    const COMMON: [&str; 10] = [
         COORDINATION_URL,
         OWNER,
         KUBECONFIG,
         CLUSTER_API_KUBECONFIG,
         CLUSTER_API_CONTEXT,
+        CLUSTER_API_NAMESPACE,
         WORKLOAD_KUBECONFIG,
         WORKLOAD_CONTEXT,
         NODE_KUBECONFIG,

@@ -144,6 +144,7 @@ impl Clusters {
     /// Requests of ours on any Machine: of the namespaces that are named, else of all.
     pub(super) async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let named = self.settings.machines.values().map(|machine| machine.namespace.clone());
+        let named = named.chain(self.settings.namespace.clone());
         let named: std::collections::BTreeSet<String> = named.collect();
         let (management, kind) = (&self.settings.management, self.kind().await?);
         let mut found = Vec::new();
@@ -151,6 +152,11 @@ impl Clusters {
             Ok(all) => return Ok(all.iter().filter_map(request).collect()),
             // A role that sees some namespaces only.
             Err(BackendError::Denied { .. }) if !named.is_empty() => {}
+            Err(BackendError::Denied { message }) => {
+                return Err(BackendError::Denied {
+                    message: format!("{message}. Set METAL_CLUSTER_API_NAMESPACE to the namespace of the Machines"),
+                });
+            }
             Err(error) => return Err(error),
         }
         for namespace in named {

@@ -51,6 +51,10 @@ impl Metal3Machines {
 
     /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of
     /// Cluster API does. `fresh`: not older than this call, otherwise as the watch told last.
+    ///
+    /// # Errors
+    /// The consumer is one of Cluster API, and leads to no Machine that could be asked. Its Node may
+    /// run all the same: in another cluster than the one that is configured.
     pub(super) async fn owner(&self, consumer: &Consumer, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         if consumer.kind != METAL3_MACHINE {
             return Ok(None);
@@ -58,15 +62,32 @@ impl Metal3Machines {
         // Questions that come together wait for the first one, which finds the version.
         let first = if self.kind.initialized() { None } else { Some(self.first.lock().await) };
         if !self.kind.initialized() {
-            return Ok(self.now(consumer).await?.as_ref().and_then(machine_of));
+            return self.asked(consumer).await.map(Some);
         }
         drop(first);
         if !fresh && let Some(owner) = self.followed(consumer).await? {
             return Ok(Some(owner));
         }
-        // The copy may lag behind the host. A host whose Machine is not found is taken without a
-        // request, so an absence is never taken from the copy.
-        Ok(self.now(consumer).await?.as_ref().and_then(machine_of))
+        // The copy may lag behind the host, so an absence is never taken from it.
+        self.asked(consumer).await.map(Some)
+    }
+
+    /// The Machine of a consumer, by a request.
+    async fn asked(&self, consumer: &Consumer) -> Result<MachineName, BackendError> {
+        let found = self.now(consumer).await?;
+        let missing = |what: &str| {
+            let Consumer { kind, namespace, name } = consumer;
+            BackendError::Missing {
+                address: self.management.address(),
+                what: format!(
+                    "{kind} {namespace}/{name}, which the host names as its consumer, {what}, so that its Machine cannot be asked \
+                     and its Node would not be drained. Set cluster_api.context to the management cluster of the host; where that \
+                     {kind} is gone for good, remove spec.consumerRef of the host"
+                ),
+            }
+        };
+        let found = found.ok_or_else(|| missing("was not found"))?;
+        machine_of(&found).ok_or_else(|| missing("has no Machine as its owner"))
     }
 
     /// What the copy says.

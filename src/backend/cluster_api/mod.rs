@@ -78,6 +78,9 @@ pub struct ClusterApiSettings {
     /// Whether requests of ours are looked for, also where no server is named: the command line
     /// withdraws those of other runs.
     pub lists: bool,
+    /// Where they are looked for if the role lets the Machines of some namespaces be listed only,
+    /// beside the namespaces of `machines`.
+    pub namespace: Option<String>,
     /// How long a Node that was Ready before may take to be Ready again.
     pub ready_timeout: Duration,
 }

@@ -13,7 +13,7 @@ use crate::{
     servers::{
         cluster_api::{
             CLUSTER_NAMESPACE, ENABLED, MACHINE, MAINTENANCE, PRE_DRAIN, REBOOT, WORLD as NODE_WORLD, extension,
-            world::{Options, World},
+            world::{Options, World, workload_cluster},
         },
         metal3::{self, world::DETACHED},
     },
@@ -82,13 +82,24 @@ pub fn configure(hosts: &metal3::world::World, workspace: &Workspace, body: &str
 
 /// Writes that configuration with a kubeconfig.
 pub fn configure_as(kubeconfig: &Path, hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
-    let kubeconfig = kubeconfig.display();
+    configure_apart(kubeconfig, kubeconfig, hosts, workspace, body);
+}
+
+/// Writes that configuration with one kubeconfig for the Machines and one for the hosts.
+fn configure_apart(
+    machines: &Path,
+    kubeconfig: &Path,
+    hosts: &metal3::world::World,
+    workspace: &Workspace,
+    body: &str,
+) {
+    let (machines, kubeconfig) = (machines.display(), kubeconfig.display());
     workspace.configure(&format!(
         r#"
 provider "metal" {{
   graceful_shutdown_timeout = "4s"
   power_timeout             = "4s"
-  cluster_api = {{ kubeconfig = "{kubeconfig}" }}
+  cluster_api = {{ kubeconfig = "{machines}" }}
   metal3 = {{
     kubeconfig = "{kubeconfig}"
     namespace  = "{}"
@@ -157,6 +168,37 @@ for_one_host! {
         let back = hosts.until("node1", "on", |host| !key(host) && host["status"]["poweredOn"] == true).await;
         assert_eq!(back["status"]["operationalStatus"], "OK", "{back}");
         fleet.until("node1", bmc_simulator::PowerState::On).await;
+    }
+}
+
+for_one_host! {
+    async fn a_host_whose_machine_cannot_be_found_is_not_taken_undrained(host) {
+        let (hosts, machines) = place(false).await;
+        let fleet = Fleet { simulator: hosts.simulator.clone() };
+        let refuses = async |workspace: &Workspace| {
+            let why = "and its Node would not be drained";
+            workspace.try_plan().await.says(why).says("cluster_api.context");
+            workspace.apply().await.failed().says(why).says("cluster_api.context");
+            assert_eq!(fleet.resets("node1"), Vec::<String>::new());
+            assert_eq!(hosts.traces("node1").await, Vec::<String>::new());
+            assert!(machines.maintenance("m1").await.is_none());
+            workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+        };
+        // The context of another cluster, which answers, and has no Machines.
+        let (workspace, off) = (Workspace::new(host), maintenance("node1", "bios", "server_power = \"Off\""));
+        let elsewhere = workload_cluster().await.kubeconfig_of("admin");
+        configure_apart(&elsewhere, &hosts.kubernetes.user("ci", &["system:masters"]), &hosts, &workspace, &off);
+        refuses(&workspace).await;
+
+        // A consumer that is not there.
+        configure(&hosts, &workspace, &off);
+        let consumer = hosts.host("node1").await["spec"]["consumerRef"].clone();
+        hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": {"name": "gone"}}})).await;
+        refuses(&workspace).await;
+        hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": consumer}})).await;
+        workspace.apply().await.succeeded();
+        assert_eq!(machines.maintenance("m1").await.as_deref(), Some("approved"));
+        workspace.destroy().await.succeeded();
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     servers::{
         cluster_api::{MAINTENANCE, world::World},
+        kubernetes::Kubernetes,
         metal3,
     },
     support::{
@@ -87,9 +88,13 @@ for_one_host! {
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
         let mut operator = workspace.beside();
         fleet.command_line(&mut operator);
-        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+        // With the role that is meant for it, which sees the Machines of one namespace.
+        let runner = Kubernetes::shared().user("ci", &["metal-runners"]);
+        operator.set("METAL_CLUSTER_API_KUBECONFIG", runner.display().to_string());
+        operator.metal(&["tidy"]).await.failed().says("Set METAL_CLUSTER_API_NAMESPACE");
+        operator.set("METAL_CLUSTER_API_NAMESPACE", &world.namespace);
         eventually("nothing of ours is left", SOON * 4, async || {
-            operator.metal(&["tidy"]).await;
+            operator.metal(&["tidy"]).await.succeeded();
             traces(&world, "m1").await.is_empty().then_some(())
         })
         .await;

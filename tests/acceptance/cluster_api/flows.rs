@@ -5,9 +5,12 @@ use serde_json::json;
 
 use super::{HELD, configure, place, traces};
 use crate::{
-    servers::cluster_api::{APPROVE_MAINTENANCE, MACHINE_MAINTENANCE, MAINTENANCE},
+    servers::cluster_api::{
+        APPROVE_MAINTENANCE, MACHINE_MAINTENANCE, MAINTENANCE,
+        world::{Options, World},
+    },
     support::{
-        simulator::{SOON, maintenance},
+        simulator::{Fleet, SOON, maintenance},
         workspace::Workspace,
     },
 };
@@ -16,6 +19,41 @@ use crate::{
 pub fn is_claimed(node: &serde_json::Value) -> bool {
     let labels = &node["metadata"]["labels"];
     !labels[MACHINE_MAINTENANCE].is_null() || !labels[APPROVE_MAINTENANCE].is_null()
+}
+
+for_one_host! {
+    async fn the_nodes_of_machines_may_be_in_a_cluster_of_their_own(host) {
+        let (world, fleet) = (World::with_workload_cluster(Options::default()).await, Fleet::new(1).await);
+        world.add("m1").await;
+        let mut workspace = Workspace::new(host);
+        let off = maintenance("node1", "bios", "server_power = \"Off\"");
+        let configured = |workspace: &Workspace, more: &str| {
+            let machines = format!("machines = {{ node1 = \"{}/m1\" }}", world.namespace);
+            fleet.configure_with(workspace, &format!("cluster_api = {{ {machines}{more} }}"), &off);
+        };
+        let (management, workload) = (world.kubeconfig().display(), world.workload_kubeconfig().display());
+        configured(&workspace, &format!(", kubeconfig = \"{management}\", workload_kubeconfig = \"{workload}\""));
+        workspace.apply().await.succeeded();
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
+        assert!(world.node("m1").await["spec"]["unschedulable"] == true, "its Node is drained, in the other cluster");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
+
+        // Its Nodes are not in the cluster with the Machines.
+        configured(&workspace, &format!(", kubeconfig = \"{management}\""));
+        workspace.destroy().await.failed().says("whose workload cluster is").says("set cluster_api.workload_context");
+        configured(&workspace, &format!(", kubeconfig = \"{workload}\", workload_kubeconfig = \"{management}\""));
+        workspace.destroy().await.failed().says("whose management cluster is");
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
+
+        // The environment counts where the configuration is silent.
+        configured(&workspace, "");
+        workspace.set("METAL_CLUSTER_API_KUBECONFIG", management.to_string());
+        workspace.set("METAL_WORKLOAD_KUBECONFIG", workload.to_string());
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, PowerState::On);
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
 }
 
 for_one_host! {

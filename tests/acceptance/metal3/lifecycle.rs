@@ -136,13 +136,25 @@ for_each_host! {
         // As if the run that ended it had died between its record and the host.
         let ours: Map<String, Value> = held["metadata"]["annotations"].as_object().unwrap().clone();
         let change = json!({"metadata": {"annotations": ours}, "spec": {"consumerRef": held["spec"]["consumerRef"]}});
-        world.merge("BareMetalHost", "node1", change).await;
+        world.merge("BareMetalHost", "node1", change.clone()).await;
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         eventually("nothing of ours is on the host", SOON * 2, async || {
             workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
             world.traces("node1").await.is_empty().then_some(())
         })
         .await;
+        world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
+        // A system that cannot be looked through keeps those behind it from nothing.
+        world.merge("BareMetalHost", "node1", change).await;
+        world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
+        let without_rights = world.kubernetes.user("stranger", &[]);
+        workspace.set("METAL_CLUSTER_API_KUBECONFIG", without_rights.display().to_string());
+        eventually("nothing of ours is on the host", SOON * 2, async || {
+            workspace.metal(&["--backend", "metal3", "tidy"]).await.failed().says("could not be listed");
+            world.traces("node1").await.is_empty().then_some(())
+        })
+        .await;
+        workspace.set("METAL_CLUSTER_API_KUBECONFIG", world.kubernetes.kubeconfig().display().to_string());
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         // What a person did stays.
         world.annotate("node1", json!({DETACHED: "disk swap by carol"})).await;

@@ -59,6 +59,12 @@ fn second() -> &'static Kubernetes {
     SECOND.get_or_init(Kubernetes::start)
 }
 
+/// The API server of the workload cluster of [`World::with_workload_cluster`]. It has no kinds of
+/// Cluster API.
+pub async fn workload_cluster() -> &'static Kubernetes {
+    tokio::task::spawn_blocking(second).await.unwrap()
+}
+
 /// Defines the kinds of a management cluster.
 pub fn install(kubernetes: &Kubernetes) {
     kubernetes.apply(include_str!("crds.yaml"));
@@ -81,7 +87,7 @@ impl World {
         this
     }
 
-    /// The workload cluster is another API server.
+    /// The workload cluster is another API server ([`workload_cluster`]).
     pub async fn with_workload_cluster(options: Options) -> Self {
         let (kubernetes, workload) = tokio::task::spawn_blocking(|| (management(), second())).await.unwrap();
         let namespace = tokio::task::spawn_blocking(|| kubernetes.namespace()).await.unwrap();
