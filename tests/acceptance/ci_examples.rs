@@ -14,6 +14,7 @@ use crate::support::{
     mirror, provider,
     run::{Run, Running},
     simulator::{Fleet, SOON},
+    state_server::StateServer,
     wait::eventually,
     workspace::{RUN_LIMIT, Workspace},
 };
@@ -85,7 +86,10 @@ impl Forge {
         let job = if self == Self::GitHub { "maintain" } else { task };
         let scripts = self.scripts(job);
         assert_eq!(scripts.len(), 1, "{scripts:?}");
-        self.start(workspace, &scripts[0])
+        // Nobody waits ten minutes for a lock that no run has.
+        let (patient, limit) = ("-lock-timeout=10m", "-lock-timeout=\"${LOCK_TIMEOUT:-10m}\"");
+        assert!(scripts[0].contains(patient), "{scripts:?}");
+        self.start(workspace, &scripts[0].replace(patient, limit))
     }
 
     async fn maintain(self, workspace: &mut Workspace, task: &str) -> Run {
@@ -153,8 +157,9 @@ async fn a_request_is_planned_and_commented(host: Host, forge: Forge) {
 /// A job of another repository holds the server; this one waits, is applied, killed in its middle,
 /// continued and released.
 async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
-    let fleet = Fleet::new(1).await;
+    let (fleet, states) = (Fleet::new(1).await, StateServer::start().await);
     let mut workspace = checkout(host, &fleet).await;
+    states.keep_state_of(&workspace);
     let other = workspace.beside();
     fleet.configure(&other, &crate::support::simulator::maintenance("node1", "before", ""));
     other.run(&["init", "-input=false"]).await.succeeded();
@@ -178,15 +183,46 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
     after.says("node1").says("ops/bios-node1");
 
-    // The killed job kept its state's lock file; a backend in CI has the command force-unlock for
-    // that.
+    // The killed job left the state locked. The next one names the lock, and is told to end it.
+    let lock = states.lock().expect("it was killed while it had it");
+    workspace.set("LOCK_TIMEOUT", "1s");
+    forge.maintain(&mut workspace, "apply").await.failed().says("Error acquiring the state lock").says(&lock);
+    workspace.set("STATE_LOCK", &lock);
     forge.maintain(&mut workspace, "apply").await.succeeded().says("1 added");
+    workspace.set("STATE_LOCK", "");
     fleet.until("node1", PowerState::Off).await;
     assert_eq!(fleet.resets("node1").len(), 1, "no reset is sent twice: {:?}", fleet.resets("node1"));
     forge.maintain(&mut workspace, "release").await.succeeded().says("1 destroyed");
     fleet.until("node1", PowerState::On).await;
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
     after.says("No server is held");
+}
+
+/// What a forge does itself: a job that is cancelled, or ended before the provider ends its own wait,
+/// says nothing.
+#[test]
+fn jobs_of_one_state_take_turns_and_end_after_the_provider() {
+    let page = fs::read_to_string(repository("docs/resources/server_maintenance.md")).unwrap();
+    let line = page.lines().find(|line| line.contains("`timeouts.create` (String")).expect("documented");
+    let hours = line.split("Default: `\"").nth(1).and_then(|rest| rest.split_once("h\"`")).expect("in hours").0;
+    let longest_wait = hours.parse::<u64>().unwrap() * 60;
+    let github = Forge::GitHub.file();
+    let job = &github["jobs"]["maintain"];
+    assert!(job["concurrency"]["group"].as_str().is_some_and(|group| !group.contains("${{")), "{job}");
+    assert_eq!(job["concurrency"]["cancel-in-progress"], false);
+    assert!(job["timeout-minutes"].as_u64().unwrap() > longest_wait);
+    assert!(github["jobs"]["plan"]["concurrency"].is_null(), "a plan waits for no apply");
+    assert!(github["on"]["workflow_dispatch"]["inputs"]["state_lock"].is_object());
+
+    let gitlab = Forge::GitLab.file();
+    let job = &gitlab[".maintain"];
+    assert!(job["resource_group"].as_str().is_some_and(|group| !group.contains('$')), "{job}");
+    assert_eq!(job["interruptible"], false);
+    let minutes: u64 = job["timeout"].as_str().unwrap().trim_end_matches('m').parse().unwrap();
+    assert!(minutes > longest_wait);
+    for job in ["apply", "release"] {
+        assert_eq!(gitlab[job]["extends"], ".maintain");
+    }
 }
 
 for_each_host! {

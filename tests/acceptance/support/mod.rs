@@ -10,6 +10,7 @@ pub mod process;
 pub mod provider;
 pub mod run;
 pub mod simulator;
+pub mod state_server;
 pub mod sushy;
 pub mod wait;
 pub mod workspace;

@@ -1,0 +1,123 @@
+//! A server for the `http` backend of the hosts, which keeps a state and its lock as the backends
+//! of CI systems do: a run that was killed leaves its lock there.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+
+use super::workspace::Workspace;
+
+#[derive(Default)]
+struct Kept {
+    state: Option<Vec<u8>>,
+    /// As the host that has it wrote it.
+    lock: Option<Vec<u8>>,
+}
+
+/// The server. It ends with its value.
+pub struct StateServer {
+    kept: Arc<Mutex<Kept>>,
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl Drop for StateServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn locked(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StateServer {
+    pub async fn start() -> Self {
+        let kept = Arc::<Mutex<Kept>>::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::clone(&kept);
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(Arc::clone(&shared), stream));
+            }
+        });
+        Self { kept, port, task }
+    }
+
+    /// Makes a workspace keep its state here. To be called before `init`.
+    pub fn keep_state_of(&self, workspace: &Workspace) {
+        let url = format!("http://127.0.0.1:{}/state", self.port);
+        workspace.write(
+            "backend.tf",
+            &format!(
+                "terraform {{\n  backend \"http\" {{\n    address        = \"{url}\"\n    lock_address   = \"{url}\"\n    unlock_address = \
+                 \"{url}\"\n  }}\n}}\n"
+            ),
+        );
+    }
+
+    /// The ID of the lock, if a run has it.
+    pub fn lock(&self) -> Option<String> {
+        let info: Value = serde_json::from_slice(locked(&self.kept).lock.as_deref()?).unwrap();
+        Some(info["ID"].as_str().unwrap().to_owned())
+    }
+}
+
+async fn serve(kept: Arc<Mutex<Kept>>, stream: TcpStream) {
+    let mut stream = BufReader::new(stream);
+    while let Some((method, body)) = read_request(&mut stream).await {
+        let (status, answer) = answer(&kept, &method, body);
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", answer.len());
+        if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    let method = line.split_whitespace().next()?.to_owned();
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    Some((method, body))
+}
+
+fn answer(kept: &Mutex<Kept>, method: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
+    let mut kept = locked(kept);
+    match method {
+        "GET" => kept.state.clone().map_or(("404 Not Found", Vec::new()), |state| ("200 OK", state)),
+        "POST" => {
+            kept.state = Some(body);
+            ("200 OK", Vec::new())
+        }
+        "LOCK" => match &kept.lock {
+            Some(other) => ("423 Locked", other.clone()),
+            None => {
+                kept.lock = Some(body);
+                ("200 OK", Vec::new())
+            }
+        },
+        "UNLOCK" => {
+            kept.lock = None;
+            ("200 OK", Vec::new())
+        }
+        _ => ("405 Method Not Allowed", Vec::new()),
+    }
+}
