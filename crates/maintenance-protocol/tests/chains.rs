@@ -33,6 +33,7 @@ const ORDER: &str = "a gate is asked once all before it allow the start";
 const SLOT: &str = "the server is taken once all external gates allow it";
 const BACK: &str = "a gate is left once all behind it are really left";
 const AWAITED: &str = "a gate stays until the Node is Ready again, unless the record says why not";
+const KEPT: &str = "a waiter keeps nothing at an external gate while its start is blocked";
 const NOTED: &str = "what a gate has of ours is noted in an active record";
 const TOUCHED: &str = "power is changed only where every gate holds the server";
 const DISTURBED: &str = "nothing that acts under a hold is sent once an outer gate took the server away";
@@ -68,6 +69,7 @@ impl Model for Chain {
             Property::always(DISTURBED, |_, world: &World| !world.is_wrong(DISTURBED)),
             Property::always(RUNS, |_, world: &World| !world.is_wrong(RUNS)),
             Property::always(RESTORED, |_, world: &World| !world.is_wrong(RESTORED)),
+            Property::always(KEPT, |_, world: &World| !world.is_wrong(KEPT)),
             Property::always(NOTED, |_, world: &World| Chain::noted(world)),
             Property::always(LEFT, |model: &Chain, world: &World| model.left(world)),
             Property::always(ENDS, |model: &Chain, world: &World| {
@@ -137,6 +139,20 @@ fn chains_of_two_gates_before_an_operation_under_a_maintenance() {
 }
 
 #[test]
+fn chains_before_a_server_that_is_blocked_for_a_while() {
+    let links = [
+        &[WITHOUT_QUEUE, LOCAL][..],
+        &[WITHOUT_QUEUE, EXTERNAL],
+        &[EXTERNAL, EXTERNAL],
+        &[WITHOUT_QUEUE, LOCAL, LOCAL],
+    ];
+    for links in links {
+        explore(Chain::new(links, 1).blocks().crashes(1));
+    }
+    explore(Chain::new(&[WITHOUT_QUEUE, EXTERNAL], 1).blocks().refuses());
+}
+
+#[test]
 fn no_rule_about_chains_can_be_left_out() {
     let chain = || Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).crashes(1);
     needs(Broken::NoNote, NOTED, chain());
@@ -147,6 +163,8 @@ fn no_rule_about_chains_can_be_left_out() {
     needs(Broken::ChildIsBlind, DISTURBED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).operates().takes_away());
     needs(Broken::LeavesNodeBehind, AWAITED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).awaits());
     needs(Broken::BelievesOldWord, AWAITED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).awaits());
+    needs(Broken::KeepsAsking, KEPT, Chain::new(&[WITHOUT_QUEUE, EXTERNAL], 1).blocks());
+    needs(Broken::OuterWithdrawnFirst, BACK, Chain::new(&[WITHOUT_QUEUE, EXTERNAL], 1).blocks());
     needs(Broken::LossTouchesNothing, RESTORED, Chain::new(&[WITHOUT_QUEUE, LOCAL], 1).takes_away());
 }
 

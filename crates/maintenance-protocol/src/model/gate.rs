@@ -316,3 +316,39 @@ pub(super) mod stored {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Holder {
+        #[serde(with = "stored", default)]
+        gates: Vec<GateRecord>,
+    }
+
+    fn gate(name: &str) -> GateRecord {
+        GateRecord::new(ExternalSystem::own(name, QueueAuthority::Ours, true))
+    }
+
+    #[test]
+    fn gates_are_read_as_they_are_written_and_as_older_versions_wrote_one() {
+        let shape = |value: &Value| (value["gates"].is_object(), value["gates"].as_array().map(Vec::len));
+        for (gates, expected) in [
+            (vec![], (false, Some(0))),
+            (vec![gate("a")], (true, None)),
+            (vec![gate("outer"), gate("inner")], (false, Some(2))),
+        ] {
+            let holder = Holder { gates };
+            let written = serde_json::to_value(&holder).unwrap();
+            assert_eq!(shape(&written), expected, "{written}");
+            assert_eq!(serde_json::from_value::<Holder>(written).unwrap(), holder);
+        }
+        for none in [json!({ "gates": null }), json!({})] {
+            assert_eq!(serde_json::from_value::<Holder>(none).unwrap(), Holder { gates: Vec::new() });
+        }
+    }
+}

@@ -16,7 +16,7 @@ use maintenance_protocol::{
 };
 
 use crate::{
-    AWAITED, BACK, DISTURBED, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
+    AWAITED, BACK, DISTURBED, KEPT, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
     records::AGING,
     world::{At, Broken, Chain, Event, Goal, Has, PAUSE, World, runner, token, uid},
 };
@@ -42,6 +42,11 @@ impl Chain {
             }
         }
         self.node_events(world, events);
+        match (self.blocks, world.is_blocked()) {
+            (true, false) if !world.was_blocked => events.push(Event::Block),
+            (_, true) => events.push(Event::Unblock),
+            _ => {}
+        }
         for (place, gate) in world.gates.iter().enumerate() {
             match gate.of {
                 Some((_, Has::Requested)) => events.push(Event::Grant(place)),
@@ -91,6 +96,14 @@ impl Chain {
                 true
             }
             Event::Accept(n) => Self::accept(&mut world, n),
+            Event::Block => {
+                world.block();
+                true
+            }
+            Event::Unblock => {
+                world.lock.extension.restrictions.block = None;
+                true
+            }
             Event::TakeAway(place) => {
                 (world.gates[place].of, world.gates[place].took) = (None, true);
                 true
@@ -164,9 +177,13 @@ impl Chain {
         if self.is_child(n) {
             facts.outer_gates = world.gates.len() - 1;
         }
+        let mut lock = world.lock.clone();
+        if self.broken == Broken::KeepsAsking {
+            lock.extension.restrictions.block = None;
+        }
         let decision = loop {
             let decision = decide(&DecisionInput {
-                lock: &world.lock,
+                lock: &lock,
                 leases: &world.leases,
                 now: world.now,
                 queue: &Queue::default(),
@@ -189,6 +206,10 @@ impl Chain {
             }
         };
         if matches!(decision, Decision::Wait { .. }) {
+            if world.is_blocked() && self.keeps_a_gate(world, n) {
+                world.wrong = Some(KEPT);
+                return true;
+            }
             return false;
         }
         if self.is_child(n) && matches!(decision, Decision::Act(Action::Reset(_))) && self.serves_again(world) {
@@ -200,10 +221,20 @@ impl Chain {
                 let place = (0..=last).rev().find(|place| world.gates[*place].of.is_none()).unwrap_or(last);
                 Decision::Ask { place, enter: true }
             }
+            Decision::Ask { enter: false, .. } if self.broken == Broken::OuterWithdrawnFirst => {
+                Decision::Ask { place: 0, enter: false }
+            }
             decision => decision,
         };
         world.actors[n].at = At::Planned(decision);
         true
+    }
+
+    /// Whether a waiter has a request at an external gate, which may be granted.
+    fn keeps_a_gate(&self, world: &World, n: usize) -> bool {
+        let waits = world.record(n).is_some_and(|record| record.phase == Phase::Pending);
+        let has = |gate: &crate::world::Gate| matches!(gate.of, Some((of, Has::Requested | Has::Granted)) if of == n);
+        waits && world.gates.iter().zip(&self.links).any(|(gate, link)| link.is_external() && has(gate))
     }
 
     /// Whether a gate took the server away whose loss leaves it to the maintenance: its Node may

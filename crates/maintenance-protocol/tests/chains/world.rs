@@ -10,11 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use maintenance_protocol::{
     decide::Decision,
     gate::{ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
-    ids::{Fence, LockKey, Runner, RunnerId, Token, Uid},
+    ids::{Fence, Generation, LockKey, Runner, RunnerId, Token, Uid},
     lock::{EnqueueRequest, Leases, ServerLock},
     machine::{PowerTarget, ResetType},
     operate::{CompletionProof, OperationSpec, WhenOff},
     power::Limits,
+    restrictions::Block,
     spec::{MaintenanceKind, Spec},
     state::Maintenance,
     step::{Action, Reply},
@@ -57,6 +58,10 @@ pub enum Broken {
     LeavesNodeBehind,
     /// A Node counts as Ready by what was said before the restore.
     BelievesOldWord,
+    /// What keeps a start back is not seen by a waiter that has asked a gate.
+    KeepsAsking,
+    /// A waiter withdraws its requests in the order in which it made them.
+    OuterWithdrawnFirst,
 }
 
 /// What is explored.
@@ -72,6 +77,8 @@ pub struct Chain {
     pub operates: bool,
     /// The Node of the server has to be Ready before the outermost gate is left.
     pub awaits: bool,
+    /// A person blocks the server once, and allows it again later.
+    pub blocks: bool,
     pub broken: Broken,
 }
 
@@ -86,6 +93,7 @@ impl fmt::Display for Chain {
             (self.takes_away, "losses"),
             (self.operates, "an operation"),
             (self.awaits, "a Node"),
+            (self.blocks, "a block"),
         ];
         for (is, word) in all {
             if is {
@@ -160,6 +168,10 @@ pub enum Event {
     Free(usize),
     Refuse(usize),
     TakeAway(usize),
+    /// A person keeps every maintenance from the server.
+    Block,
+    /// The block is over.
+    Unblock,
     /// The cluster notices that the Node is silent.
     NodeLost,
     /// The kubelet runs again.
@@ -178,6 +190,8 @@ pub struct World {
     pub node: Node,
     /// Whether the time for the Node was over: that is once.
     pub late: bool,
+    /// Whether the server was blocked: that is once.
+    pub was_blocked: bool,
     pub gates: Vec<Gate>,
     pub actors: Vec<Actor>,
     pub now: Timestamp,
@@ -214,6 +228,25 @@ impl World {
         self.lock.get(&uid(n))
     }
 
+    pub fn is_blocked(&self) -> bool {
+        self.lock.block(self.now).is_some()
+    }
+
+    pub fn block(&mut self) {
+        self.was_blocked = true;
+        self.lock.extension.restrictions.block = Some(Block {
+            since: self.now,
+            until: Timestamp::MAX,
+            id: records::request("other", 0).id,
+            uid: Uid("other".to_owned()),
+            generation: Generation::default(),
+            owner: String::new(),
+            server: "node-1".to_owned(),
+            by: records::runner(0),
+            reason: String::new(),
+        });
+    }
+
     /// Whether every gate that is chosen allows it to this one.
     pub fn allow(&self, n: usize, chosen: impl Fn(usize) -> bool) -> bool {
         let all = self.gates.iter().enumerate().filter(|(place, _)| chosen(*place));
@@ -235,6 +268,7 @@ impl Chain {
             takes_away: false,
             operates: false,
             awaits: false,
+            blocks: false,
             broken: Broken::Nothing,
         }
     }
@@ -261,6 +295,11 @@ impl Chain {
         Self { awaits: true, ..self }
     }
 
+    /// With a block that begins and ends at any time.
+    pub fn blocks(self) -> Self {
+        Self { blocks: true, ..self }
+    }
+
     /// Whether this one acts under the maintenance.
     pub fn is_child(&self, n: usize) -> bool {
         self.operates && n == 1
@@ -283,6 +322,7 @@ impl Chain {
             machine: Machine::new(),
             node: Node::Serves,
             late: false,
+            was_blocked: false,
             gates: vec![Gate::default(); self.links.len()],
             actors: vec![actor; self.actors],
             now: Timestamp::from_second(1_800_000_000).unwrap(),
