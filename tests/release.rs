@@ -30,6 +30,31 @@ fn succeeded(command: &mut Command) -> String {
     said
 }
 
+/// Whether a command succeeded, and all that it printed.
+fn everything_said(command: &mut Command) -> (bool, String) {
+    let output = run(command);
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    (output.status.success(), said)
+}
+
+/// Writes a program of the shell.
+fn script(file: &Path, text: &str) {
+    fs::write(file, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Makes a folder that is a whole PATH: it has these tools and python3, and nothing else.
+fn link_tools(folder: &Path, tools: &[&str]) {
+    fs::create_dir(folder).unwrap();
+    for tool in tools {
+        let found = succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        symlink(found.trim(), folder.join(tool)).unwrap();
+    }
+    // What stands for it on the PATH may be a script that needs more tools.
+    let python = succeeded(Command::new("python3").args(["-c", "import sys; print(sys.executable)"]));
+    symlink(python.trim(), folder.join("python3")).unwrap();
+}
+
 /// A clone of this checkout, with the tools as they are in the work tree, and a program that stands
 /// for a built one.
 struct Checkout {
@@ -94,6 +119,23 @@ impl Checkout {
             .env_remove("RELEASE_SOURCE")
             .env_remove("RELEASE_BUILDER");
         command
+    }
+
+    /// Whether `tools/packaging/try` accepts the archive of this program with a PATH, and what it
+    /// prints.
+    fn tried(&self, platform: &str, program: &[u8], path: &str) -> (bool, String) {
+        fs::create_dir_all(self.archives()).unwrap();
+        fs::write(self.program(), program).unwrap();
+        let package = self.tree.join("tools/packaging/package.py");
+        let mut pack = Command::new("python3");
+        pack.arg("-B").arg(package).args(["archive", VERSION]).arg(self.archives()).arg(platform).arg(self.program());
+        succeeded(&mut pack);
+        let hosts = self.tree.join(".tools");
+        if !hosts.is_symlink() {
+            symlink(Path::new(ROOT).join(".tools"), hosts).unwrap();
+        }
+        let try_it = self.tree.join("tools/packaging/try");
+        everything_said(Command::new(try_it).arg(self.archives()).arg(platform).env("PATH", path))
     }
 
     fn refuses(&self, reason: &str) {
@@ -338,41 +380,177 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
 #[test]
 fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let checkout = Checkout::new("checkout");
-    succeeded(&mut checkout.release(&["windows_amd64", "darwin_arm64", "linux_arm64", "linux_amd64"]));
-    symlink(Path::new(ROOT).join(".tools"), checkout.tree.join(".tools")).unwrap();
-    let tried = |platform: &str, path: &str| {
-        let output = run(Command::new(checkout.tree.join("tools/packaging/try"))
-            .arg(checkout.archives())
-            .arg(platform)
-            .env("PATH", path));
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        (output.status.success(), said)
-    };
     let path = std::env::var("PATH").unwrap();
-    let (good, said) = tried("linux_amd64", &path);
+    let (good, said) = checkout.tried("linux_amd64", &elf(X86_64, &FAILS, &[]), &path);
     assert!(!good && said.contains("linux_amd64 does not start"), "{said}");
-    let (good, said) = tried("darwin_arm64", &path);
-    assert!(!good && said.contains("darwin_arm64: it is not a program for macOS"), "{said}");
+    let other = elf(X86_64, &prints("terraform-provider-metal 0.0.1\n"), &[]);
+    let (good, said) = checkout.tried("linux_amd64", &other, &path);
+    assert!(!good && said.contains("linux_amd64 says 'terraform-provider-metal 0.0.1', and not"), "{said}");
+    let (good, said) = checkout.tried("darwin_arm64", &mach_o(MACH_ARM64, &[], true), &path);
+    assert!(
+        good && said.contains("darwin_arm64 is for macOS 11.0") && said.contains("darwin_arm64 was NOT run"),
+        "{said}"
+    );
 
+    let program = elf(AARCH64, b"a program", &[]);
     let emulators = checkout.folder.path().join("emulators");
     fs::create_dir(&emulators).unwrap();
     let emulator = emulators.join("qemu-aarch64-static");
-    let script = "#!/bin/sh\n[ \"$(cat \"$1\")\" = 'a program' ] && echo \"terraform-provider-metal 0.0.1 $2\"\n";
-    fs::write(&emulator, script).unwrap();
-    fs::set_permissions(&emulator, fs::Permissions::from_mode(0o755)).unwrap();
-    let (good, said) = tried("linux_arm64", &format!("{}:{path}", emulators.display()));
+    script(&emulator, "grep -q 'a program' \"$1\" && echo \"terraform-provider-metal 0.0.1 $2\"");
+    let (good, said) = checkout.tried("linux_arm64", &program, &format!("{}:{path}", emulators.display()));
     assert!(!good && said.contains("linux_arm64 says 'terraform-provider-metal 0.0.1 --version'"), "{said}");
 
-    fs::remove_file(&emulator).unwrap();
-    for tool in ["bash", "dirname", "sed", "uname"] {
-        let found = succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
-        symlink(found.trim(), emulators.join(tool)).unwrap();
-    }
-    let (good, said) = tried("linux_arm64", &emulators.display().to_string());
+    let none = checkout.folder.path().join("no emulators");
+    link_tools(&none, &["bash", "dirname", "sed", "uname", "mktemp", "mkdir", "rm"]);
+    let (good, said) = checkout.tried("linux_arm64", &program, &none.display().to_string());
     assert!(good && said.contains("linux_arm64 was NOT run: no emulator was found"), "{said}");
-    let (good, said) = tried("windows_amd64", &emulators.display().to_string());
+    let (good, said) = checkout.tried("windows_amd64", b"a program", &none.display().to_string());
     assert!(good && said.contains("windows_amd64 was NOT run: no emulator was found"), "{said}");
 }
+
+/// A dynamic program would pass on the machine of the release. Where no emulator runs it, this is
+/// all that is known of it.
+#[test]
+fn a_program_that_breaks_a_promise_is_refused_before_it_runs() {
+    let checkout = Checkout::new("checkout");
+    let path = std::env::var("PATH").unwrap();
+    let said_version = prints(&format!("terraform-provider-metal {VERSION}\n"));
+    for (platform, program, reason) in [
+        ("linux_amd64", elf(X86_64, &said_version, &[(LOADER, GLIBC.to_vec())]), "linux_amd64: it is not static"),
+        ("linux_arm64", elf(AARCH64, b"", &[(LOADER, GLIBC.to_vec())]), "linux_arm64: it is not static"),
+        ("linux_amd64", b"#!/bin/sh\n".to_vec(), "linux_amd64: it is not a program for Linux"),
+        ("darwin_arm64", b"a program".to_vec(), "darwin_arm64: it is not a program for macOS"),
+    ] {
+        let (good, said) = checkout.tried(platform, &program, &path);
+        assert!(!good && said.starts_with(reason) && said.lines().count() == 1, "{reason}: {said}");
+    }
+}
+
+/// What `tools/packaging/program.py` says of a program, and whether it accepts it.
+fn judged(platform: &str, content: &[u8]) -> (bool, String) {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, content).unwrap();
+    let script = Path::new(ROOT).join("tools/packaging/program.py");
+    everything_said(Command::new("python3").arg("-B").arg(script).arg(platform).arg(program))
+}
+
+fn refused(programs: &[(&str, Vec<u8>, &str)]) {
+    for (platform, content, reason) in programs {
+        let (good, said) = judged(platform, content);
+        assert!(!good && said.contains(reason) && !said.contains("Traceback"), "{reason}: {said}");
+    }
+}
+
+const X86_64: u16 = 62;
+const AARCH64: u16 = 183;
+const DYNAMIC: u32 = 2;
+const LOADER: u32 = 3;
+const GLIBC: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
+/// Where the first byte of a file of `elf` is while the program runs.
+const BASE: u64 = 0x40_0000;
+
+/// A program for Linux, as `<elf.h>` has it: one segment that is the whole file and starts with the
+/// code, and more segments, each with its kind and its content.
+fn elf(processor: u16, code: &[u8], more: &[(u32, Vec<u8>)]) -> Vec<u8> {
+    let heads = 64 + 56 * (more.len() + 1);
+    let size = heads + code.len() + more.iter().map(|(_, content)| content.len()).sum::<usize>();
+    // 64 bits, little-endian; a program at a fixed address.
+    let mut file = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9]].concat();
+    file.extend([2, processor].map(u16::to_le_bytes).concat());
+    file.extend(1_u32.to_le_bytes());
+    file.extend([BASE + heads as u64, 64, 0].map(u64::to_le_bytes).concat());
+    file.extend(0_u32.to_le_bytes());
+    file.extend([64, 56, u16::try_from(more.len()).unwrap() + 1, 0, 0, 0].map(u16::to_le_bytes).concat());
+    let mut at = heads + code.len();
+    let mut segment = |kind: u32, offset: usize, size: usize| {
+        file.extend([kind, 5].map(u32::to_le_bytes).concat());
+        let (offset, size) = (offset as u64, size as u64);
+        file.extend([offset, BASE + offset, BASE + offset, size, size, 0x1000].map(u64::to_le_bytes).concat());
+    };
+    segment(1, 0, size);
+    for (kind, content) in more {
+        segment(*kind, at, content.len());
+        at += content.len();
+    }
+    file.extend(code);
+    file.extend(more.iter().flat_map(|(_, content)| content));
+    file
+}
+
+/// Code for x86-64 that exits with status 1.
+const FAILS: [u8; 12] = [0xBF, 1, 0, 0, 0, 0xB8, 60, 0, 0, 0, 0x0F, 5];
+
+/// Code for x86-64 that writes a text to its output and exits with status 0.
+fn prints(text: &str) -> Vec<u8> {
+    let length = u32::try_from(text.len()).unwrap().to_le_bytes();
+    // The text stands 21 bytes after the instruction that takes its address.
+    let mut code = vec![0xBF, 1, 0, 0, 0, 0x48, 0x8D, 0x35, 21, 0, 0, 0, 0xBA];
+    code.extend(length);
+    code.extend([0xB8, 1, 0, 0, 0, 0x0F, 5, 0x31, 0xFF, 0xB8, 60, 0, 0, 0, 0x0F, 5]);
+    code.extend(text.as_bytes());
+    code
+}
+
+/// The entries of a dynamic section, and behind them the names that they point into.
+fn dynamic(entries: &[(u64, u64)], names: &[u8]) -> (u32, Vec<u8>) {
+    let numbers = entries.iter().flat_map(|(tag, value)| [*tag, *value]);
+    (DYNAMIC, numbers.flat_map(u64::to_le_bytes).chain(names.iter().copied()).collect())
+}
+
+#[test]
+fn a_program_that_no_image_of_a_host_would_start_is_refused() {
+    const NEEDED: u64 = 1;
+    const NAMES: u64 = 5;
+    const FLAGS: u64 = 30;
+    for (platform, processor) in [("linux_amd64", X86_64), ("linux_arm64", AARCH64)] {
+        // As the linker makes it for a static program that loads at any address.
+        let mut anywhere = elf(processor, b"", &[dynamic(&[(FLAGS, 8), (0, 0)], b"")]);
+        anywhere[16] = 3;
+        for whole in [elf(processor, b"", &[]), anywhere] {
+            let (good, said) = judged(platform, &whole);
+            assert!(good && said.contains("static: it needs no loader and no library"), "{said}");
+        }
+    }
+    let whole = elf(X86_64, b"code", &[]);
+    // The names stand behind two heads of segments and three entries.
+    let names = BASE + 64 + 2 * 56 + 3 * 16;
+    let library = dynamic(&[(NEEDED, 1), (NAMES, names), (0, 0)], b"\0libc.so.6\0");
+    let nameless = dynamic(&[(NEEDED, 1), (0, 0)], b"");
+    let mut sections = whole.clone();
+    // A table of one section behind the end of the file.
+    sections[40..48].copy_from_slice(&(whole.len() as u64).to_le_bytes());
+    sections[58..62].copy_from_slice(&[64, 0, 1, 0]);
+    let mut object = whole.clone();
+    object[16] = 1;
+    let mut empty = whole.clone();
+    empty[56] = 0;
+    let mut narrow = whole.clone();
+    narrow[4] = 1;
+    refused(&[
+        ("linux_arm64", whole.clone(), "it is for linux_amd64"),
+        ("linux_amd64", elf(AARCH64, b"", &[]), "it is for linux_arm64"),
+        ("linux_amd64", elf(243, b"", &[]), "it is for another processor"),
+        ("linux_amd64", narrow, "it is not a program for Linux"),
+        ("linux_amd64", object, "it is not a program for Linux"),
+        ("linux_amd64", b"#!/bin/sh\nexec true\n".to_vec(), "it is not a program for Linux"),
+        (
+            "linux_amd64",
+            elf(X86_64, b"", &[(LOADER, GLIBC.to_vec())]),
+            "not static: it needs the loader /lib64/ld-linux-x86-64.so.2",
+        ),
+        ("linux_amd64", elf(X86_64, b"", &[library]), "not static: it needs libc.so.6"),
+        ("linux_amd64", elf(X86_64, b"", &[nameless]), "not static: it needs a library whose name is not in it"),
+        ("linux_amd64", empty, "it has no segment to load"),
+        ("linux_amd64", whole[..40].to_vec(), "it ends within its head"),
+        ("linux_amd64", whole[..100].to_vec(), "it ends within its head"),
+        ("linux_amd64", whole[..whole.len() - 1].to_vec(), "it ends within a segment"),
+        ("linux_amd64", sections, "it ends within its sections"),
+    ]);
+}
+
+const MACH_AMD64: u32 = 0x0100_0007;
+const MACH_ARM64: u32 = 0x0100_000C;
 
 /// The head of a program for macOS, as `<mach-o/loader.h>` has it.
 fn mach_o(processor: u32, libraries: &[&str], signed: bool) -> Vec<u8> {
@@ -397,43 +575,24 @@ fn mach_o(processor: u32, libraries: &[&str], signed: bool) -> Vec<u8> {
 
 #[test]
 fn a_program_that_no_mac_would_start_is_refused() {
-    const AMD64: u32 = 0x0100_0007;
-    const ARM64: u32 = 0x0100_000C;
     let system = ["/usr/lib/libSystem.B.dylib", "/System/Library/Frameworks/Security.framework/Versions/A/Security"];
-    let folder = TempDir::new().unwrap();
-    let judged = |platform: &str, content: &[u8]| {
-        let program = folder.path().join("program");
-        fs::write(&program, content).unwrap();
-        let script = Path::new(ROOT).join("tools/packaging/macho.py");
-        let output = run(Command::new("python3").args([
-            "-B".as_ref(),
-            script.as_os_str(),
-            platform.as_ref(),
-            program.as_os_str(),
-        ]));
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        (output.status.success(), said)
-    };
-    let whole = mach_o(ARM64, &system, true);
+    let whole = mach_o(MACH_ARM64, &system, true);
     let (good, said) = judged("darwin_arm64", &whole);
     assert!(
         good && said.contains("for macOS 11.0 and later, signed by the linker, needs libSystem.B.dylib, Security"),
         "{said}"
     );
-    let (good, said) = judged("darwin_amd64", &mach_o(AMD64, &system, false));
+    let (good, said) = judged("darwin_amd64", &mach_o(MACH_AMD64, &system, false));
     assert!(good && said.contains("not signed"), "{said}");
-    for (platform, content, reason) in [
-        ("darwin_arm64", mach_o(ARM64, &system, false), "it is not signed, and a Mac would end it at its start"),
+    refused(&[
+        ("darwin_arm64", mach_o(MACH_ARM64, &system, false), "it is not signed, and a Mac would end it at its start"),
         ("darwin_amd64", whole.clone(), "it is for darwin_arm64"),
         (
             "darwin_arm64",
-            mach_o(ARM64, &["/opt/homebrew/lib/libiconv.2.dylib"], true),
+            mach_o(MACH_ARM64, &["/opt/homebrew/lib/libiconv.2.dylib"], true),
             "needs /opt/homebrew/lib/libiconv.2.dylib",
         ),
         ("darwin_arm64", whole[..40].to_vec(), "it ends within its head"),
         ("darwin_arm64", b"\x7fELF and more than a head of thirty-two bytes".to_vec(), "it is not a program for macOS"),
-    ] {
-        let (good, said) = judged(platform, &content);
-        assert!(!good && said.contains(reason) && !said.contains("Traceback"), "{reason}: {said}");
-    }
+    ]);
 }

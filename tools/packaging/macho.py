@@ -1,6 +1,4 @@
-"""Says what a program for macOS needs of the Mac that runs it, and refuses one that no Mac would start.
-
-    macho.py OS_ARCH PROGRAM
+"""What a program for macOS needs of the Mac that runs it.
 
 A Mac is not at hand where releases are made, so what its loader would look at first is read here: the processor, the oldest
 system, the libraries, and the signature (arm64 starts no program without one; that of the linker, which names nobody, will do).
@@ -8,14 +6,26 @@ Layout: Apple's <mach-o/loader.h>.
 """
 
 import struct
-import sys
-from pathlib import Path
 
 MAGIC_64 = 0xFEEDFACF
 PROCESSORS = {0x01000007: "darwin_amd64", 0x0100000C: "darwin_arm64"}
 LOAD_DYLIB, CODE_SIGNATURE, BUILD_VERSION = 0x0C, 0x1D, 0x32
 # On every Mac, and in no package.
 OF_THE_SYSTEM = ("/usr/lib/", "/System/Library/")
+
+
+def needs(os_arch, content):
+    """Says what the program needs; raises ValueError for one that a Mac of the release would not start."""
+    platform, oldest, libraries, signed = facts(content)
+    if platform != os_arch:
+        raise ValueError(f"it is for {platform or 'another processor'}")
+    foreign = [library for library in libraries if not library.startswith(OF_THE_SYSTEM)]
+    if foreign:
+        raise ValueError(f"it needs {', '.join(foreign)}, which a Mac does not have")
+    if not signed and os_arch == "darwin_arm64":
+        raise ValueError("it is not signed, and a Mac would end it at its start")
+    names = ", ".join(library.rsplit("/", 1)[1] for library in libraries)
+    return f"for macOS {oldest} and later, {'signed by the linker' if signed else 'not signed'}, needs {names}"
 
 
 def facts(content):
@@ -37,25 +47,3 @@ def facts(content):
         elif kind == CODE_SIGNATURE:
             signed = True
     return PROCESSORS.get(processor), oldest, libraries, signed
-
-
-def main(os_arch, program):
-    try:
-        platform, oldest, libraries, signed = facts(Path(program).read_bytes())
-    except ValueError as error:
-        sys.exit(f"{os_arch}: {error}")
-    except struct.error:
-        sys.exit(f"{os_arch}: it ends within its head")
-    if platform != os_arch:
-        sys.exit(f"{os_arch}: it is for {platform or 'another processor'}")
-    foreign = [library for library in libraries if not library.startswith(OF_THE_SYSTEM)]
-    if foreign:
-        sys.exit(f"{os_arch}: it needs {', '.join(foreign)}, which a Mac does not have")
-    if not signed and os_arch == "darwin_arm64":
-        sys.exit(f"{os_arch}: it is not signed, and a Mac would end it at its start")
-    names = ", ".join(library.rsplit("/", 1)[1] for library in libraries)
-    print(f"for macOS {oldest} and later, {'signed by the linker' if signed else 'not signed'}, needs {names}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
