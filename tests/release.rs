@@ -582,8 +582,23 @@ fn a_program_that_no_mac_would_start_is_refused() {
         good && said.contains("for macOS 11.0 and later, signed by the linker, needs libSystem.B.dylib, Security"),
         "{said}"
     );
-    let (good, said) = judged("darwin_amd64", &mach_o(MACH_AMD64, &system, false));
+    let unsigned = mach_o(MACH_AMD64, &system, false);
+    let (good, said) = judged("darwin_amd64", &unsigned);
     assert!(good && said.contains("not signed"), "{said}");
+    // LC_VERSION_MIN_MACOSX, in which linkers write the versions before 10.14.
+    let mut older = unsigned;
+    older[32..36].copy_from_slice(&0x24_u32.to_le_bytes());
+    older[40..44].copy_from_slice(&((10_u32 << 16) | (12 << 8)).to_le_bytes());
+    let (good, said) = judged("darwin_amd64", &older);
+    assert!(good && said.contains("for macOS 10.12 and later"), "{said}");
+    let needs_macos = |version: u32| {
+        let mut program = whole.clone();
+        program[44..48].copy_from_slice(&version.to_le_bytes());
+        program
+    };
+    // LC_UUID, which says nothing of versions.
+    let mut silent = whole.clone();
+    silent[32..36].copy_from_slice(&0x1B_u32.to_le_bytes());
     refused(&[
         ("darwin_arm64", mach_o(MACH_ARM64, &system, false), "it is not signed, and a Mac would end it at its start"),
         ("darwin_amd64", whole.clone(), "it is for darwin_arm64"),
@@ -592,6 +607,9 @@ fn a_program_that_no_mac_would_start_is_refused() {
             mach_o(MACH_ARM64, &["/opt/homebrew/lib/libiconv.2.dylib"], true),
             "needs /opt/homebrew/lib/libiconv.2.dylib",
         ),
+        ("darwin_arm64", needs_macos(12 << 16), "it needs macOS 12.0, and a release promises macOS 11.0"),
+        ("darwin_arm64", needs_macos((11 << 16) | (3 << 8)), "it needs macOS 11.3, and a release promises macOS 11.0"),
+        ("darwin_arm64", silent, "it does not say which macOS it needs"),
         ("darwin_arm64", whole[..40].to_vec(), "it ends within its head"),
         ("darwin_arm64", b"\x7fELF and more than a head of thirty-two bytes".to_vec(), "it is not a program for macOS"),
     ]);

@@ -9,7 +9,9 @@ import struct
 
 MAGIC_64 = 0xFEEDFACF
 PROCESSORS = {0x01000007: "darwin_amd64", 0x0100000C: "darwin_arm64"}
-LOAD_DYLIB, CODE_SIGNATURE, BUILD_VERSION = 0x0C, 0x1D, 0x32
+LOAD_DYLIB, CODE_SIGNATURE, OLDEST_VERSION, BUILD_VERSION = 0x0C, 0x1D, 0x24, 0x32
+# The oldest macOS that a release promises; tools/packaging/build asks the linker for it.
+PROMISED = (11, 0)
 # On every Mac, and in no package.
 OF_THE_SYSTEM = ("/usr/lib/", "/System/Library/")
 
@@ -19,13 +21,22 @@ def needs(os_arch, content):
     platform, oldest, libraries, signed = facts(content)
     if platform != os_arch:
         raise ValueError(f"it is for {platform or 'another processor'}")
+    if oldest is None:
+        raise ValueError("it does not say which macOS it needs")
+    if oldest > PROMISED:
+        raise ValueError(f"it needs macOS {dotted(oldest)}, and a release promises macOS {dotted(PROMISED)}")
     foreign = [library for library in libraries if not library.startswith(OF_THE_SYSTEM)]
     if foreign:
         raise ValueError(f"it needs {', '.join(foreign)}, which a Mac does not have")
     if not signed and os_arch == "darwin_arm64":
         raise ValueError("it is not signed, and a Mac would end it at its start")
     names = ", ".join(library.rsplit("/", 1)[1] for library in libraries)
-    return f"for macOS {oldest} and later, {'signed by the linker' if signed else 'not signed'}, needs {names}"
+    return f"for macOS {dotted(oldest)} and later, {'signed by the linker' if signed else 'not signed'}, needs {names}"
+
+
+def dotted(version):
+    """A version as people write it."""
+    return ".".join(str(part) for part in version)
 
 
 def facts(content):
@@ -41,9 +52,9 @@ def facts(content):
         if kind == LOAD_DYLIB:
             [start] = struct.unpack_from("<I", command, 8)
             libraries.append(command[start:].split(b"\0")[0].decode())
-        elif kind == BUILD_VERSION:
-            [version] = struct.unpack_from("<I", command, 12)
-            oldest = f"{version >> 16}.{version >> 8 & 255}"
+        elif kind in (OLDEST_VERSION, BUILD_VERSION):
+            [version] = struct.unpack_from("<I", command, 8 if kind == OLDEST_VERSION else 12)
+            oldest = (version >> 16, version >> 8 & 255)
         elif kind == CODE_SIGNATURE:
             signed = True
     return PROCESSORS.get(processor), oldest, libraries, signed
