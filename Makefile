@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup setup-build setup-lint setup-release setup-demo demo build install fmt lint test testacc bench soak release reproduce clean
+.PHONY: help setup setup-build setup-lint setup-platforms setup-release setup-demo demo build install fmt lint test testacc bench soak release reproduce clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +22,13 @@ setup-build:
 setup-lint: setup-build
 	@tools/setup/run crates deny </dev/null
 
-setup-release: setup-build
-	@tools/setup/run signing release opentofu terraform </dev/null
+# What compiles and links for all platforms.
+setup-platforms: setup-build
+	@tools/setup/run release </dev/null
+
+# The step for emulators reads PLATFORMS and ALLOW_NOT_RUN, which make exports.
+setup-release: setup-platforms
+	@tools/setup/run signing emulators opentofu terraform </dev/null
 
 setup-demo: setup-build
 	@command -v tofu >/dev/null || command -v terraform >/dev/null || tools/setup/run opentofu </dev/null
@@ -65,7 +70,7 @@ release: setup-release ## Build what registries want of a commit into target/rel
 	@tools/release $(PLATFORMS)
 	@tools/packaging/try "$${CARGO_TARGET_DIR:-target}/release-archives"
 
-reproduce: setup-release ## Build one platform of HEAD twice at two paths and compare the bytes; PLATFORM=linux_amd64
+reproduce: setup-platforms ## Build one platform of HEAD twice at two paths and compare the bytes; PLATFORM=linux_amd64
 	@tools/packaging/reproduce $(PLATFORM)
 
 clean: ## Remove everything that was built or brought

@@ -43,16 +43,17 @@ fn script(file: &Path, text: &str) {
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes a folder that is a whole PATH: it has these tools and python3, and nothing else.
+/// Makes a folder that is a whole PATH: it has these tools, and nothing else.
 fn link_tools(folder: &Path, tools: &[&str]) {
     fs::create_dir(folder).unwrap();
     for tool in tools {
-        let found = succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")]));
+        let found = match *tool {
+            // On the PATH it may be a script that needs more tools.
+            "python3" => succeeded(Command::new(tool).args(["-c", "import sys; print(sys.executable)"])),
+            _ => succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")])),
+        };
         symlink(found.trim(), folder.join(tool)).unwrap();
     }
-    // What stands for it on the PATH may be a script that needs more tools.
-    let python = succeeded(Command::new("python3").args(["-c", "import sys; print(sys.executable)"]));
-    symlink(python.trim(), folder.join("python3")).unwrap();
 }
 
 /// A clone of this checkout, with the tools as they are in the work tree, and a program that stands
@@ -74,9 +75,16 @@ impl Checkout {
                 .env("GIT_CONFIG_KEY_0", "safe.directory")
                 .env("GIT_CONFIG_VALUE_0", "*"),
         );
-        for path in
-            ["tools/release", "tools/platform.sh", "tools/packaging", "CHANGELOG.md", "Cargo.toml", "Cargo.lock"]
-        {
+        for path in [
+            "tools/release",
+            "tools/platform.sh",
+            "tools/packaging",
+            "tools/setup",
+            "Makefile",
+            "CHANGELOG.md",
+            "Cargo.toml",
+            "Cargo.lock",
+        ] {
             let to = this.tree.join(path);
             let _ = fs::remove_dir_all(&to);
             succeeded(Command::new("cp").arg("-R").arg(Path::new(ROOT).join(path)).arg(to));
@@ -121,6 +129,16 @@ impl Checkout {
         command
     }
 
+    /// `make` in this checkout, without settings of a `make` that runs the tests.
+    fn make(&self, target: &str) -> Command {
+        let mut command = Command::new("make");
+        command.arg("-C").arg(&self.tree).arg(target);
+        for setting in ["MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PLATFORM", "PLATFORMS", "ALLOW_NOT_RUN"] {
+            command.env_remove(setting);
+        }
+        command
+    }
+
     /// Whether `tools/packaging/try` accepts the archive of this program with a PATH, and what it
     /// prints.
     fn tried(&self, platform: &str, program: &[u8], path: &str) -> (bool, String) {
@@ -134,8 +152,13 @@ impl Checkout {
         if !hosts.is_symlink() {
             symlink(Path::new(ROOT).join(".tools"), hosts).unwrap();
         }
-        let try_it = self.tree.join("tools/packaging/try");
-        everything_said(Command::new(try_it).arg(self.archives()).arg(platform).env("PATH", path))
+        everything_said(self.try_it(platform).env("PATH", path))
+    }
+
+    fn try_it(&self, platform: &str) -> Command {
+        let mut command = Command::new(self.tree.join("tools/packaging/try"));
+        command.arg(self.archives()).arg(platform).env_remove("ALLOW_NOT_RUN");
+        command
     }
 
     fn refuses(&self, reason: &str) {
@@ -401,11 +424,60 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     assert!(!good && said.contains("linux_arm64 says 'terraform-provider-metal 0.0.1 --version'"), "{said}");
 
     let none = checkout.folder.path().join("no emulators");
-    link_tools(&none, &["bash", "dirname", "sed", "uname", "mktemp", "mkdir", "rm"]);
-    let (good, said) = checkout.tried("linux_arm64", &program, &none.display().to_string());
-    assert!(good && said.contains("linux_arm64 was NOT run: no emulator was found"), "{said}");
-    let (good, said) = checkout.tried("windows_amd64", b"a program", &none.display().to_string());
-    assert!(good && said.contains("windows_amd64 was NOT run: no emulator was found"), "{said}");
+    link_tools(&none, &["bash", "dirname", "sed", "uname", "mktemp", "mkdir", "rm", "python3"]);
+    for (platform, program) in [("linux_arm64", program.as_slice()), ("windows_amd64", b"a program".as_slice())] {
+        let not_run = format!("{platform} was NOT run: no emulator was found");
+        let (good, said) = checkout.tried(platform, program, &none.display().to_string());
+        assert!(!good && said.contains(&not_run) && said.contains(&format!("try: not run: {platform}.")), "{said}");
+        let mut allowed = checkout.try_it(platform);
+        let (good, said) = everything_said(allowed.env("PATH", &none).env("ALLOW_NOT_RUN", "1"));
+        assert!(good && said.contains(&not_run), "{said}");
+    }
+}
+
+/// What the set-up asks Debian for, on a machine with a processor and with some emulators.
+#[test]
+fn emulators_that_a_release_needs_and_the_machine_lacks_are_installed() {
+    let checkout = Checkout::new("checkout");
+    let asked = |processor: &str, present: &[&str], settings: &[(&str, &str)]| {
+        let machine = tempfile::tempdir_in(checkout.folder.path()).unwrap();
+        let (tools, log) = (machine.path().join("tools"), machine.path().join("asked"));
+        link_tools(&tools, &["bash", "dirname", "env", "flock", "mkdir", "mktemp", "rm", "sed"]);
+        script(&tools.join("uname"), &format!("[ \"$1\" = -s ] && echo Linux || echo {processor}"));
+        script(&tools.join("id"), "echo 0");
+        script(&tools.join("apt-get"), &format!("echo \"$@\" >>'{}'", log.display()));
+        for emulator in present {
+            script(&tools.join(emulator), "");
+        }
+        let mut step = Command::new(checkout.tree.join("tools/setup/run"));
+        step.arg("emulators").env("PATH", &tools).env_remove("PLATFORMS").env_remove("ALLOW_NOT_RUN");
+        succeeded(step.envs(settings.iter().copied()));
+        let asked = fs::read_to_string(log).unwrap_or_default();
+        asked
+            .split_once("--no-install-recommends ")
+            .map_or_else(String::new, |(_, packages)| packages.trim().to_owned())
+    };
+    assert_eq!(asked("x86_64", &[], &[]), "qemu-user-static wine wine64");
+    assert_eq!(asked("x86_64", &["qemu-aarch64-static"], &[]), "wine wine64");
+    assert_eq!(asked("x86_64", &["qemu-aarch64", "wine"], &[]), "");
+    assert_eq!(asked("aarch64", &[], &[]), "qemu-user-static");
+    assert_eq!(asked("x86_64", &[], &[("PLATFORMS", "linux_amd64 darwin_arm64=PROGRAM")]), "");
+    assert_eq!(asked("x86_64", &[], &[("PLATFORMS", "windows_amd64=PROGRAM")]), "wine wine64");
+    assert_eq!(asked("x86_64", &[], &[("ALLOW_NOT_RUN", "1")]), "");
+}
+
+/// Before the build: it takes hours, and a missing emulator should not be found after it. A build
+/// alone needs no emulator.
+#[test]
+fn a_release_brings_its_emulators() {
+    let checkout = Checkout::new("checkout");
+    script(&checkout.tree.join("tools/setup/run"), "echo \"step $* of ${PLATFORMS:-all platforms}\"");
+    let said = succeeded(&mut checkout.make("setup-release"));
+    assert!(said.contains("step signing emulators opentofu terraform of all platforms\n"), "{said}");
+    let said = succeeded(checkout.make("setup-release").arg("PLATFORMS=linux_amd64 linux_arm64"));
+    assert!(said.contains("step signing emulators opentofu terraform of linux_amd64 linux_arm64\n"), "{said}");
+    let said = succeeded(&mut checkout.make("setup-platforms"));
+    assert!(said.contains("step release of") && !said.contains("emulators"), "{said}");
 }
 
 /// A dynamic program would pass on the machine of the release. Where no emulator runs it, this is
