@@ -298,6 +298,29 @@ fn the_same_commit_and_program_give_the_same_bytes() {
     }
 }
 
+/// The environment is that of a release: with a key, and with another target folder.
+#[test]
+fn two_builds_are_compared_without_their_signatures_and_each_in_its_own_folder() {
+    let checkout = Checkout::new("checkout");
+    fs::create_dir_all(checkout.tree.join("target/protoc")).unwrap();
+    let compared = |build: &str| {
+        script(&checkout.tree.join("tools/packaging/build"), build);
+        checkout.commit();
+        let mut reproduce = Command::new(checkout.tree.join("tools/packaging/reproduce"));
+        reproduce
+            .arg("linux_arm64")
+            .env("CARGO_NET_OFFLINE", "true")
+            .env("CARGO_TARGET_DIR", checkout.folder.path().join("another"))
+            .env("RELEASE_GPG_KEY", "0123456789ABCDEF0123456789ABCDEF01234567");
+        everything_said(&mut reproduce)
+    };
+    let (good, said) = compared("echo \"a program for $1\" >target/program; echo target/program");
+    assert!(good && said.contains("have the same bytes"), "{said}");
+    assert!(said.contains(&name("linux_arm64.zip")) && !said.contains(".sig"), "{said}");
+    let (good, said) = compared("pwd >target/program; echo target/program");
+    assert!(!good && said.contains("\n> ") && !said.contains("have the same bytes"), "{said}");
+}
+
 #[test]
 fn a_checkout_with_changes_and_an_undescribed_version_are_refused() {
     let checkout = Checkout::new("checkout");
