@@ -7,10 +7,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup setup-build setup-lint setup-platforms setup-release setup-demo demo build install fmt lint test testacc bench soak release reproduce clean
+.PHONY: help setup setup-build setup-lint setup-platforms setup-release setup-demo demo build install fmt lint test testacc bench soak release check-platforms reproduce clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: setup-lint ## Bring protoc, both hosts (OpenTofu, Terraform) and the test servers; quick when present
 	@tools/setup/run </dev/null
@@ -63,12 +63,15 @@ testacc: setup ## Only the acceptance tests
 bench: setup ## Run the benchmarks (docs/performance.md says what they show); BENCH="start refresh" names sections
 	@tools/bench/run $(BENCH)
 
-soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models
+soak: setup ## The long tests: each store hammered for 10 minutes (STORE=postgres: one), 200 runs at once, large models, check-platforms
 	@tools/soak
 
 release: setup-release ## Build what registries want of a commit into target/release-archives, and run it; PLATFORMS="linux_arm64" names some
 	@tools/release $(PLATFORMS)
 	@tools/packaging/try "$${CARGO_TARGET_DIR:-target}/release-archives"
+
+check-platforms: setup-platforms ## Compile the code for Windows and macOS, which other checks here leave out; part of soak
+	@for platform in windows_amd64 darwin_arm64; do tools/packaging/build "$$platform" check; done
 
 reproduce: setup-platforms ## Build one platform of HEAD twice at two paths and compare the bytes; PLATFORM=linux_amd64
 	@tools/packaging/reproduce $(PLATFORM)

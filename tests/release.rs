@@ -80,6 +80,7 @@ impl Checkout {
             "tools/platform.sh",
             "tools/packaging",
             "tools/setup",
+            "tools/soak",
             "Makefile",
             "CHANGELOG.md",
             "Cargo.toml",
@@ -501,6 +502,55 @@ fn a_release_brings_its_emulators() {
     assert!(said.contains("step signing emulators opentofu terraform of linux_amd64 linux_arm64\n"), "{said}");
     let said = succeeded(&mut checkout.make("setup-platforms"));
     assert!(said.contains("step release of") && !said.contains("emulators"), "{said}");
+}
+
+/// Clippy and the tests see the code of this system only.
+#[test]
+fn code_for_windows_and_macos_is_compiled_without_a_release() {
+    let checkout = Checkout::new("checkout");
+    let log = checkout.folder.path().join("log");
+    script(&checkout.tree.join("tools/setup/run"), "");
+    let build = format!("echo \"build $*\" >>'{}'; [ \"$1\" != \"${{BROKEN:-}}\" ]", log.display());
+    script(&checkout.tree.join("tools/packaging/build"), &build);
+    succeeded(&mut checkout.make("check-platforms"));
+    assert_eq!(fs::read_to_string(&log).unwrap(), "build windows_amd64 check\nbuild darwin_arm64 check\n");
+    for broken in ["windows_amd64", "darwin_arm64"] {
+        let checked = run(checkout.make("check-platforms").env("BROKEN", broken));
+        assert!(!checked.status.success(), "{broken} does not compile");
+    }
+
+    // What the long tests call, without running it.
+    let tools = checkout.folder.path().join("tools");
+    fs::create_dir(&tools).unwrap();
+    for tool in ["cargo", "make"] {
+        script(&tools.join(tool), &format!("echo \"{tool} $*\" >>'{}'", log.display()));
+    }
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let called = |store: &str| {
+        fs::remove_file(&log).unwrap();
+        let mut soak = Command::new(checkout.tree.join("tools/soak"));
+        succeeded(soak.env("PATH", &path).env("STORE", store).env("HAMMER_OTHER_VERSION", "a program"));
+        fs::read_to_string(&log).unwrap()
+    };
+    assert!(called("").contains("make check-platforms\n"), "part of the long tests");
+    assert!(!called("postgres").contains("make"), "one store alone was asked for");
+}
+
+#[test]
+fn help_lists_every_described_target_in_one_column() {
+    let checkout = Checkout::new("checkout");
+    let help = succeeded(checkout.make("help").arg("--no-print-directory"));
+    let makefile = fs::read_to_string(checkout.tree.join("Makefile")).unwrap();
+    let described: Vec<_> = makefile
+        .lines()
+        .filter(|line| !line.starts_with(['\t', '#']))
+        .filter_map(|line| line.split_once("## "))
+        .map(|(head, text)| (head.split(':').next().unwrap(), text))
+        .collect();
+    let width = described.iter().map(|(target, _)| target.len()).max().unwrap();
+    let lines: Vec<_> = described.iter().map(|(target, text)| format!("  make {target:width$} {text}")).collect();
+    assert!(described.iter().any(|(target, _)| *target == "check-platforms"), "{lines:#?}");
+    assert_eq!(help.lines().collect::<Vec<_>>(), lines);
 }
 
 /// A dynamic program would pass on the machine of the release. Where no emulator runs it, this is
