@@ -222,6 +222,30 @@ fn a_release_has_the_files_that_registries_ask_for() {
     assert!(listed("windows_amd64.zip").contains(&format!("terraform-provider-metal_v{VERSION}.exe ")));
 }
 
+/// All that CONTRIBUTING.md describes, and all that the tests of mirrors and lock files have.
+#[test]
+fn a_release_without_names_is_of_every_platform() {
+    let checkout = Checkout::new("checkout");
+    let build = format!("echo '{}'", checkout.program().display());
+    script(&checkout.tree.join("tools/packaging/build"), &build);
+    checkout.commit();
+    succeeded(&mut checkout.release(&[]));
+    let made: BTreeSet<String> = files(&checkout.archives())
+        .iter()
+        .filter_map(|file| file.strip_prefix(&name(""))?.strip_suffix(".zip").map(str::to_owned))
+        .collect();
+    let guide = fs::read_to_string(Path::new(ROOT).join("CONTRIBUTING.md")).unwrap();
+    let (_, table) = guide.split_once("| platform | target | state |\n|---|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+    let described: BTreeSet<String> = rows.flat_map(|row| row.split(", ")).map(str::to_owned).collect();
+    assert_eq!(made, described);
+    let mirror = fs::read_to_string(Path::new(ROOT).join("tests/acceptance/support/mirror.rs")).unwrap();
+    let (_, constants) = mirror.split_once("pub const HERE").unwrap();
+    let (constants, _) = constants.split_once("];").unwrap();
+    let mirrored: BTreeSet<String> = constants.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(made, mirrored);
+}
+
 #[test]
 fn the_bill_names_what_is_linked_and_the_statement_how_it_was_made() {
     let checkout = Checkout::new("checkout");
