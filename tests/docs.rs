@@ -6,6 +6,8 @@
 
 #[path = "docs/compare.rs"]
 mod compare;
+#[path = "docs/hosts.rs"]
+mod hosts;
 #[path = "docs/messages.rs"]
 mod messages;
 #[path = "docs/page.rs"]
@@ -68,6 +70,12 @@ fn pages_and_schema_are_the_same() {
 #[test]
 fn every_page_is_what_a_registry_needs() {
     let found = pages::check(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn versions_of_hosts_are_those_of_the_guide() {
+    let found = hosts::check(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 

@@ -29,7 +29,8 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-fn below(root: &Path, folder: &str, ending: &str) -> Vec<(String, String)> {
+/// The files of a folder with this ending, by their names below `root`, with their texts.
+pub fn below(root: &Path, folder: &str, ending: &str) -> Vec<(String, String)> {
     let mut paths = Vec::new();
     files(&root.join(folder), ending, &mut paths);
     let name = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
