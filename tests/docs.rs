@@ -8,6 +8,8 @@
 mod compare;
 #[path = "docs/hosts.rs"]
 mod hosts;
+#[path = "docs/links.rs"]
+mod links;
 #[path = "docs/messages.rs"]
 mod messages;
 #[path = "docs/page.rs"]
@@ -77,6 +79,13 @@ fn every_page_is_what_a_registry_needs() {
 fn versions_of_hosts_are_those_of_the_guide() {
     let found = hosts::check(Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn links_lead_somewhere_and_pages_are_small_enough() {
+    let (found, links) = links::check(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    assert!(links > 50, "the links were not found: {links}");
 }
 
 #[test]

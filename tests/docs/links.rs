@@ -1,0 +1,111 @@
+//! Relative links and anchors lead somewhere, and no page is larger than a registry takes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::pages::below;
+
+/// Pages that are not below `docs/`.
+const FILES: [&str; 5] = ["README.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md", "CHANGELOG.md"];
+
+/// A registry refuses a page of more than 500 KB.
+const LARGEST: usize = 500_000;
+
+/// Everything that is wrong, as sentences that name the file, and how many links there are.
+pub fn check(root: &Path) -> (Vec<String>, usize) {
+    let texts = FILES.iter().filter_map(|name| Some(((*name).to_owned(), fs::read_to_string(root.join(name)).ok()?)));
+    let (mut found, mut count) = (Vec::new(), 0);
+    for (page, text) in texts.chain(below(root, "docs", "md")) {
+        for link in links(&text) {
+            count += 1;
+            found.extend(broken(root, &page, &link));
+        }
+        if page.starts_with("docs/") && text.len() > LARGEST {
+            found.push(format!("{page} has {} bytes, and registries take {LARGEST}", text.len()));
+        }
+    }
+    (found, count)
+}
+
+/// The lines outside of fenced blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        !fenced && !is_fence
+    })
+}
+
+/// The targets of links, without those that name a host.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        let without_code: String = line.split('`').step_by(2).collect();
+        let targets = without_code.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        found.extend(targets.filter(|target| !target.contains("://")).map(str::to_owned));
+    }
+    found
+}
+
+fn broken(root: &Path, page: &str, link: &str) -> Option<String> {
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let page_file = root.join(page);
+    let target = if path.is_empty() { page_file } else { page_file.parent()?.join(path) };
+    if !target.exists() {
+        return Some(format!("{page} links to {link}, which is not there"));
+    }
+    let has_anchor = || anchors(&fs::read_to_string(&target).unwrap_or_default()).contains(anchor);
+    (!anchor.is_empty() && !has_anchor()).then(|| format!("{page} links to {link}, and there is no such heading"))
+}
+
+/// What a forge makes of headings: small letters, no punctuation, `-` for spaces, a number where
+/// two are equal.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut anchors = BTreeSet::new();
+    for line in prose(text) {
+        let title = line.trim_start_matches('#');
+        if title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase();
+        let times = seen.entry(anchor.clone()).or_default();
+        anchors.insert(if *times == 0 { anchor } else { format!("{anchor}-{times}") });
+        *times += 1;
+    }
+    anchors
+}
+
+#[test]
+fn what_leads_nowhere_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("README.md", "[a](docs/a.md#two-words-1), [b](docs/b.md) and [c](https://example.com/x)\n");
+    write(
+        "docs/a.md",
+        "# A `b`, c\n## Two words\n## Two words\n#!no heading\n[x](#a-b-c) [`y`](../README.md) [z](a.md#none) [w](../src)\n\
+         ```\n[in](a-block)\n# In a block\n```\n`[in](code)` [v](#in-a-block)\n",
+    );
+    write("docs/large.md", &"x".repeat(LARGEST + 1));
+    let (found, count) = check(root.path());
+    assert_eq!(
+        found,
+        [
+            "README.md links to docs/b.md, which is not there",
+            "docs/a.md links to a.md#none, and there is no such heading",
+            "docs/a.md links to ../src, which is not there",
+            "docs/a.md links to #in-a-block, and there is no such heading",
+            "docs/large.md has 500001 bytes, and registries take 500000",
+        ]
+    );
+    assert_eq!(count, 7);
+}
