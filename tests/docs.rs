@@ -89,6 +89,12 @@ fn links_lead_somewhere_and_pages_are_small_enough() {
 }
 
 #[test]
+fn the_page_of_the_provider_leads_to_every_feature() {
+    let found = links::unlinked(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
 fn the_page_of_messages_is_that_of_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (page, now) = (root.join(messages::PAGE), messages::generate(root));

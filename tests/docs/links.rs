@@ -30,6 +30,19 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (found, count)
 }
 
+/// Pages that no one finds from the page of the provider, because a registry lists them last or
+/// not at all.
+pub fn unlinked(root: &Path) -> Vec<String> {
+    let index = fs::read_to_string(root.join("docs/index.md")).unwrap_or_default();
+    let linked = links(&index);
+    let folders = ["docs/guides", "docs/functions", "docs/ephemeral-resources", "docs/list-resources", "docs/actions"];
+    let pages = folders.iter().flat_map(|folder| below(root, folder, "md")).map(|(page, _)| page);
+    pages
+        .filter(|page| !linked.iter().any(|link| Some(link.as_str()) == page.strip_prefix("docs/")))
+        .map(|page| format!("docs/index.md does not link to {page}"))
+        .collect()
+}
+
 /// The lines outside of fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
@@ -108,4 +121,8 @@ fn what_leads_nowhere_is_found() {
         ]
     );
     assert_eq!(count, 7);
+    write("docs/guides/one.md", "");
+    write("docs/actions/two.md", "");
+    write("docs/index.md", "[one](guides/one.md)\n");
+    assert_eq!(unlinked(root.path()), ["docs/index.md does not link to docs/actions/two.md"]);
 }
