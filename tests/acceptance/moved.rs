@@ -28,6 +28,9 @@ resource "terraform_data" "bios" {
 
 const NULL: &str = "registry.terraform.io/hashicorp/null";
 
+/// The configuration after the move.
+const EXAMPLE: &str = include_str!("../../examples/resources/metal_server_maintenance/moved.tf");
+
 const MOVED: &str = "moved {\n  from = terraform_data.bios\n  to = metal_server_maintenance.held\n}\n";
 
 #[tokio::test]
@@ -36,8 +39,7 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
     fleet.configure(&workspace, BEFORE);
     workspace.apply().await.succeeded();
     assert!(workspace.folder().join("made").exists());
-    let body = maintenance("node1", "m", "server_power = \"Off\"") + MOVED;
-    fleet.configure(&workspace, &body);
+    fleet.configure(&workspace, &EXAMPLE.replace("rack1-node7", "node1"));
 
     // Without a refresh it is neither one nor the other.
     let blind = workspace.run(&["plan", "-refresh=false", "-no-color", "-input=false"]).await.failed();
@@ -47,10 +49,10 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
 
     let plan = workspace.plan().await;
     plan.run.says("A moved resource is created as a maintenance").says("its provisioners do not run");
-    assert_eq!(plan.changes(), [("metal_server_maintenance.held".to_owned(), vec!["create".to_owned()])]);
+    assert_eq!(plan.changes(), [("metal_server_maintenance.bios".to_owned(), vec!["create".to_owned()])]);
     assert_eq!(fleet.changes("node1"), [""; 0], "a plan changes nothing");
     workspace.apply().await.succeeded().says("1 added, 0 changed, 0 destroyed");
-    assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
+    assert_eq!(workspace.resource("metal_server_maintenance.bios").await.unwrap()["state"], "InMaintenance");
     assert_eq!(workspace.resource("terraform_data.bios").await, None);
     assert!(!workspace.folder().join("undone").exists());
     // The block may stay.

@@ -1,0 +1,14 @@
+# Terraform 1.8 and newer, OpenTofu 1.10 and newer. The old resource is forgotten: no provisioner of it runs.
+moved {
+  from = terraform_data.bios
+  to   = metal_server_maintenance.bios
+}
+
+resource "metal_server_maintenance" "bios" {
+  server    = "rack1-node7"
+  namespace = "ops"
+  name      = "bios-2-19"
+  policy    = "Enforced"
+
+  server_power = "Off"
+}
