@@ -30,8 +30,7 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (found, count)
 }
 
-/// Pages that no one finds from the page of the provider, because a registry lists them last or
-/// not at all.
+/// Pages to which the page of the provider has no link. A registry shows them by name only.
 pub fn unlinked(root: &Path) -> Vec<String> {
     let index = fs::read_to_string(root.join("docs/index.md")).unwrap_or_default();
     let linked = links(&index);
