@@ -30,7 +30,7 @@ for_each_host! {
             (maintenance("node1", "", ""), "Not a usable name"),
             (maintenance("", "m", ""), "Must not be empty"),
             (usual("server_power = \"Sideways\""), "Not a possible value"),
-            (usual("wait_for = \"Completed\""), "Nothing would complete it"),
+            (usual("wait_for = \"Completed\""), "complete_when is missing"),
             (usual("escalate_after = \"1h\""), "Only with OwnerApproval"),
             (usual("require_claim = true"), "Only with OwnerApproval"),
             (boot("method = \"http\", image = \"ftp://x/y\""), "Not a usable URL"),

@@ -88,7 +88,7 @@ for_each_host! {
     async fn an_approval_of_everything_counts_before_anybody_asks(host) {
         let (fleet, ours, theirs) = sides(host).await;
         owner(&fleet, &theirs, &approval("all = true"));
-        theirs.apply().await.succeeded().says("Everything that is asked of a server will be approved");
+        theirs.apply().await.succeeded().says("All maintenance of a claim will be approved");
         asker(&fleet, &ours, "");
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
@@ -129,7 +129,7 @@ for_each_host! {
         owner(&fleet, &theirs, &approval("maintenance = \"ops/bios\""));
         theirs.apply().await.succeeded();
         asker(&fleet, &ours, "server_power = \"Off\"\n  timeouts = { update = \"1s\" }");
-        ours.apply().await.failed().says("what was approved was changed since");
+        ours.apply().await.failed().says("the request changed after the approval");
         assert!(fleet.resets("node1").is_empty());
         theirs.try_plan().await.succeeded().says("An approval is void").says("-replace");
         theirs.run(&["apply", "-auto-approve", "-replace=metal_maintenance_approval.yes"]).await.succeeded();
@@ -233,11 +233,11 @@ for_each_host! {
         for (more, says) in [
             ("maintenance = \"ops/unknown\"", "ops/unknown is not pending"),
             ("maintenance = \"ops\"", "must have the form NAMESPACE/NAME"),
-            ("", "Say what is approved"),
-            ("maintenance = \"ops/bios\"\n  all = true", "Say what is approved"),
-            ("all = true\n  expires = \"2020-01-01T00:00:00Z\"", "It is over already"),
+            ("", "Exactly one of maintenance and all"),
+            ("maintenance = \"ops/bios\"\n  all = true", "Exactly one of maintenance and all"),
+            ("all = true\n  expires = \"2020-01-01T00:00:00Z\"", "Approval has already expired"),
             ("all = true\n  expires = \"tomorrow\"", "is not a valid RFC 3339 timestamp"),
-            ("all = true\n  not_before = \"2090-01-02T00:00:00Z\"\n  expires = \"2090-01-01T00:00:00Z\"", "It would never count"),
+            ("all = true\n  not_before = \"2090-01-02T00:00:00Z\"\n  expires = \"2090-01-01T00:00:00Z\"", "Approval would never take effect"),
         ] {
             owner(&fleet, &theirs, &approval(more));
             theirs.try_plan().await.failed().says(says).says("with metal_maintenance_approval.yes");
@@ -247,9 +247,9 @@ for_each_host! {
         enforced(&ours);
         ours.apply().await.succeeded();
         owner(&fleet, &theirs, &approval("maintenance = \"tests/m\""));
-        theirs.try_plan().await.failed().says("It has started");
+        theirs.try_plan().await.failed().says("Maintenance has already started");
         ours.destroy().await.succeeded();
-        theirs.try_plan().await.failed().says("tests/m is over (Completed)");
+        theirs.try_plan().await.failed().says("tests/m has ended (Completed)");
         // Only the owner's word counts, and a server has one owner.
         let stranger = ours.beside();
         let body = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n";

@@ -187,7 +187,7 @@ for_each_host! {
         ours.try_plan().await.succeeded().says("An approval is missing").says("boots by disk");
         let waiting = ours.start_apply();
         let line = waiting.until_it_logs("waiting for approval by team-db", SOON).await;
-        assert!(line.contains("what was approved was changed since"), "{line}");
+        assert!(line.contains("the request changed after the approval"), "{line}");
         theirs.metal(&["claims"]).await.succeeded().says(RECORD).says("boots by disk");
         assert_eq!(fleet.resets("node1").len(), 2, "switched without an approval");
         theirs.metal(&["approve", RECORD, "--owner", "team-db"]).await.succeeded();

@@ -137,7 +137,7 @@ impl fmt::Display for Missing {
                 answer => {
                     write!(f, "waiting for approval by {claim}: terraform-provider-metal approve {}", self.id)?;
                     match answer {
-                        Some(ApprovalState::Void) => write!(f, " (what was approved was changed since)")?,
+                        Some(ApprovalState::Void) => write!(f, " (the request changed after the approval)")?,
                         Some(ApprovalState::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,
                         Some(ApprovalState::Used) => write!(f, " (the approval there is was for an earlier run)")?,
                         _ => {}

@@ -47,7 +47,7 @@ outputs!(ApprovalModel {
     after_apply {
         claim: String, "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.";
         id: String, "Of this approval.";
-        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (what is asked was changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` while the ServerClaim has the key, then `Used`: the key was removed by the operator when the last ServerMaintenance ended, or by a person.";
+        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (the request changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` while the ServerClaim has the approval mark, then `Used`: the mark was removed by the operator when the last ServerMaintenance ended, or by a person.";
         approved_by: String, "Who gave it.";
         approved_at: String, "When it was given (RFC 3339, UTC).";
         lock_key: String, "The server's hardware identity, with which it is kept.";
@@ -58,9 +58,9 @@ outputs!(ApprovalModel {
 pub(in crate::provider) fn approval_schema() -> Schema {
     use AttributeType::{Bool, String};
     schema(
-        "The word of a server's owner: approves one maintenance as it is asked for, or everything asked of the claim. Touches \
-         no server. Destroying it withdraws the approval: what has not started does not start, what has started goes on. \
-         Every change replaces it.",
+        "The approval of a server's owner for one pending maintenance, or for all maintenance of the claim. Changes no \
+         server. Destroy withdraws the approval: maintenance that has not started does not start, maintenance that has \
+         started continues. Every change replaces it.",
         ApprovalModel::with_outputs(attributes([
             ("server", required(String, "The server's name in the provider's configuration.")),
             ("maintenance", optional(String, "`namespace/name` of the maintenance that is approved.")),
@@ -68,29 +68,29 @@ pub(in crate::provider) fn approval_schema() -> Schema {
                 "all",
                 optional(
                     Bool,
-                    "`true` approves everything that is asked of the claim, now and later. The plan says so. Give either this or `maintenance`.",
+                    "`true` approves all present and future maintenance of the claim; the plan warns. Give either this or `maintenance`.",
                 ),
             ),
             (
                 "digest",
                 defaulted(
                     String,
-                    "The digest of what is approved, as `pending` of the claim shows it. Default: of what is asked when this is applied. With it, a maintenance that is not asked for yet can be approved beforehand. When the request changes, the approval is void.",
+                    "The digest of the approved request, as `pending` of the claim shows it. Default: that of the request when this is applied. Set it to approve a maintenance in advance, before it is pending. When the request changes, the approval is void.",
                 ),
             ),
-            ("not_before", optional(String, "From when on it counts (RFC 3339). Default: at once.")),
+            ("not_before", optional(String, "Start of validity (RFC 3339). Default: immediately.")),
             (
                 "expires",
                 optional(
                     String,
-                    "Until when it counts (RFC 3339). What has started until then goes on. Default: as long as the claim.",
+                    "End of validity (RFC 3339). Maintenance that has started by then continues. Default: as long as the claim exists.",
                 ),
             ),
             (
                 "node",
                 optional(
                     String,
-                    "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and takes away what it did not copy.",
+                    "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and removes labels that it did not copy.",
                 ),
             ),
         ])),
@@ -109,8 +109,8 @@ impl ApprovalModel {
         let unknown = self.maintenance.is_unknown() || self.all.is_unknown();
         if !unknown && all != self.maintenance.is_null() {
             let detail =
-                "Give maintenance = \"NAMESPACE/NAME\" for one, or all = true for everything asked of the claim.";
-            bad(diags, path("maintenance"), "Say what is approved", detail);
+                "Give maintenance = \"NAMESPACE/NAME\" for one, or all = true for all maintenance of the claim.";
+            bad(diags, path("maintenance"), "Exactly one of maintenance and all", detail);
         }
         if all && !self.digest.is_null() && !self.digest.is_unknown() {
             let detail = "A digest stands for one specification; all = true approves any.";
@@ -131,13 +131,18 @@ impl ApprovalModel {
             bad(
                 diags,
                 path("expires"),
-                "It would never count",
-                format!("It expires at {until}, before it counts ({from})."),
+                "Approval would never take effect",
+                format!("It expires at {until}, before it takes effect ({from})."),
             );
         } else if let (Some(until), Some(now)) = (expires, now)
             && until <= now
         {
-            bad(diags, path("expires"), "It is over already", format!("It expires at {until}; now it is {now}."));
+            bad(
+                diags,
+                path("expires"),
+                "Approval has already expired",
+                format!("It expires at {until}; now it is {now}."),
+            );
         }
         if !diags.errors.is_empty() || unknown {
             return None;

@@ -55,7 +55,7 @@ fn not_asked(wish: &ApprovalWish, asked: &[PendingMaintenance], server: &str) ->
     if asked.iter().any(|asked| asked.id == *id) {
         return None;
     }
-    Some(format!("{id} is not asked for {server}, or has started already. Nothing was approved."))
+    Some(format!("{id} is not pending on {server}, or has already started. Nothing was approved."))
 }
 
 fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> ApprovalMarkRef {
@@ -116,7 +116,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
             return;
         }
         let names: Vec<String> = asked.iter().map(shown).collect();
-        let now = if names.is_empty() { "Nothing is asked at the moment.".to_owned() } else { names.join("; ") };
+        let now = if names.is_empty() { "No maintenance is pending.".to_owned() } else { names.join("; ") };
         let place = match given(&model.node) {
             Some(node) => {
                 format!("Node {node} is labelled, for a controller that copies the label to ServerClaim {}", claim.id)
@@ -124,12 +124,12 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
             None => format!("ServerClaim {}", claim.id),
         };
         let (summary, at) = if wish.maintenance.is_none() {
-            ("Everything that is asked of a server will be approved", AttributePath::new("all"))
+            ("All maintenance of a claim will be approved", AttributePath::new("all"))
         } else {
             ("Maintenance will be approved", AttributePath::root())
         };
         let counts = counts(&self.there.texts());
-        diags.add_warning(diagnostic(summary, format!("{server} ({place}). {counts} Asked now: {now}"), at));
+        diags.add_warning(diagnostic(summary, format!("{server} ({place}). {counts} Pending now: {now}"), at));
     }
 
     async fn create(
@@ -243,21 +243,21 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
 
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)> {
         diags.add_error(diagnostic(
-                format!("The approval {id} cannot be imported"),
-                "A key on a ServerClaim does not tell whose word it is. Write the resource: applying it changes nothing where \
-                 there is an approval already.",
-                AttributePath::root(),
-            ));
+            format!("The approval {id} cannot be imported"),
+            "An approval mark on a ServerClaim does not name its author. Write the resource: applying it changes \
+             nothing where an approval exists already.",
+            AttributePath::root(),
+        ));
         None
     }
 
     async fn all(&self, diags: &mut Diagnostics) -> Option<Vec<ListedApproval>> {
         diags.add_warning(diagnostic(
-                "Approvals of a cluster cannot be listed",
-                "An approval mark on a ServerClaim does not tell its author. Write the resource: applying it changes nothing \
-                 where an approval exists already.",
-                AttributePath::root(),
-            ));
+            "Approvals of a cluster cannot be listed",
+            "An approval mark on a ServerClaim does not name its author. Write the resource: applying it changes \
+             nothing where an approval exists already.",
+            AttributePath::root(),
+        ));
         None
     }
 }

@@ -41,13 +41,13 @@ fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
 
 fn approves_all(diags: &mut Diagnostics, server: &str, asked: &[PendingMaintenance]) {
     let now = if asked.is_empty() {
-        "Nothing is asked at the moment.".to_owned()
+        "No maintenance is pending.".to_owned()
     } else {
         let names: Vec<String> = asked.iter().map(shown).collect();
-        format!("Asked now: {}.", names.join("; "))
+        format!("Pending now: {}.", names.join("; "))
     };
     diags.add_warning(diagnostic(
-        "Everything that is asked of a server will be approved",
+        "All maintenance of a claim will be approved",
         format!("{server}: all = true approves all present and future maintenance of this claim unreviewed. {now}"),
         AttributePath::new("all"),
     ));
@@ -68,7 +68,7 @@ async fn approves_one(
     if let Some(asked) = asked.iter().find(|asked| asked.id == *id) {
         if let Some(digest) = wish.digest.as_ref().filter(|digest| **digest != asked.digest) {
             let detail = format!(
-                "{id} is asked for with the digest {}, not {digest}: {}. The approval would be void.",
+                "The digest of {id} is {}, not {digest}: {}. The approval would be void.",
                 asked.digest,
                 shown(asked)
             );
@@ -84,23 +84,23 @@ async fn approves_one(
     }
     // It has started, or is asked of another server, or is over, or was never asked for.
     if let Some(record) = view.lock.active.iter().find(|record| record.id == *id) {
-        let detail = format!("{id} is {} already. An approval counts at the start only.", record.phase.name());
-        bad(diags, at(), "It has started", detail);
+        let detail =
+            format!("{id} is already {}. An approval takes effect only before the start.", record.phase.name());
+        bad(diags, at(), "Maintenance has already started", detail);
         return;
     }
     let detail = match engine.known(id).await {
         Ok(Some(RecordLookup::Active(record))) if record.lock_key != *key => {
-            format!("{id} is asked for {}, not for {server}.", record.server())
+            format!("{id} is requested for {}, not for {server}.", record.server())
         }
         _ if wish.digest.is_some() => return,
         Ok(Some(found)) => format!(
-            "{id} is over ({}). To approve its next run before it is asked for, give the digest of what it will ask.",
+            "{id} has ended ({}). To approve its next run in advance, set digest to that of the next request.",
             found.record().phase.name()
         ),
-        Ok(None) => format!(
-            "{id} is not pending. To approve it before it is asked for, give the digest of what it will ask; its \
-             own plan shows it."
-        ),
+        Ok(None) => {
+            format!("{id} is not pending. To approve it in advance, set digest; the plan of the maintenance shows it.")
+        }
         Err(_) => return,
     };
     bad(diags, at(), "Maintenance is not pending", detail);
@@ -171,7 +171,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
                     diags,
                     AttributePath::new("maintenance"),
                     "Maintenance is not pending",
-                    format!("{name} is not asked for {server} (any more). Nothing was approved."),
+                    format!("{name} is not pending on {server} (any more). Nothing was approved."),
                 );
                 None
             }
@@ -201,8 +201,9 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
                     diags.add_warning(diagnostic(
                         "An approval is void",
                         format!(
-                            "{server}: what {name} asks was changed after it was approved, so that it does not start. Look at \
-                             it in the claim's pending, and approve it again by replacing this resource (-replace)."
+                            "{server}: the request of {name} changed after it was approved, so that it does not start. \
+                             Review it in the claim's pending, and approve it again by replacing this resource \
+                             (-replace)."
                         ),
                         AttributePath::root(),
                     ));

@@ -43,11 +43,11 @@ table! {
         pub(super) maintenance_needed: ValueBool => computed(Bool, "Whether maintenance of the server is pending.");
         pub(super) approved: ValueBool => computed(
             Bool,
-            "Whether everything that is asked now may start as far as the owner is concerned.",
+            "Whether the owner allows all pending maintenance to start.",
         );
         pub(super) pending: ValueList<AskedModel> => computed(
             AttributeList(AskedModel::settings()),
-            "What is asked and has not started, the oldest first.",
+            "Pending maintenance, the oldest first.",
         );
     }
 }

@@ -39,15 +39,15 @@ table! {
         ticket: Text => computed(String, "Where it is discussed.");
         priority: ValueNumber => computed(Number, "Its priority in the queue.");
         window: Text => computed(String, "When it may start; null: at any time.");
-        effect: Text => computed(String, "What happens to the server, in words; empty when it is only taken.");
+        effect: Text => computed(String, "What happens to the server, in words; empty when it is only locked.");
         requested_by: Text => computed(String, "Who asks.");
         requested_at: Text => computed(String, "Since when (RFC 3339, UTC).");
         digest: Text => computed(
             String,
-            "Digest of what is asked. An approval is bound to it: when the request changes, it is void.",
+            "Digest of the request. An approval is bound to it: when the request changes, the approval is void.",
         );
         approved: ValueBool => computed(Bool, "Whether it may start as far as you are concerned.");
-        escalates_at: Text => computed(String, "When it is taken without an answer (RFC 3339, UTC).");
+        escalates_at: Text => computed(String, "When it starts without approval (RFC 3339, UTC).");
     }
 }
 
@@ -85,7 +85,7 @@ outputs!(ClaimModel {
         claimed_at: String, "Since when (RFC 3339, UTC).";
         lock_key: String, "The server's hardware identity, with which the claim is kept.";
         maintenance_needed: Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns.";
-        pending: AttributeList(AskedModel::settings()), "What is asked and has not started, the oldest first.";
+        pending: AttributeList(AskedModel::settings()), "Pending maintenance, the oldest first.";
     }
 });
 

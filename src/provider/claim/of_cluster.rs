@@ -62,7 +62,7 @@ impl ClusterClaims<'_> {
         let known = self.there.tolerates().await?;
         if let Err(why) = &known {
             let server = given(&model.server).unwrap_or_default();
-            let detail = format!("{server}: {why}. Leave it out, or have the server's taint taken away.");
+            let detail = format!("{server}: {why}. Leave it out, or have the server's taint removed.");
             bad(diags, AttributePath::new("tolerations"), "Not in this cluster", detail);
         }
         Ok(known.is_ok())
@@ -118,7 +118,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                     "ServerClaim {id} is there and belongs to {whose}. Choose another name; import it to manage it; or read \
                      it with the data source metal_server_claim."
                 );
-                return bad(diags, AttributePath::new("name"), "There is such a claim already", detail);
+                return bad(diags, AttributePath::new("name"), "ServerClaim already exists", detail);
             }
             Ok((_, Binding::Impossible(why))) => ("A server cannot be claimed now", format!("{server}: {why}.")),
             Ok((_, Binding::Waiting(why))) => {
@@ -232,8 +232,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             Ok(None) => Some(()),
             Ok(Some(why)) => {
                 let detail = format!(
-                    "ServerClaim {id} is given up. It waited for {why}. Waited {} (timeouts.delete); destroy again to go on \
-                     waiting.",
+                    "ServerClaim {id} is given up. It waited for {why}. Waited {} (timeouts.delete); destroy again to \
+                     continue waiting.",
                     shown_duration(control.timeout)
                 );
                 diags.add_error(diagnostic(format!("{server} is not free yet"), detail, AttributePath::root()));

@@ -39,7 +39,7 @@ pub(in crate::provider) fn read(
     let argument = AttributePath::function_argument;
     let Ok(at) = moment.parse::<Timestamp>() else {
         let detail = format!("{moment:?} is not a valid RFC 3339 timestamp. Write it as one, or pass plantimestamp().");
-        bad(diags, argument(3), "Not a moment", detail);
+        bad(diags, argument(3), "Not a valid RFC 3339 timestamp", detail);
         return None;
     };
     let duration = match parse_duration(duration) {

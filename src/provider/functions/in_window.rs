@@ -19,11 +19,11 @@ impl Function for InWindow {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<FunctionSchema> {
         Some(FunctionSchema {
-            parameters: parameters("at", "The moment (RFC 3339), for example `plantimestamp()`."),
+            parameters: parameters("at", "The time (RFC 3339), for example `plantimestamp()`."),
             return_type: Type::Bool,
             summary: "Whether a window is open".to_owned(),
             description: Description::markdown(
-                "Whether a window is open at a moment. It is open when it opens, and closed when it closes.",
+                "Whether a window is open at a given time. It is open when it opens, and closed when it closes.",
             ),
             ..FunctionSchema::default()
         })

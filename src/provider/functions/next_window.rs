@@ -19,7 +19,7 @@ impl Function for NextWindow {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<FunctionSchema> {
         Some(FunctionSchema {
-            parameters: parameters("from", "The moment to look from (RFC 3339), for example `plantimestamp()`."),
+            parameters: parameters("from", "The time to search from (RFC 3339), for example `plantimestamp()`."),
             return_type: Type::String,
             summary: "When a window opens next".to_owned(),
             description: Description::markdown(

@@ -56,7 +56,7 @@ table! {
     /// One server.
     pub(in crate::provider) struct PreviewModel {
         server: Text => computed(String, "The server's name.");
-        effect: Text => computed(String, "What would happen to it, in words; empty when it is only taken.");
+        effect: Text => computed(String, "What would happen to it, in words; empty when it is only locked.");
         power_state: Text => computed(String, "Its power now; null when its BMC does not answer.");
         ahead: ValueList<AheadModel> => computed(
             AttributeList(AheadModel::settings()),
@@ -67,7 +67,7 @@ table! {
         approval_missing: ValueBool => computed(Bool, "Whether it would wait for an approval.");
         digest: Text => computed(
             String,
-            "The digest that an approval beforehand would be bound to, if the maintenance asks exactly this.",
+            "The digest that an approval in advance would be bound to, if the maintenance is requested exactly so.",
         );
         window_opens_at: Text => computed(String, "When its window opens, or opened (RFC 3339, UTC).");
         window_closes_at: Text => computed(String, "When it closes then (RFC 3339, UTC).");

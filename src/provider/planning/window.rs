@@ -35,7 +35,7 @@ table! {
     /// A `metal_maintenance_window` in configuration and state.
     pub(in crate::provider) struct WindowDataModel {
         window: Value<WindowModel> => window_attribute();
-        from: Text => optional(String, "The moment to look from (RFC 3339). Default: now.");
+        from: Text => optional(String, "The time to search from (RFC 3339). Default: now.");
         limit: ValueNumber => optional(Number, "How many openings. Default: `5`, at most `1000`.");
         open: ValueBool => computed(Bool, "Whether it is open at `from`.");
         openings: ValueList<OpeningModel> => computed(

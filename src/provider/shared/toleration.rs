@@ -79,7 +79,7 @@ pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
             let detail = format!(
                 "tolerations[{index}]: with operator = \"Exists\" the value of the taint is not looked at. Leave out one of them."
             );
-            bad(diags, at("value"), "It would not be looked at", detail);
+            bad(diags, at("value"), "value has no effect with Exists", detail);
         }
     }
 }

@@ -106,7 +106,7 @@ pub(in crate::provider) fn moment(
         let detail = format!(
             "{text:?} is not a valid RFC 3339 timestamp. Write it with its offset, such as \"2026-12-24T22:00:00+01:00\"."
         );
-        bad(diags, path, "Not a moment", detail);
+        bad(diags, path, "Not a valid RFC 3339 timestamp", detail);
     }
     read
 }

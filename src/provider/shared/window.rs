@@ -154,7 +154,7 @@ impl WindowModel {
                 bad(
                     diags,
                     path(name),
-                    "A window needs it",
+                    "Attribute is required in a window",
                     format!("Give {name}, or the name of one of the provider's windows."),
                 );
             }

@@ -57,7 +57,7 @@ impl WriteOnly {
                 bad(diags, path, "A version is needed", detail);
             }
             (true, false) => {
-                bad(diags, path, "A version of nothing", format!("Give {name} too, or leave {name}_version out."));
+                bad(diags, path, "Version without content", format!("Give {name} too, or leave {name}_version out."));
             }
             _ => {}
         }

@@ -70,7 +70,7 @@ for_one_host! {
             until_asked(&ours).await;
 
             configure(&world, &theirs, &approval("maintenance = \"ops/other\""));
-            theirs.try_plan().await.failed().says("Maintenance is not pending").says("ops/other is not asked for node1");
+            theirs.try_plan().await.failed().says("Maintenance is not pending").says("ops/other is not pending on node1");
             configure(&world, &theirs, &approval("maintenance = \"ops/bios\""));
             let plan = theirs.try_plan().await.succeeded();
             plan.says("Maintenance will be approved").says("counts for everything that is asked").says("BIOS 2.19");
@@ -108,7 +108,7 @@ for_one_host! {
         });
         let theirs = Workspace::new(host);
         configure(&world, &theirs, &approval("all = true"));
-        theirs.try_plan().await.succeeded().says("Everything that is asked of a server will be approved");
+        theirs.try_plan().await.succeeded().says("All maintenance of a claim will be approved");
         theirs.apply().await.succeeded();
         assert_eq!(world.marks("owners", "claim1").await, ["label maintenance-approved=true"]);
         theirs.destroy().await.succeeded();

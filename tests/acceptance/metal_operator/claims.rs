@@ -175,7 +175,7 @@ for_one_host! {
         world.claim("node1", "default", "a").await;
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &claim("a", ""));
-        workspace.try_plan().await.failed().says("There is such a claim already");
+        workspace.try_plan().await.failed().says("ServerClaim already exists");
 
         let reader = workspace.beside();
         let look = "data \"metal_server_claim\" \"theirs\" {\n  id = \"default/a\"\n}\noutput \"claim\" {\n  value = data.metal_server_claim.theirs\n}\n";

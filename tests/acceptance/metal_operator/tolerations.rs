@@ -85,7 +85,7 @@ for_one_host! {
             ("{ key = \"\" }", "tolerations[0].key: name the key of a taint"),
             ("{ key = \"rack\", operator = \"In\" }", "\"In\" is not one of \"Equal\", \"Exists\""),
             ("{ key = \"rack\", effect = \"NoSchedule\" }", "is not one of \"NoBind\", \"Evict\""),
-            ("{ key = \"rack\", operator = \"Exists\", value = \"7\" }", "It would not be looked at"),
+            ("{ key = \"rack\", operator = \"Exists\", value = \"7\" }", "value has no effect with Exists"),
         ] {
             configure(&world, &workspace, &claim(wrong));
             workspace.try_plan().await.failed().says(problem);

@@ -31,14 +31,14 @@ impl MaintenanceModel {
                 bad(
                     diags,
                     AttributePath::new("wait_for"),
-                    "Nothing would complete it",
-                    "wait_for = \"Completed\" waits until complete_when comes true: say when.",
+                    "complete_when is missing",
+                    "wait_for = \"Completed\" waits until complete_when comes true: add complete_when.",
                 );
             }
             return None;
         };
         match (complete.power_state.is_null(), complete.url.is_null()) {
-            (true, true) => bad(diags, at.clone(), "Nothing would complete it", "Give power_state or url."),
+            (true, true) => bad(diags, at.clone(), "complete_when is empty", "Give power_state or url."),
             (false, false) => {
                 bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
             }
@@ -49,7 +49,7 @@ impl MaintenanceModel {
             bad(
                 diags,
                 at.clone().attribute("power_state"),
-                "It would be over at once",
+                "Maintenance would end immediately",
                 "server_power brings the server to the very state that ends the maintenance.",
             );
         }
