@@ -79,7 +79,7 @@ pub enum BackendError {
         /// What the BMC said.
         message: String,
     },
-    /// The machine understood and said no.
+    /// The machine understood the request and refused it.
     #[error("{address}: {request} was answered with {status}: {message}")]
     Rejected {
         /// Where it was sent, without credentials.

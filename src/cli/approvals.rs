@@ -73,7 +73,7 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
         (_, false) => "; waits for approval",
     });
     if let Some(at) = asked.escalates_at {
-        text.push_str(&format!(", taken without an answer from {} on", shown_time(at)));
+        text.push_str(&format!(", starts without approval at {}", shown_time(at)));
     }
     text
 }

@@ -109,7 +109,7 @@ impl OwnerCommands for InCluster<'_> {
                 text.push_str(&format!("  asked     {}\n", shown(asked)));
             }
             if claim.approved {
-                text.push_str("  approved  everything that is asked of it\n");
+                text.push_str("  approved  all its maintenance\n");
             }
             all.push(json!({
                 "claim": {
@@ -145,8 +145,8 @@ impl OwnerCommands for InCluster<'_> {
         }
         if !request.asks {
             return Err(CommandError::Other(format!(
-                "{id} needs no approval. Nothing was written, because a yes on {server} would count for everything that is asked \
-                 of it"
+                "{id} needs no approval. Nothing was written, because an approval on {server} would apply to every \
+                 request"
             )));
         }
         let claim = claim_on(self.engine, self.there, server).await?;
@@ -173,8 +173,8 @@ impl OwnerCommands for InCluster<'_> {
             (true, false) => format!("the {place} is there already, from another author; nothing was written"),
         };
         Ok(format!(
-            "{id} is approved on {server}: {what}, in {address}\nIt counts for everything that is asked of {server} until the last \
-             of it has ended, also for what is asked later. Now:\n{}",
+            "{id} is approved on {server}: {what}, in {address}\nIt applies to every request for {server}, present and \
+             future, until the last one has ended. Now:\n{}",
             lines(&asked)
         ))
     }
@@ -206,14 +206,14 @@ impl OwnerCommands for InCluster<'_> {
                 "had_started": request.started, "approved": still, "pending": approvals::pending(&asked),
             })));
         }
-        let mut text = format!("The approval of {id} is withdrawn: took away the {place}, in {address}\n");
+        let mut text = format!("The approval of {id} is withdrawn: removed the {place}, in {address}\n");
         if request.started {
-            text.push_str(&format!("{id} has started and goes on\n"));
+            text.push_str(&format!("{id} has started and continues\n"));
         }
         if still {
             text.push_str("Another author has approved meanwhile; that approval stays\n");
         } else if !asked.is_empty() {
-            text.push_str(&format!("It counted for everything that is asked of {server}. Now:\n{}", lines(&asked)));
+            text.push_str(&format!("It applied to every request for {server}. Now:\n{}", lines(&asked)));
         }
         Ok(text)
     }

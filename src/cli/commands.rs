@@ -34,11 +34,11 @@ pub(super) enum CommandError {
     Id { text: String, problem: String },
     #[error("{0:?} is not a valid duration; write for example 30m")]
     Duration(String),
-    #[error("{id} is being worked on by {by}; use release to take it away, with --generation {generation}")]
+    #[error("{id} is being worked on by {by}; to end it by force, use release with --generation {generation}")]
     Attended { id: MaintenanceId, by: String, generation: u64 },
-    #[error("releasing {id} failed: {cause}\nThe server stays held; run the command again when the cause is gone")]
+    #[error("releasing {id} failed: {cause}\nThe server stays held. Fix the cause and run the command again")]
     Stuck { id: MaintenanceId, cause: String },
-    #[error("{id} is over, but {server} was not restored: {cause}. {observed} Power and boot were left as they are")]
+    #[error("{id} has ended, but {server} was not restored: {cause}. {observed} Power and boot were not changed")]
     NotRestored { id: MaintenanceId, server: String, cause: String, observed: String },
     #[error(
         "{id} belongs to owner {existing:?}, and this command acts for {asked:?} (--owner or METAL_OWNER). Nothing was done. In \
@@ -327,7 +327,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                 && !restore::verifies(record)
                 && !gate::never_ours(record) =>
         {
-            let cause = gate::lost(record).unwrap_or("it is not ours any more").to_owned();
+            let cause = gate::lost(record).unwrap_or("the lock no longer covers the server").to_owned();
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {
                 id: record.id.clone(),
@@ -349,27 +349,27 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                     format!("{} left the queue; it had not touched {}\n", record.id, record.server())
                 }
                 (_, Some(_)) if let Some(next) = &record.handed_to => format!(
-                    "{} is over; {next} has {} as it is, and its end restores the state before\n",
+                    "{} has ended; {next} holds {} as it is, and its end restores the prior state\n",
                     record.id,
                     record.server()
                 ),
                 (_, Some(_)) if record.spec.kind != MaintenanceKind::Operation && gate::never_ours(record) => format!(
-                    "{} is over; {} had not been touched: its external system had not granted it\n",
+                    "{} has ended; {} had not been touched: its external system had not granted it\n",
                     record.id,
                     record.server()
                 ),
                 (_, Some(_)) if record.spec.kind == MaintenanceKind::Operation => {
-                    format!("{} is over; an operation restores nothing on {}\n", record.id, record.server())
+                    format!("{} has ended; an operation restores nothing on {}\n", record.id, record.server())
                 }
-                (_, Some(power)) => format!("{} is over; {} is as it was ({power})\n", record.id, record.server()),
-                (_, None) => format!("{} is over; {} had not been touched\n", record.id, record.server()),
+                (_, Some(power)) => format!("{} has ended; {} is as it was ({power})\n", record.id, record.server()),
+                (_, None) => format!("{} has ended; {} had not been touched\n", record.id, record.server()),
             })
         }
         Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
             Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
         }
         Finish::Interrupted => Err(CommandError::Other(format!(
-            "interrupted: {} is {}; run the command again to go on",
+            "interrupted: {} is {}; run the command again to resume",
             record.id,
             record.phase.name()
         ))),

@@ -33,10 +33,10 @@ pub(super) async fn run(
             Ok(format!("{id} on {server}: {state}, generation {}\n", driven.record.generation))
         }
         Finish::Interrupted => Err(CommandError::Other(format!(
-            "interrupted: {id} is {state} and stays so; run the command again to go on"
+            "interrupted: {id} is {state} and stays so; run the command again to resume"
         ))),
         Finish::TimedOut(cause) => Err(CommandError::Other(format!(
-            "{id} is still {state}: {cause}. Its queue position stays reserved; run the command again to go on"
+            "{id} is still {state}: {cause}. Its queue position stays reserved; run the command again to resume"
         ))),
         Finish::Refused(cause) | Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
             Err(CommandError::Other(format!("{id} is {state} on {server}: {cause}")))

@@ -127,7 +127,7 @@ enum Command {
         /// Only this server
         #[arg(long)]
         server: Option<String>,
-        /// At most so many
+        /// The maximum number of entries
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
@@ -137,7 +137,7 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Go on with a maintenance that was enqueued (wait_for = "Enqueued") until its server is in
+    /// Resume a maintenance that was enqueued (wait_for = "Enqueued") until its server is in
     /// maintenance. Interrupted, it keeps its queue position
     Drive {
         /// NAMESPACE/NAME
@@ -162,19 +162,19 @@ enum Command {
         server: Option<String>,
     },
     /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is
-    /// asked for now; with --metal-operator everything that is asked of the server's ServerClaim
+    /// requested now; with --metal-operator every request for that server
     Approve {
         /// NAMESPACE/NAME
         id: String,
-        /// From when on it counts (RFC 3339) [default: at once]
+        /// Start of validity (RFC 3339) [default: immediately]
         #[arg(long, value_name = "TIME")]
         not_before: Option<jiff::Timestamp>,
-        /// Until when it counts (RFC 3339) [default: as long as the claim]
+        /// End of validity (RFC 3339) [default: as long as the claim exists]
         #[arg(long, value_name = "TIME")]
         expires: Option<jiff::Timestamp>,
     },
-    /// Withdraw the approval of a maintenance; one that has started goes on. With --metal-operator
-    /// only an approval that approve wrote
+    /// Withdraw the approval of a maintenance; one that has started continues. With
+    /// --metal-operator only an approval that approve wrote
     Withdraw {
         /// NAMESPACE/NAME
         id: String,
@@ -209,10 +209,10 @@ enum Command {
         /// Act for another owner than --owner: the owner of the maintenance
         #[arg(long, value_name = "OWNER", conflicts_with = "allow")]
         as_owner: Option<String>,
-        /// Keep every maintenance from the server for so long, for example 4h
+        /// Keep every maintenance from the server for this long, for example 4h
         #[arg(long, value_name = "DURATION")]
         block: Option<String>,
-        /// Release nothing: let a name that was released ask again, and end the block that came
+        /// Release nothing: let a released name be requested again, and end the block that came
         /// with its release
         #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
         allow: bool,

@@ -29,7 +29,7 @@ pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Re
         text.push_str(&format!("{id} may ask again: {released}\n"));
     }
     if let Some(block) = block {
-        text.push_str(&format!("The block of {} is over; it was {block}\n", block.server));
+        text.push_str(&format!("The block of {} has ended; it was {block}\n", block.server));
     }
     Ok(text)
 }

@@ -129,7 +129,7 @@ pub(super) async fn history_of(
         return Ok(pretty(&json!({ "store": store, "history": all })));
     }
     if records.is_empty() {
-        return Ok(format!("No maintenance is over in {store}.\n"));
+        return Ok(format!("No maintenance has ended in {store}.\n"));
     }
     let mut rows = vec![["SERVER", "MAINTENANCE", "REQUESTED", "ENDED", "BY"].map(str::to_owned)];
     rows.extend(records.iter().map(|record| {

@@ -70,7 +70,7 @@ impl OwnerCommands for InStore<'_> {
         let Limits { not_before, expires } = limits;
         let counts_from = not_before.unwrap_or(Timestamp::MIN).max(self.engine.now());
         if let Some(until) = expires.filter(|until| *until <= counts_from) {
-            return Err(CommandError::Other(format!("--expires {until} is over before the approval would count")));
+            return Err(CommandError::Other(format!("--expires {until} is before the approval takes effect")));
         }
         let record = self.engine.active(id).await?;
         let Some(asked) = record.awaiting_turn() else {
@@ -106,7 +106,7 @@ impl OwnerCommands for InStore<'_> {
             return Ok(if as_json {
                 pretty(&json!({ "id": id, "withdrawn": approval.uid, "had_started": approval.used_by.is_some() }))
             } else if approval.used_by.is_some() {
-                format!("The approval of {id} is withdrawn; it has started and goes on\n")
+                format!("The approval of {id} is withdrawn; it has started and continues\n")
             } else {
                 format!("The approval of {id} is withdrawn\n")
             });

@@ -196,7 +196,7 @@ async fn check(engine: &Engine, json: bool) -> Result<String, CommandError> {
     if !wrong.is_empty() {
         let lines: Vec<String> = wrong.iter().map(|line| format!("  {line}")).collect();
         return Err(CommandError::Other(format!(
-            "{} is not in order:\n{}\nNothing was changed. Stop what uses it before you mend it, and keep a copy",
+            "{} is not in order:\n{}\nNothing was changed. Stop what uses it before you repair it, and keep a copy",
             store.address(),
             lines.join("\n")
         )));
@@ -224,8 +224,8 @@ fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
         return Ok(());
     }
     Err(CommandError::Other(format!(
-        "{address} is in use, and these would go on there:\n  {}\nEnd them first (destroy, complete or release), then \
-         export again",
+        "{address} is in use, and these would continue there:\n  {}\nEnd them first (destroy, complete or release), \
+         then export again",
         busy.join("\n  ")
     )))
 }
@@ -247,8 +247,8 @@ async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, Comm
         pretty(&json!({ "store": store.address(), "id": contents.store_id, "machines": machines, "history": past }))
     } else {
         format!(
-            "{} holds now what was exported: {machines} machines, {past} maintenances in the history. Set coordination_url to it \
-             everywhere; the old store must not be used any more\n",
+            "{} now holds the export: {machines} machines, {past} maintenances in the history. Set coordination_url to \
+             it everywhere; the old store must not be used any more\n",
             store.address()
         )
     })

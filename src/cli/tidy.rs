@@ -24,7 +24,8 @@ pub(super) async fn run(
             "the external requests of one system could not be listed: see above (deleted of the others: {taken_back})"
         ))),
         Some(TidySummary { left, .. }) => {
-            Err(CommandError::Other(format!("{left} could not be taken back: see above")))
+            let requests = if left == 1 { "external request" } else { "external requests" };
+            Err(CommandError::Other(format!("{left} {requests} could not be deleted: see above")))
         }
         None => Err(CommandError::Other(
             "the cluster was not looked through: tidy needs --backend, and an external system that answers".to_owned(),
@@ -57,7 +58,7 @@ fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
         return pretty(&json!({ "uncordoned": tidied.uncordoned, "annotations_removed": removed, "kept": kept }));
     }
     if *tidied == TidiedNodes::default() {
-        return "No Node is cordoned for a maintenance that is over.\n".to_owned();
+        return "No Node is cordoned for a maintenance that has ended.\n".to_owned();
     }
     let mut text = String::new();
     for node in &tidied.uncordoned {
@@ -69,7 +70,7 @@ fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
     }
     for (cordon, why) in &tidied.kept {
         let Cordon { node, id, by_hand, .. } = cordon;
-        text.push_str(&format!("Node {node} stays cordoned for {id}, which is over: {why}. By hand: {by_hand}\n"));
+        text.push_str(&format!("Node {node} stays cordoned for {id}, which has ended: {why}. By hand: {by_hand}\n"));
     }
     text
 }
@@ -116,12 +117,12 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         });
         return pretty(&json!({ "id": id, "server": server, "finish": "AcceptedAsIs", "request": request }));
     }
-    let mut text = format!("{id} is over; {server} was left as it is\n");
+    let mut text = format!("{id} has ended; {server} was left as it is\n");
     let system = record.gates.iter().map(|gate| gate.system.name.as_str()).collect::<Vec<_>>().join(", ");
     match request {
         None => {}
         Some(DeletionResult::Gone) => {
-            text.push_str(&format!("What was asked of its own system is taken back: {system}\n"));
+            text.push_str(&format!("External request deleted: {system}\n"));
         }
         Some(DeletionResult::Left { why, by_hand }) => {
             let way = plugin_at(record.location.as_ref())

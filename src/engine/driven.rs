@@ -57,7 +57,7 @@ impl Attachments {
             store
                 .transact(&key, &mut |lock, _, now| {
                     for id in lock.detach_undriven(runner, &self.driven(), now) {
-                        tracing::info!(%id, "nothing drives it any more: its place in the queue is kept for a while");
+                        tracing::info!(%id, "no process acts on it any more: its queue position is reserved");
                     }
                     Ok(())
                 })

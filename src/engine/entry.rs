@@ -126,7 +126,7 @@ impl Engine {
         match driving.over_if_refused(self.apply(&server.key, &change).await)? {
             Applied::Enqueued { uid, adopted, fence } => {
                 if adopted {
-                    tracing::info!(id = %wish.id, "found the record of an earlier run and goes on with it");
+                    tracing::info!(id = %wish.id, "adopted the record of an earlier run");
                 }
                 if fence.is_none() {
                     driving.over();
@@ -317,7 +317,7 @@ impl Engine {
         let taken_back = self.withdraw_from_gates(&record, control).await;
         self.return_node(&record).await;
         self.leaves_node(&record);
-        let reason = format!("{reason}; nothing was put back");
+        let reason = format!("{reason}; nothing was restored");
         let by = self.runner().to_string();
         let change = &RecordChange::Abandon(Ending::Released { by, reason, seen });
         self.apply(&record.lock_key, &LockChange::Driven { uid: &record.uid, fence, change }).await?;
@@ -371,7 +371,7 @@ impl Engine {
         let wait = Duration::try_from(until.duration_since(now)).unwrap_or_default();
         tracing::info!(
             id = %record.id, seconds = wait.as_secs(),
-            "a call of an earlier process may still reach the server: waiting until that is over"
+            "a call of an earlier process may still reach the server: waiting for its timeout"
         );
         tokio::select! {
             () = self.parts.clock.sleep(wait) => {}

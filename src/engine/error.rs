@@ -32,7 +32,7 @@ pub enum EngineError {
     /// The lease could not be kept, so nothing may be done to the machine.
     #[error("the lease of this process was lost and could not be renewed: {0}")]
     LeaseLost(String),
-    /// Somebody asked the process to stop before anything was recorded or done.
+    /// The process was told to stop before anything was recorded or done.
     #[error("stopped before anything was done")]
     Stopped,
     /// No such maintenance in this store.
@@ -53,8 +53,8 @@ pub enum EngineError {
         /// The address as far as it is known.
         image: String,
     },
-    /// Over already.
-    #[error("{} is over ({})", .0.id, .0.phase.name())]
+    /// The maintenance has already ended.
+    #[error("{} has ended ({})", .0.id, .0.phase.name())]
     Over(Box<Maintenance>),
 }
 

@@ -368,9 +368,9 @@ impl Reconciler<'_> {
         match self.withdraw_from_gates(deadline.min(soon), control).await {
             Ok(true) => {}
             // Whoever waits next for the server looks for such requests too.
-            Ok(false) => tracing::warn!("the external request may still be there"),
+            Ok(false) => tracing::warn!("the external request may still exist"),
             Err(error) => {
-                tracing::warn!(%error, "the external request was not taken back");
+                tracing::warn!(%error, "the external request was not deleted");
             }
         }
         self.withdraw().await;
@@ -380,7 +380,7 @@ impl Reconciler<'_> {
     async fn withdraw(&self) {
         let left = self.apply(&RecordChange::Withdraw).await;
         if let Err(error) = left {
-            tracing::warn!(%error, "could not leave the queue; the place is lost when its time is over");
+            tracing::warn!(%error, "could not leave the queue; the queue position stays until its reservation ends");
         }
     }
 
@@ -411,7 +411,7 @@ impl Reconciler<'_> {
         };
         let gone = within(limit, taken_back).await;
         if let Some(Err(error)) = &gone {
-            tracing::warn!(%error, "the external request could not be taken back");
+            tracing::warn!(%error, "the external request could not be deleted");
         }
         Ok(matches!(gone, Some(Ok(()))))
     }

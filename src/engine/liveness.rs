@@ -178,7 +178,7 @@ mod linux {
         if own.is_none() {
             match make(Path::new(BASE)) {
                 Ok(made) => *own = made,
-                Err(error) => tracing::debug!(%error, "others of this machine will not know at once when we end"),
+                Err(error) => tracing::debug!(%error, "other processes will notice the end of this one late"),
             }
         }
         own.as_mut().map_or_else(String::new, |own| {
@@ -232,7 +232,10 @@ mod linux {
             _ => {}
         }
         if !belongs_to(&folder, user) {
-            return Err(io::Error::other(format!("{} is not ours alone", folder.display())));
+            return Err(io::Error::other(format!(
+                "{} belongs to another user, or others may use it",
+                folder.display()
+            )));
         }
         let nonce = Uuid::new_v4();
         let path = file(&folder, nonce);

@@ -227,7 +227,7 @@ impl Engine {
         };
         let Some(system) = link.as_ref().and_then(GateRef::gate) else { return Ok(false) };
         tracing::info!(
-            "{}: taking back {}, whose maintenance is over and which no process drives any more",
+            "{}: deleting {}, whose maintenance has ended and which no process acts on",
             request.server,
             request.name
         );
@@ -249,7 +249,7 @@ impl Engine {
                 tell_unrestored(&request.server, gate.as_ref(), system);
             }
             (None, Some(error)) => return Err(error.into()),
-            (None, None) => tracing::warn!("{}: the operator has not let go of the server yet", request.server),
+            (None, None) => tracing::warn!("{}: the external system has not released the server yet", request.server),
         }
         Ok(true)
     }
@@ -295,7 +295,7 @@ impl Engine {
             // A gate is left once all behind it are.
             if stays.contains(&request.uid) {
                 tidied.left += 1;
-                tracing::warn!("{}: {} stays, because one behind it does", request.server, request.name);
+                tracing::warn!("{}: {} stays, because a request behind it stays", request.server, request.name);
                 continue;
             }
             // Letting go of a parked server has a limit of its own, and needs nobody any more once
@@ -314,7 +314,7 @@ impl Engine {
             };
             tidied.left += 1;
             stays.insert(&request.uid);
-            tracing::warn!("{}: {} could not be taken back{why}", request.server, request.name);
+            tracing::warn!("{}: {} could not be deleted{why}", request.server, request.name);
         }
         Some(tidied)
     }

@@ -153,7 +153,7 @@ impl Engine {
             }
         });
         if let Err(error) = gone.await {
-            tracing::warn!(%error, "the claim {id} could not be taken back; delete it by hand");
+            tracing::warn!(%error, "the claim {id} could not be deleted; delete it by hand");
         }
     }
 

@@ -17,8 +17,7 @@ pub enum StoreError {
         /// The cause, for people.
         cause: String,
     },
-    /// It was reached and says no: the login, a right that is missing, or a URL it cannot be used
-    /// with.
+    /// The store refuses access: the login, a missing right, or a URL that it cannot be used with.
     #[error("the coordination store {address} refuses: {cause}")]
     Forbidden {
         /// Which, without credentials.
@@ -26,7 +25,7 @@ pub enum StoreError {
         /// The cause, for people.
         cause: String,
     },
-    /// Others may change it behind the back of this process.
+    /// Other users may change it unnoticed.
     #[error("the coordination store {address} is not used: {cause}")]
     Untrusted {
         /// Which, without credentials.
@@ -72,7 +71,7 @@ pub enum StoreError {
         /// The revision that was read before, and the present one.
         cause: String,
     },
-    /// It is to be filled, but somebody has used it.
+    /// An import needs an empty store, and this one was used.
     #[error("the coordination store {address} is not empty")]
     InUse {
         /// Which, without credentials.

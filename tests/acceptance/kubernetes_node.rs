@@ -390,19 +390,19 @@ for_one_host! {
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.user("drainer", &["metal-runners"]).display().to_string());
         let tidy = ["tidy", "--nodes"];
-        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that is over");
+        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
         let as_is = ["release", "tests/m", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.succeeded();
         assert!(place.cordoned().await, "the server was not restored, so its Node is not uncordoned by itself");
 
-        workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which is over: it is not Ready");
+        workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
         // What the API server still believes of a kubelet that died is not a word of it.
         set_ready(&place.client, &place.node, true).await;
         workspace.metal(&tidy).await.failed().says("its kubelet is not heard");
         assert!(place.cordoned().await);
         let uid = place.mark(STORE, "another store").await;
-        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that is over");
+        workspace.metal(&tidy).await.succeeded().says("No Node is cordoned for a maintenance that has ended");
         place.mark(STORE, &uid).await;
 
         place.kubelet.up.store(true, Ordering::SeqCst);

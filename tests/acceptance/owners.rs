@@ -55,7 +55,7 @@ for_one_host! {
         let copy = owner.beside();
         copy.write("terraform.tfstate", &std::fs::read_to_string(owner.folder().join("terraform.tfstate")).unwrap());
         fleet.configure_with(&copy, OTHERS, "");
-        copy.destroy().await.failed().says("Only its owner approves and changes or gives up the claim");
+        copy.destroy().await.failed().says("Only its owner can approve, or change or delete the claim");
         owner.plan().await.is_empty();
         owner.metal(&["claims"]).await.succeeded().says("team-db").says("everything");
     }

@@ -103,7 +103,7 @@ for_one_host! {
         // The killed one is before it until its lease ends, after 30 s.
         waiting.wait(SOON * 2).await.succeeded();
         let back = second.start_apply();
-        back.until_it_logs("goes on with it", SOON).await;
+        back.until_it_logs("adopted the record of an earlier run", SOON).await;
         third.destroy().await.succeeded();
         back.wait(SOON).await.succeeded();
         second.destroy().await.succeeded();

@@ -126,7 +126,7 @@ for_each_host! {
         fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100"));
         let waiting = other.start_apply();
         waiting.until_it_logs("waiting for the end of the block", SOON).await;
-        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("The block of node1 is over");
+        workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("The block of node1 has ended");
         waiting.wait(SOON).await.succeeded();
         other.destroy().await.succeeded();
     }

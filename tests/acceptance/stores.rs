@@ -222,7 +222,7 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
     fleet.configure(&reviewer, &maintenance("node1", "two", ""));
     reviewer.try_plan().await.succeeded().says("1 ahead: tests/one").is_silent_about("did not answer");
     reviewer.metal(&["queue"]).await.succeeded().says("tests/one");
-    reviewer.apply().await.failed().says("does not let us").says("permission denied");
+    reviewer.apply().await.failed().says("denied access for").says("permission denied");
     let runner_only = machine(Host::OpenTofu, &server.url("metal_runner", &database));
     fleet.configure(&runner_only, &maintenance("node1", "one", ""));
     runner_only.metal(&["store", "check"]).await.succeeded().says("1 held");
@@ -248,7 +248,7 @@ async fn a_reviewer_of_a_cluster_plans_with_the_right_to_read_only() {
         .apply()
         .await
         .failed()
-        .says("does not let us")
+        .says("denied access for")
         .says("\"leases.coordination.k8s.io\" in namespace \"metal\"");
     reviewer.metal(&["store", "check"]).await.succeeded().says("1 held");
     runner.destroy().await.succeeded();

@@ -78,7 +78,7 @@ for_each_host! {
         let run = workspace.apply().await.failed();
         run.says("Update of the maintenance of node1 failed").says("timeouts.update ended at step");
         run.says("was undone").says("stays held by tests/m");
-        run.is_silent_about("nothing is left in the state");
+        run.is_silent_about("the resource was not saved");
         let now = held(&workspace).await;
         assert_eq!((now["state"].as_str(), now["power_state"].as_str()), (Some("InMaintenance"), Some("On")), "{now}");
         assert!(now["boot_configuration"]["image"].as_str().unwrap().contains("rescue.iso"), "{now}");

@@ -14,7 +14,7 @@ const HEAD: &str = "---\npage_title: \"Messages\"\nsubcategory: \"Guides\"\ndesc
 # Messages\n\n\
 This page is generated from the sources. `…` stands for a name, a time or a number. A message has a summary, which says what\n\
 failed, and a detail, which says why and what to do next. In an error the summary names the server; summaries of warnings are\n\
-constant, because hosts fold equal ones. [When something is stuck](when-something-is-stuck.md) says how to go on.\n";
+constant, because hosts fold equal ones. [When something is stuck](when-something-is-stuck.md) says what to do next.\n";
 
 /// The page, as the sources have it now.
 pub fn generate(root: &Path) -> String {

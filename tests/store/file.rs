@@ -76,7 +76,7 @@ async fn a_damaged_file_is_named_and_left_alone() {
     fs::write(&path, &garbage).unwrap();
     let error = sqlite(&path, HandClock::new()).await.unwrap_err();
     let StoreError::Unreadable { address, cause } = &error else { panic!("{error}") };
-    assert!(address.contains("coordination.sqlite") && cause.contains("no SQLite database"), "{error}");
+    assert!(address.contains("coordination.sqlite") && cause.contains("not a SQLite database"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), garbage);
 
     // Damaged further in: the header is good, the pages are not.

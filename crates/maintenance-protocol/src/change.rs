@@ -282,7 +282,7 @@ impl RecordChange {
             Self::Withdraw => "left the queue".to_owned(),
             Self::Prepared if kind == MaintenanceKind::Operation => "made".to_owned(),
             Self::Prepared => "in maintenance".to_owned(),
-            Self::BeginRelease(ending) => format!("giving the server back ({ending})"),
+            Self::BeginRelease(ending) => format!("releasing the server ({ending})"),
             Self::HandOver(_, ending) => format!("handing the server over as it is ({ending})"),
             Self::Stuck(cause) => format!("releasing failed: {cause}"),
             Self::Finish(over) => format!("over ({})", over.name()),
@@ -292,7 +292,7 @@ impl RecordChange {
             Self::Undone(_) => "the change is undone; in maintenance".to_owned(),
             Self::StopUndoing(why) => format!("the change could not be undone: {why}"),
             Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
-            Self::GateLost(_, why) => format!("not ours any more: {why}"),
+            Self::GateLost(_, why) => format!("the external system revoked the server: {why}"),
             Self::Gate { granted: true, by, .. } => format!("granted by {by}"),
             Self::Progress(_)
             | Self::Reclaim(_)

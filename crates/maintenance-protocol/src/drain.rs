@@ -112,7 +112,7 @@ pub(super) fn drain(
         }
         Some(last) if now < after(last.at, PAUSE) => {
             let given_up = shown_time(until);
-            let why = format!("Node {node} is being drained (given up at {given_up}); left are {}", some(&view.left));
+            let why = format!("Node {node} is being drained (timeout at {given_up}); left are {}", some(&view.left));
             Verdict::Wait { why, until: Some(after(last.at, PAUSE).min(until)) }
         }
         // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its
@@ -181,7 +181,7 @@ pub(super) fn uncordon(
         if now >= until {
             return Verdict::Fail(format!("Node {node} was not Ready again within {} s", patience.as_secs()));
         }
-        let why = format!("Node {node} is uncordoned once it is Ready again (given up at {})", shown_time(until));
+        let why = format!("Node {node} is uncordoned once it is Ready again (timeout at {})", shown_time(until));
         return Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) };
     }
     pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)

@@ -279,7 +279,7 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
     }
     let (given_up, again) = (shown_time(until), after(now, drain::PAUSE).min(until));
     let what = if awaited.ready { format!("the kubelet of {node} to report") } else { format!("{node} to be Ready") };
-    let why = format!("waiting for {what} again before {request} is removed (given up at {given_up})");
+    let why = format!("waiting for {what} again before {request} is removed (timeout at {given_up})");
     Some(Verdict::Wait { why, until: Some(again) })
 }
 

@@ -94,8 +94,8 @@ pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSl
 
 fn unknown_medium(slot: &MediaSlot) -> String {
     format!(
-        "the virtual drive {} holds a medium of which the machine does not tell the address, so that it could not be put \
-         back; eject it first",
+        "the virtual drive {} holds a medium whose address the machine does not report, so that it could not be \
+         restored; eject it first",
         slot.slot
     )
 }

@@ -95,7 +95,7 @@ impl ServerLock {
         claim.allows_owner(owner)?;
         let (about, detail) = match &approval.scope {
             Scope::Maintenance { id, digest } => (id.clone(), format!("as specified by {digest}")),
-            Scope::All => (claim.id.clone(), "everything that is asked of the claim".to_owned()),
+            Scope::All => (claim.id.clone(), "all maintenance of the claim".to_owned()),
         };
         self.note(now, &about, &approval.uid, &approval.by, "approved", detail);
         self.ownership.approvals.retain(|other| other.uid != approval.uid && !same_scope(other, &approval));

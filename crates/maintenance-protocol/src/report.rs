@@ -265,7 +265,7 @@ fn waiting_for(
             (format!("{doing} {}", progress.text()), Some(progress.text()))
         }
         Phase::Releasing { stuck: Some(cause), .. } => (format!("destroy again: {cause}"), None),
-        Phase::Releasing { progress, .. } => (format!("giving back {}", progress.text()), Some(progress.text())),
+        Phase::Releasing { progress, .. } => (format!("releasing {}", progress.text()), Some(progress.text())),
         Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => return (None, None),
     };
     let brief = brief.unwrap_or_else(|| full.clone());

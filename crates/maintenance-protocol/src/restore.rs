@@ -274,7 +274,7 @@ fn restore_media(
         }
         if found.is_none() && before.content() == Some("") {
             return Verdict::Fail(format!(
-                "the virtual drive {} is empty, and the machine did not tell what was in it before",
+                "the virtual drive {} is empty, and the machine did not report what was in it before",
                 before.slot
             ));
         }

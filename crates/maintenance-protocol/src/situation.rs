@@ -125,7 +125,7 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
     Some(match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
         // The slot is ours but our lease is over: the engine renews it and asks again.
         Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => Decision::Wait {
-            reason: "the lease is over and is being renewed".to_owned(),
+            reason: "the lease has expired and is being renewed".to_owned(),
             poll: true,
             wake: Some(at.now),
         },

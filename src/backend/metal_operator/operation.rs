@@ -78,13 +78,13 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
         return Ok(());
     }
     fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: null } } })).await?;
-    let why = format!("metal-operator did not take it within {}s; it was taken back", PATIENCE.as_secs());
+    let why = format!("metal-operator did not take it within {}s; the request was removed", PATIENCE.as_secs());
     Err(not_now(fleet.cluster.address(), request(), why))
 }
 
 /// The one key is in use.
 pub(super) fn busy(fleet: &ClusterObjects, request: String, operation: &str) -> BackendError {
-    let why = format!("the operation {operation:?} is asked for and not taken yet");
+    let why = format!("the operation {operation:?} is requested and not accepted yet");
     not_now(fleet.cluster.address(), request, why)
 }
 

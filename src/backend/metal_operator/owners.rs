@@ -87,7 +87,7 @@ async fn blocker(
         return Ok(Err(format!("its taint {key:?} (NoBind) keeps claims away that do not tolerate it")));
     }
     if let Some(request) = requests.first() {
-        return Ok(Ok(format!("the Server, for which a maintenance is asked: {}", whose(request))));
+        return Ok(Ok(format!("the Server, for which a maintenance is requested: {}", whose(request))));
     }
     let power = text(server, "/status/powerState").unwrap_or("unknown");
     Ok(Ok(format!("the Server to be Available and off (now {state}, power {power})")))
@@ -104,8 +104,7 @@ impl ExternalOwnership for MetalOperatorBackend {
             flag: "--metal-operator",
             claim: "ServerClaim",
             limits: "metal-operator knows only whether there is an approval",
-            counts: "counts for everything that is asked of its server until the last of it has ended, also for what is asked \
-                     later.",
+            counts: "applies to every request for its server, present and future, until the last one has ended.",
         }
     }
 
@@ -115,13 +114,13 @@ impl ExternalOwnership for MetalOperatorBackend {
             "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it.".to_owned()
         } else {
             // In no state does it wipe anything.
-            "Then the next claim may have it and boots something else on it. The operator wipes no disk: what is on them is there \
-             for the next owner."
+            "Then the next claim may bind it and boot something else. The operator wipes no disk: the next owner can \
+             read the data."
                 .to_owned()
         });
         if state.is_some_and(|state| state.state == "Maintenance") {
             lines.push(
-                "It is in maintenance now. After that it is booted from the network to be discovered anew.".to_owned(),
+                "It is in maintenance now. After that it is booted from the network to be discovered again.".to_owned(),
             );
         }
         lines

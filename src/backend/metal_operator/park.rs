@@ -85,7 +85,7 @@ impl Parking<'_> {
                 ExternalState::Waiting(format!("the Server to be parked: it is asked to shut down (now {state})"))
             }
             (true, false, _) if matches!(state, "Initial" | "Discovery") => {
-                ExternalState::Returning(format!("the Server is on its way back ({state})"))
+                ExternalState::Returning(format!("the Server is returning to service ({state})"))
             }
             (true, false, _) => ExternalState::Leftovers("our annotations are still on the Server".to_owned()),
             (false, true, _) if self.wish.asked => {

@@ -131,8 +131,8 @@ impl ServerMaintenanceRequest<'_> {
         let full = full_name(object);
         if !self.is_ours(object) {
             return Ok(ExternalState::Refused(format!(
-                "ServerMaintenance {full} has the name that ours would have, and is not ours ({}). It is left alone: \
-                 delete it, or give this maintenance another name",
+                "ServerMaintenance {full} already exists and is not ours ({}). It is left alone: delete it, or give \
+                 this maintenance another name",
                 whose(object)
             )));
         }
@@ -255,7 +255,7 @@ impl ServerMaintenanceRequest<'_> {
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
             if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {
-                return Ok(ExternalState::Returning(format!("the Server is on its way back ({state})")));
+                return Ok(ExternalState::Returning(format!("the Server is returning to service ({state})")));
             }
         }
         Ok(ExternalState::Absent)

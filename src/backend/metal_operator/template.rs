@@ -86,7 +86,7 @@ impl ServerMaintenanceRequest<'_> {
             .iter()
             .any(|field| boot.data.pointer(&format!("/spec{field}")) != wanted.pointer(field));
         if stale || other || boot.metadata.deletion_timestamp.is_some() {
-            return pending(format!("ServerBootConfiguration {full} is not yet the one that was asked for"));
+            return pending(format!("ServerBootConfiguration {full} is not yet the requested one"));
         }
         let (failed, done) = conditions(&boot);
         Ok(Some(match text(&boot, "/status/state") {

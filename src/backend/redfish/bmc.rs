@@ -220,7 +220,7 @@ impl Bmc {
         };
         Err(BackendError::Unreachable {
             address: self.address(),
-            cause: format!("{cause}, and with sense before: it may be starting anew"),
+            cause: format!("{cause}, and in a valid form before: it may be restarting"),
         })
     }
 
@@ -356,7 +356,7 @@ impl Bmc {
                 RequestAuth::Basic => request.basic_auth(&self.username, Some(self.password.expose_secret())),
                 RequestAuth::Session(token) => {
                     let mut value = header::HeaderValue::from_str(token.expose_secret())
-                        .map_err(|_| self.protocol("the session's token cannot be sent back"))?;
+                        .map_err(|_| self.protocol("the session's token is not a valid header value"))?;
                     value.set_sensitive(true);
                     request.header("X-Auth-Token", value)
                 }

@@ -220,7 +220,7 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert_eq!(request, None);
     assert_eq!(world.machine.calls.load(Ordering::SeqCst), calls, "no machine is asked");
     let audit = world.store.audit(&held.record.id, 1).await.unwrap();
-    assert!(audit[0].detail.contains("scrapped; nothing was put back"), "{audit:?}");
+    assert!(audit[0].detail.contains("scrapped; nothing was restored"), "{audit:?}");
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
 }
 

@@ -70,7 +70,7 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
     if let Some(ticket) = &asked.ticket {
         text.push_str(&format!(", {ticket}"));
     }
-    text.push_str(&format!(", asked by {} at {}", asked.by, shown_time(asked.requested_at)));
+    text.push_str(&format!(", requested by {} at {}", asked.by, shown_time(asked.requested_at)));
     if let Some(window) = &asked.window {
         text.push_str(&format!(", starts only in {window}"));
     }

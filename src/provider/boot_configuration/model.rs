@@ -78,7 +78,7 @@ outputs!(BootConfigurationModel {
     }
     after_apply {
         id: String, "`namespace/name` of the record in the coordination store.";
-        state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that goes on with an interrupted one.";
+        state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that resumes an interrupted one.";
         message: String, "Why it is not `Ready`; null when it is.";
         lock_key: String, "The server's hardware identity, under which it is locked.";
         previous_boot_override: object([
@@ -86,8 +86,8 @@ outputs!(BootConfigurationModel {
                     ("target", computed(String, "The boot source.")),
                     ("mode", computed(String, "`UEFI` or `Legacy`.")),
                     ("http_boot_uri", computed(String, "The HTTP boot address.")),
-                ]), "The boot override before; it is put back at destroy.";
-        previous_media: List(Box::new(String)), "What was in the virtual drives before, one entry a drive, empty for an empty one; it is put back at destroy.";
+                ]), "The boot override before; restored at destroy.";
+        previous_media: List(Box::new(String)), "The media in the virtual drives before, one entry per drive, empty for an empty drive; restored at destroy.";
     }
 });
 
@@ -115,7 +115,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             "policy",
             optional(
                 String,
-                "`OwnerApproval` (the default in its own turn) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted is a turn of its own, which asks again; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
+                "`OwnerApproval` (the default without `maintenance_id`) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted queues again and needs a new approval; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
             ),
         ),
         (
@@ -123,10 +123,10 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the server is put back as it was.",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the prior state is restored.",
                 ),
-                ("update", "For going on with an interrupted one and for changes. Default: `\"1h\"`."),
-                ("delete", "For putting everything back. Default: `\"30m\"`."),
+                ("update", "For resuming an interrupted one and for changes. Default: `\"1h\"`."),
+                ("delete", "For restoring the prior state. Default: `\"30m\"`."),
             ]),
         ),
     ]));
@@ -135,8 +135,8 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
     all.extend(turn_attributes());
     schema(
         "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
-         environment is ready, and only then brings the server to the wanted power. Destroy puts override, media and power \
-         back.",
+         environment is ready, and only then brings the server to the wanted power. Destroy restores override, media \
+         and power.",
         all,
     )
 }
@@ -236,8 +236,12 @@ impl BootConfigurationModel {
             Phase::Pending => ("Pending", Some("waiting for its turn".to_owned())),
             Phase::Preparing(progress) => ("Pending", Some(format!("preparing {}", progress.text()))),
             Phase::InMaintenance { .. } => ("Ready", None),
-            Phase::Releasing { stuck: Some(cause), .. } => ("Error", Some(format!("could not be put back: {cause}"))),
-            Phase::Releasing { progress, .. } => ("Error", Some(format!("being put back, {}", progress.text()))),
+            Phase::Releasing { stuck: Some(cause), .. } => {
+                ("Error", Some(format!("restoring the prior state failed: {cause}")))
+            }
+            Phase::Releasing { progress, .. } => {
+                ("Error", Some(format!("restoring the prior state, {}", progress.text())))
+            }
             Phase::Completed { ending, .. } => ("Error", Some(format!("not in force any more: {ending}"))),
             Phase::Failed { cause, .. } => ("Error", Some(cause.clone())),
         };
@@ -258,7 +262,7 @@ impl BootConfigurationModel {
     /// The external system took the server away: what was set has no effect any more.
     pub(in crate::provider) fn lost(&mut self, why: &str) {
         self.state = Value::Value("Error".to_owned());
-        self.message = Value::Value(format!("the server was taken away: {why}"));
+        self.message = Value::Value(format!("the external system revoked the server: {why}"));
     }
 
     /// A model of what a record says was asked for; `hold` is the name of the maintenance under

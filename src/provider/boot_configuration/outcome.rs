@@ -26,8 +26,8 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
         Refusal::OtherSpec { id, existing, asked } => (
             format!("{server} has another boot configuration"),
             format!(
-                "{id} is in force: {existing}.\nThis configuration asks: {asked}.\nNothing was changed. Destroy it where it is \
-                 managed. If no state manages it, manage it here with an import block (id = \"{id}\")."
+                "{id} is in force: {existing}.\nThis configuration requests: {asked}.\nNothing was changed. Destroy it \
+                 where it is managed. If no state manages it, manage it here with an import block (id = \"{id}\")."
             ),
         ),
         Refusal::OtherOwner { id, existing, asked } => (
@@ -72,8 +72,8 @@ pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
     diagnostic(
         "External maintenance system revoked the server",
         format!(
-            "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; destroy \
-             removes what is left of the request and does not change the server."
+            "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; \
+             destroy deletes its external request and does not change the server."
         ),
         AttributePath::root(),
     )
@@ -103,7 +103,9 @@ pub(in crate::provider) fn conclude(
             match &record.phase {
                 Phase::Failed { cause, .. } => error(
                     format!("The boot configuration of {server} failed"),
-                    format!("{cause}\nThe server was put back as it was; nothing is left in the state."),
+                    format!(
+                        "{cause}\nThe server was restored; the resource was not saved. Fix the cause and apply again."
+                    ),
                 ),
                 _ => diags.add_error(no_longer_ours(&server, record)),
             }
@@ -117,14 +119,14 @@ pub(in crate::provider) fn conclude(
             None
         }
         Finish::Refused(why) => {
-            error(format!("{server} cannot be taken"), format!("{why}\nNothing was done to the server."));
+            error(format!("{server} cannot be locked"), format!("{why}\nNothing was done to the server."));
             None
         }
         Finish::TimedOut(reason) if !matches!(record.phase, Phase::Pending) => {
             error(
                 format!("The boot configuration of {server} was not done in time"),
                 format!(
-                    "It was {reason} after {}. Apply goes on, destroy puts the server back.",
+                    "It was {reason} after {}. Apply again to resume, or destroy to restore the prior state.",
                     shown_duration(timeout)
                 ),
             );
@@ -134,8 +136,8 @@ pub(in crate::provider) fn conclude(
             error(
                 format!("{server} was not available in time"),
                 format!(
-                    "The boot configuration was {reason}.\nWaited {}. Its place in the queue is kept for {}: apply again to go \
-                     on in it.",
+                    "The boot configuration was {reason}.\nWaited {}. The queue position is reserved for {}; apply \
+                     again to resume.",
                     shown_duration(timeout),
                     shown_duration(record.spec.hold_place_for)
                 ),
@@ -146,7 +148,8 @@ pub(in crate::provider) fn conclude(
             diags.add_warning(diagnostic(
                 "Preparing a server was interrupted",
                 format!(
-                    "{server}: the boot configuration is not Ready yet. Apply goes on, destroy puts the server back."
+                    "{server}: the boot configuration is not Ready yet. Apply again to resume, or destroy to restore \
+                     the prior state."
                 ),
                 AttributePath::root(),
             ));
@@ -154,7 +157,7 @@ pub(in crate::provider) fn conclude(
         }
         Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
             error(
-                format!("{server} could not be put back"),
+                format!("Releasing {server} failed"),
                 format!(
                     "{cause}\nThe server stays locked, because its prior state is not restored. Fix the cause and destroy again to resume."
                 ),

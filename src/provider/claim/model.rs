@@ -34,13 +34,13 @@ table! {
     /// One request of `pending`.
     pub(in crate::provider) struct AskedModel {
         maintenance: Text => computed(String, "`namespace/name` of the maintenance.");
-        policy: Text => computed(String, "`OwnerApproval`: you are asked. `Enforced`: you are told.");
+        policy: Text => computed(String, "`OwnerApproval`: needs your approval. `Enforced`: needs none.");
         reason: Text => computed(String, "The reason that was given.");
         ticket: Text => computed(String, "Where it is discussed.");
         priority: ValueNumber => computed(Number, "Its priority in the queue.");
         window: Text => computed(String, "When it may start; null: at any time.");
         effect: Text => computed(String, "What happens to the server, in words; empty when it is only locked.");
-        requested_by: Text => computed(String, "Who asks.");
+        requested_by: Text => computed(String, "The user and machine that requested it.");
         requested_at: Text => computed(String, "Since when (RFC 3339, UTC).");
         digest: Text => computed(
             String,
@@ -292,7 +292,7 @@ fn line(asked: &PendingMaintenance, command: &str) -> String {
     if let Some(ticket) = &asked.ticket {
         text.push_str(&format!(", {ticket}"));
     }
-    text.push_str(&format!(", asked by {} at {}", asked.by, shown_time(asked.requested_at)));
+    text.push_str(&format!(", requested by {} at {}", asked.by, shown_time(asked.requested_at)));
     if !asked.effect.is_empty() {
         text.push_str(&format!("; the server {}", asked.effect.trim_end_matches('.')));
     }

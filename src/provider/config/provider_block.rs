@@ -30,7 +30,7 @@ block! {
     pub struct ProviderModel {
         coordination_url: Text => optional(
             String,
-            "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); everybody who may touch the same servers shares one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
+            "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); all users and jobs that change the same servers must share one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
         );
         owner: Text => optional(
             String,
@@ -39,13 +39,13 @@ block! {
         run: Text => optional(String, "How this run is called in the queue. Default: the detected CI job.");
         always_perform_maintenance: ValueBool => optional(
             Bool,
-            "Owners are not asked: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
+            "No approval is required: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
         );
         windows: Value<BTreeMap<String, WindowModel>> => windows_attribute();
         aging: Text => optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.");
         history_days: ValueNumber => optional(
             Number,
-            "For how many days the store keeps maintenances that are over and its audit; older entries are pruned in the background. `0`: forever. Default: `365`.",
+            "For how many days the store keeps ended maintenances and its audit log; older entries are pruned in the background. `0`: forever. Default: `365`.",
         );
         graceful_shutdown_timeout: Text => optional(
             String,
@@ -54,7 +54,7 @@ block! {
         power_timeout: Text => optional(String, "How long a forced power change may take before it counts as failed. Default: `\"2m\"`.");
         image_ca_certificate_file: Text => optional(
             String,
-            "An authority trusted besides the usual ones when images and readiness URLs are asked, as PEM.",
+            "An additional trusted authority for image and readiness URLs, as PEM.",
         );
         cluster_api: Value<ClusterApiModel> => optional(
             AttributeSingle(ClusterApiModel::settings()),
@@ -80,8 +80,8 @@ pub(in crate::provider) fn provider_schema() -> Schema {
     let mut known = ProviderModel::settings();
     known.extend(plugins().iter().map(|plugin| (plugin.name().to_owned(), block_attribute(*plugin))));
     schema(
-        "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, and gives them back \
-         exactly as they were.",
+        "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, restores their \
+         prior state and releases them.",
         known,
     )
 }

@@ -54,8 +54,8 @@ pub(in crate::provider) async fn released(
                 diags.add_warning(diagnostic(
                     "External maintenance system revoked the server",
                     format!(
-                        "{server}: {why}. Our request there is gone too; power and boot were left as they are, because the server is \
-                         not ours to change. {observed}"
+                        "{server}: {why}. The external request is gone too; power and boot were not changed, because \
+                         the lock no longer covers the server. {observed}"
                     ),
                     AttributePath::root(),
                 ));
@@ -78,8 +78,12 @@ pub(in crate::provider) async fn released(
             format!("{} is {reason}. The server stays held. Destroy again, or raise timeouts.delete.", record.id),
         ),
         Finish::Interrupted => (
-            format!("Giving {server} back was interrupted"),
-            format!("{} stopped at {}. The server stays held; the next destroy goes on there.", record.id, at(record)),
+            format!("Releasing {server} was interrupted"),
+            format!(
+                "{} stopped at {}. The server stays held; the next destroy resumes at that step.",
+                record.id,
+                at(record)
+            ),
         ),
     };
     diags.add_error(diagnostic(summary, detail, AttributePath::root()));

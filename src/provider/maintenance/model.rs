@@ -96,15 +96,15 @@ outputs!(MaintenanceModel {
     }
     after_apply {
         id: String, "`namespace/name`.";
-        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that goes on with an interrupted one.";
-        waiting_for: String, "What a pending maintenance waits for; null once the server is taken.";
-        queue_position: Number, "How many are before it; null once the server is taken.";
-        requested_at: String, "When it was asked for (RFC 3339, UTC).";
+        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that resumes an interrupted one.";
+        waiting_for: String, "What a pending maintenance waits for; null once the server is locked.";
+        queue_position: Number, "How many maintenances are before it; null once the server is locked.";
+        requested_at: String, "When it was requested (RFC 3339, UTC).";
         started_at: String, "When the server was prepared (RFC 3339, UTC).";
         generation: Number, "The generation, raised each time a process attaches; `release` on the command line asks for it.";
         lock_key: String, "The server's hardware identity, under which it is locked.";
         power_state: String, "The server's power when it was last looked at.";
-        previous_power_state: String, "The server's power before; it is put back at destroy.";
+        previous_power_state: String, "The server's power before; restored at destroy.";
     }
 });
 
@@ -146,7 +146,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "escalate_after",
             optional(
                 String,
-                "With `OwnerApproval`: when the owner has not answered for so long, for example `\"72h\"`, the server is taken all the same. The owner is told so from the start. Default: never.",
+                "With `OwnerApproval`: the maintenance starts without approval this long after the request, for example `\"72h\"`; the owner is notified from the start. Default: never.",
             ),
         ),
         ("reason", optional(String, "Why, for people. Shown wherever the holder is named. At most 1024 characters.")),
@@ -190,7 +190,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "on_drift",
             optional(
                 String,
-                "What a plan does about a held server whose power is not `server_power` any more: `warn` (the default) leaves it, `restore` prepares the server once more: with a `boot_configuration` it is booted from that again.",
+                "What a plan does about a held server whose power is not `server_power` any more: `warn` (the default) leaves it, `restore` prepares the server again; with a `boot_configuration` it boots that again.",
             ),
         ),
         (
@@ -204,12 +204,15 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "expires_after",
             optional(
                 String,
-                "How long the server may be held, for example `\"12h\"`. Afterwards the hold is overdue: plans warn, and the next one in the queue gives the server back and takes it. Default: never.",
+                "How long the server may be held, for example `\"12h\"`. Afterwards the maintenance is overdue: plans warn, and the next waiter releases it and takes the lock. Default: never.",
             ),
         ),
         (
             "hold_place_for",
-            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+            defaulted(
+                String,
+                "How long the queue position is reserved for a run that disconnected. Default: `\"15m\"`.",
+            ),
         ),
         (
             "allow_under",
@@ -229,7 +232,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "triggers",
             optional(
                 Map(Box::new(String)),
-                "Any values; a change replaces, so that the maintenance runs anew. At most 32 entries, with names of 128 and values of 1024 characters.",
+                "Any values; a change replaces the resource and runs the maintenance again. At most 32 entries, with names of 128 and values of 1024 characters.",
             ),
         ),
         (
@@ -237,12 +240,12 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`; when it ends while preparing, the server is restored and released.",
+                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`; when it ends while preparing, the server is restored and released.",
                 ),
-                ("update", "For going on with an interrupted maintenance and for changes. Default: `\"1h\"`."),
+                ("update", "For resuming an interrupted maintenance and for changes. Default: `\"1h\"`."),
                 (
                     "delete",
-                    "For giving the server back. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes.",
+                    "For restoring and releasing the server. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes.",
                 ),
             ]),
         ),
@@ -254,7 +257,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
         "boot_configuration".to_owned(),
         optional(
             AttributeType::AttributeSingle(boot),
-            "What the server boots for the maintenance. Put back as it was at destroy.",
+            "What the server boots for the maintenance. The prior state is restored at destroy.",
         ),
     );
     all.insert("window".to_owned(), window_attribute());
@@ -266,12 +269,12 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
                 ("url", optional(String, "Ends when this URL answers with `status`.")),
                 ("status", defaulted(Number, "The status that counts for `url`. Default: `200`.")),
             ]),
-            "When the maintenance is over by itself; with `wait_for = \"Completed\"` one apply runs all of it and gives the server back.",
+            "When the maintenance ends by itself; with `wait_for = \"Completed\"` one apply runs all of it and releases the server.",
         ),
     );
     schema(
-        "Takes a server out of service: waits for its turn, holds the server under a durable lock, boots it as asked, and \
-         gives it back exactly as it was when the resource is destroyed.",
+        "Takes a server out of service: waits in the queue, holds the server under a durable lock and boots it as \
+         configured. Destroy restores the prior state and releases the server.",
         all,
     )
 }

@@ -73,7 +73,7 @@ pub(in crate::provider) fn conclude(
                 error(
                     format!("The maintenance of {server} was not done in time"),
                     format!(
-                        "{why} before complete_when came true. The server was released{}; nothing is left in the state.",
+                        "{why} before complete_when came true. The server was released{}; the resource was not saved.",
                         as_it_was(record)
                     ),
                 );
@@ -88,7 +88,8 @@ pub(in crate::provider) fn conclude(
             error(
                 format!("The maintenance of {server} did not end in time"),
                 format!(
-                    "{} was {reason} after {} (timeouts.create). The server is still held; destroy gives it back.",
+                    "{} was {reason} after {} (timeouts.create). The server is still held; destroy restores the prior \
+                     state and releases it.",
                     record.id,
                     shown_duration(timeout)
                 ),
@@ -99,7 +100,8 @@ pub(in crate::provider) fn conclude(
             diags.add_warning(diagnostic(
                 "Preparing a server was interrupted",
                 format!(
-                    "{server}: {} stopped at {}. The server is held; apply goes on, destroy gives it back.",
+                    "{server}: {} stopped at {}. The server is held. Apply again to resume, or destroy to restore the \
+                     prior state.",
                     record.id,
                     at(record)
                 ),
@@ -138,7 +140,7 @@ fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Opt
             format!("{} left the queue; server and state are unchanged.", record.id),
         ),
         Finish::Refused(why) => {
-            (format!("{server} cannot be taken"), format!("{why}\nServer and state are unchanged."))
+            (format!("{server} cannot be locked"), format!("{why}\nServer and state are unchanged."))
         }
         Finish::TimedOut(reason) if pending => (
             format!("{server} was not available in time"),
@@ -260,7 +262,7 @@ pub(in crate::provider) async fn refresh(
                 warn(
                     "A hold was released outside of this configuration",
                     format!(
-                        "{server}: {} is over ({}). The resource is dropped from the state.",
+                        "{server}: {} has ended ({}). The resource is dropped from the state.",
                         record.id,
                         ended(record)
                     ),
@@ -299,8 +301,8 @@ pub(in crate::provider) async fn refresh(
         warn(
             "External maintenance system revoked the server",
             format!(
-                "{server}: {why}. It is not held for us any more, and nothing more is done to it. Destroy or replace the resource: \
-                 that takes back what is left of our request and leaves the server alone."
+                "{server}: {why}. The lock no longer covers the server. Destroy or replace the resource: the provider \
+                 deletes its external request and does not change the server."
             ),
         );
     }

@@ -110,7 +110,7 @@ fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
     let at = record.started_at.map(|at| format!(" at {}", shown_time(at))).unwrap_or_default();
     let outcome = record.outcome.map(|outcome| format!(" ({outcome})")).unwrap_or_default();
     let again = if record.spec.triggers.is_empty() {
-        "the run that invoked it was killed before it could report. Invoke the action again to make it once more."
+        "the run that invoked it was killed before it could report. Invoke the action again to repeat the operation."
     } else {
         "an invocation with these triggers was made. Change triggers to make it again."
     };
@@ -183,10 +183,9 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
     let waited = shown_duration(timeout);
     let (summary, detail) = match &driven.finish {
         Finish::Over => match &record.phase {
-            Phase::Failed { cause, .. } => (
-                format!("{what} of {server} failed"),
-                format!("{cause}\nInvoke the action again when the cause is gone."),
-            ),
+            Phase::Failed { cause, .. } => {
+                (format!("{what} of {server} failed"), format!("{cause}\nFix the cause and invoke the action again."))
+            }
             _ => lost(record),
         },
         Finish::Withdrawn => (
@@ -199,8 +198,8 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => (
             format!("{what} of {server} did not end in time"),
             format!(
-                "{} was at {reason}.\nWaited {waited} (timeouts.invoke). The external system goes on with it, and the lock stays: \
-                 invoke the action again to wait for its end. It is not begun again.",
+                "{} was at {reason}.\nWaited {waited} (timeouts.invoke). The external system continues the operation, \
+                 and the lock stays: invoke the action again to wait for its end. It is not started a second time.",
                 record.id
             ),
         ),

@@ -71,12 +71,12 @@ outputs!(OperationModel {
     }
     after_apply {
         id: String, "`namespace/name`.";
-        state: String, "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that goes on with an interrupted one.";
+        state: String, "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that resumes an interrupted one.";
         outcome: String, "`Proven`, `Accepted`, `Skipped` (the server was as wanted, or off) or `Unproven`; null until it is made.";
-        requested_at: String, "When it was asked for (RFC 3339, UTC).";
+        requested_at: String, "When it was requested (RFC 3339, UTC).";
         completed_at: String, "When it was made (RFC 3339, UTC).";
         lock_key: String, "The server's hardware identity, under which it is locked.";
-        previous_power_state: String, "The server's power before. Nothing is put back.";
+        previous_power_state: String, "The server's power before. It is not restored.";
     }
 });
 
@@ -120,7 +120,7 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             "proof",
             defaulted(
                 String,
-                "What has to be seen: `accepted` (the BMC took it), `power` (the power it leads to, and a new time of the last reset where the BMC tells one; the default) or `boot` (that, and that the operating system runs again; needs a BMC that shows boot progress). What is not seen in time is `Unproven`, with a warning, and is not repeated.",
+                "What must be observed: `accepted` (the BMC took it), `power` (the power it leads to, and a new time of the last reset where the BMC tells one; the default) or `boot` (that, and that the operating system runs again; needs a BMC that shows boot progress). An operation that is not proven in time is `Unproven`, with a warning, and is not repeated.",
             ),
         ),
         (
@@ -132,16 +132,19 @@ pub(in crate::provider) fn operation_schema() -> Schema {
         ),
         (
             "triggers",
-            optional(Map(Box::new(String)), "Any values; a change replaces, so that the operation is made again."),
+            optional(
+                Map(Box::new(String)),
+                "Any values; a change replaces the resource and makes the operation again.",
+            ),
         ),
         (
             "timeouts",
             timeouts([
                 (
                     "create",
-                    "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the place in the queue is kept for `hold_place_for`.",
+                    "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.",
                 ),
-                ("update", "For going on with an interrupted one. Default: `\"1h\"`."),
+                ("update", "For resuming an interrupted one. Default: `\"1h\"`."),
                 ("delete", "For leaving the queue. Default: `\"30m\"`."),
             ]),
         ),

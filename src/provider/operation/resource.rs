@@ -101,7 +101,7 @@ fn conclude(
             match &record.phase {
                 Phase::Failed { cause, .. } => error(
                     format!("{what} of {server} failed"),
-                    format!("{cause}\nNothing is left in the state: apply again when the cause is gone."),
+                    format!("{cause}\nThe resource was not saved. Fix the cause and apply again."),
                 ),
                 _ => diags.add_error(no_longer_ours(&server, record)),
             }
@@ -122,8 +122,8 @@ fn conclude(
             error(
                 format!("{what} of {server} did not end in time"),
                 format!(
-                    "{} was at {reason}.\nWaited {} (timeouts.create). The external system goes on with it, and the lock stays: \
-                     apply again to wait for its end. It is not begun again.",
+                    "{} was at {reason}.\nWaited {} (timeouts.create). The external system continues the operation, \
+                     and the lock stays: apply again to wait for its end. It is not started a second time.",
                     record.id,
                     shown_duration(timeout),
                 ),
@@ -134,8 +134,8 @@ fn conclude(
             error(
                 format!("{server} was not available in time"),
                 format!(
-                    "{} was {reason}.\nWaited {} (timeouts.create). Its place in the queue is kept for {}: apply again to go on \
-                     in it.",
+                    "{} was {reason}.\nWaited {} (timeouts.create). The queue position is reserved for {}; apply again \
+                     to resume.",
                     record.id,
                     shown_duration(timeout),
                     shown_duration(record.spec.hold_place_for)
@@ -146,7 +146,7 @@ fn conclude(
         Finish::Interrupted => {
             diags.add_warning(diagnostic(
                 "An operation was interrupted",
-                format!("{server}: {what} is {}. Apply goes on with it.", record.phase.name()),
+                format!("{server}: {what} is {}. Apply again to resume.", record.phase.name()),
                 AttributePath::root(),
             ));
             state

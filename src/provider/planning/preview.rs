@@ -42,7 +42,7 @@ table! {
         state: Text => computed(String, "Its state.");
         holds: ValueBool => computed(Bool, "Whether it has the server; the others wait.");
         since: Text => computed(String, "Since when it holds or waits (RFC 3339, UTC).");
-        by: Text => computed(String, "The user and machine that asked.");
+        by: Text => computed(String, "The user and machine that requested it.");
         reason: Text => computed(String, "The reason that was given.");
         expires_at: Text => computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.");
         waits_for: Text => computed(
@@ -77,7 +77,7 @@ table! {
         );
         problems: ValueList<Text> => computed(
             List(Box::new(String)),
-            "What is in the way or not known: a BMC that does not answer, a window that comes too late.",
+            "What blocks it or is not known: a BMC that does not answer, a window that comes too late.",
         );
         text: Text => computed(String, "All of it in sentences, as a plan of the maintenance would say it.");
     }

@@ -19,20 +19,23 @@ use crate::provider::{
 table! {
     /// One entry.
     pub(in crate::provider) struct EntryModel {
-        server: Text => computed(String, "The server's name, as the configuration that asked calls it.");
+        server: Text => computed(String, "The server's name in the configuration that requested it.");
         lock_key: Text => computed(String, "The hardware identity under which it is locked.");
         id: Text => computed(String, "`namespace/name` of the maintenance.");
         state: Text => computed(String, "Its state.");
         position: ValueNumber => computed(Number, "`0` holds the server, `1` is next.");
         waiting_for: Text => computed(String, "What it waits for; null when it does not wait.");
-        requested_at: Text => computed(String, "When it was asked for (RFC 3339, UTC).");
-        by: Text => computed(String, "The user and machine that asked.");
-        owner: Text => computed(String, "The provider's `owner` that asked.");
+        requested_at: Text => computed(String, "When it was requested (RFC 3339, UTC).");
+        by: Text => computed(String, "The user and machine that requested it.");
+        owner: Text => computed(String, "The provider's `owner` that requested it.");
         reason: Text => computed(String, "The reason that was given.");
         ticket: Text => computed(String, "Where it is discussed.");
         priority: ValueNumber => computed(Number, "Its priority.");
         expires_at: Text => computed(String, "When the hold becomes overdue (RFC 3339, UTC).");
-        place_kept_until: Text => computed(String, "Until when its place is kept, while its run is away.");
+        place_kept_until: Text => computed(
+            String,
+            "Until when its queue position is reserved, while its run is disconnected.",
+        );
         generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
     }
 }

@@ -147,10 +147,10 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             optional(
                 AttributeType::String,
                 &format!(
-                    "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is asked \
-                 before the server is touched; the server's BMC or firmware must reach it too. {images} \
-                 State and plan hold it as it is given; records, logs and messages hold it \
-                 without user, query and fragment. Mark a signed address as sensitive."
+                    "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is \
+                 checked before the server is touched; the server's BMC or firmware must reach it too. {images} State \
+                 and plan hold it as it is given; records, logs and messages hold it without user, query and fragment. \
+                 Mark a signed address as sensitive."
                 ),
             ),
         ),
@@ -195,7 +195,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             defaulted(
                 AttributeType::Bool,
                 "Whether the override holds for the next boot only. Default: `true`. With `false` every boot uses it \
-                 until it is put back.",
+                 until the prior override is restored.",
             ),
         ),
         (
@@ -206,7 +206,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             "ready_when",
             optional(
                 object([
-                    ("url", optional(AttributeType::String, "What is asked with GET.")),
+                    ("url", optional(AttributeType::String, "The URL that is requested with GET.")),
                     ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
                 ]),
                 "Readiness check of the boot environment. The server is not switched on before this URL answers with this \

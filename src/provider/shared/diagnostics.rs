@@ -48,8 +48,8 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
         EngineError::LeaseLost(_) => diagnostic(
             format!("The right to act on {server} was lost"),
             format!(
-                "{error}. The process stopped before its next step; the record and the hold stay as they are. Apply \
-                 again to go on."
+                "{error}. The process stopped before its next step; the record and the lock are unchanged. Apply again \
+                 to resume."
             ),
             AttributePath::root(),
         ),
@@ -69,8 +69,8 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
             AttributePath::root(),
         ),
         EngineError::Over(record) => diagnostic(
-            format!("{} is over", record.id),
-            format!("It is {}.", record.phase.name()),
+            format!("{} has ended", record.id),
+            format!("Its state is {}.", record.phase.name()),
             AttributePath::root(),
         ),
     }
@@ -83,7 +83,7 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
         ),
         StoreError::Forbidden { .. } => (
-            format!("The coordination store does not let us look up {server}"),
+            format!("The coordination store denied access for {server}"),
             format!("{error}. {NOTHING_DONE} Check coordination_url and the rights of its user."),
         ),
         StoreError::Untrusted { .. } => (
@@ -152,7 +152,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         ),
         BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } => (
             format!("Unknown outcome of a request about {server}"),
-            "Apply again: what the machine shows decides how it goes on.",
+            "Apply again: the server's observed state decides which step follows.",
             AttributePath::root(),
         ),
         BackendError::NotSent { .. } => (
@@ -170,7 +170,9 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::NoSystem { .. } => {
             (format!("{server} is not behind its BMC"), "Check system_id and endpoint.", AttributePath::root())
         }
-        BackendError::Unsupported { .. } => (format!("{server} cannot do what is asked"), "", AttributePath::root()),
+        BackendError::Unsupported { .. } => {
+            (format!("{server} does not support this request"), "", AttributePath::root())
+        }
         BackendError::Missing { .. } => {
             (format!("Something that {server} needs is missing"), "", AttributePath::root())
         }
@@ -182,7 +184,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             let mut steps = attribute.unwrap_or_default().split('.').filter(|step| !step.is_empty());
             let path = steps.next().map_or_else(AttributePath::root, AttributePath::new);
             let path = steps.fold(path, AttributePath::attribute);
-            (format!("What is asked of {server} was refused"), "", path)
+            (format!("Configuration of {server} was refused"), "", path)
         }
         BackendError::Protocol { .. } => (
             format!("The BMC of {server} did not return a Redfish response"),
@@ -200,8 +202,8 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::OtherSpec { id, existing, asked } => (
             format!("{id} exists with another specification"),
             format!(
-                "It was asked for with: {existing}.\nThis configuration asks: {asked}.\n{NOTHING_DONE} If the existing one is \
-                 yours, destroy it or import it ({id}); otherwise choose another name."
+                "It was requested with: {existing}.\nThis configuration requests: {asked}.\n{NOTHING_DONE} If the \
+                 existing one is yours, destroy it or import it ({id}); otherwise choose another name."
             ),
             AttributePath::new("name"),
         ),
@@ -247,9 +249,9 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::HeldByOurselves { holder } => (
             format!("{server} is held by {holder}"),
             format!(
-                "A boot configuration or an operation without maintenance_id takes its own turn, and that turn would wait for {holder} of \
-                 the same owner: for ever, if both are in one configuration. {NOTHING_DONE} Set maintenance_id = \
-                 \"{holder}\" (the id of that metal_server_maintenance)."
+                "A boot configuration or an operation without maintenance_id queues on its own. It would wait for \
+                 {holder} of the same owner, and never end if both are in one configuration. {NOTHING_DONE} Set \
+                 maintenance_id = \"{holder}\" (the id of that metal_server_maintenance)."
             ),
             AttributePath::new("maintenance_id"),
         ),
@@ -321,16 +323,16 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::NotClaimed => (
             format!("{server} is not claimed"),
             format!(
-                "An approval is the word of the one who claimed the server (metal_server_claim). {NOTHING_DONE} A server \
-                 that nobody claimed is taken without approval."
+                "Only the owner of a claim (metal_server_claim) approves. {NOTHING_DONE} An unclaimed server needs no \
+                 approval."
             ),
             AttributePath::new("server"),
         ),
         Refusal::NotTheOwner { claim, asked } => (
             format!("{server} is claimed by another owner"),
             format!(
-                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only its owner approves \
-                 and changes or gives up the claim; if you act for them, set the provider's owner.",
+                "Its owner is {claim}, claimed as {}; this provider's owner is {asked:?}. {NOTHING_DONE} Only its \
+                 owner can approve, or change or delete the claim; if you act for them, set the provider's owner.",
                 claim.id
             ),
             AttributePath::new("server"),

@@ -50,7 +50,10 @@ pub(in crate::provider) fn turn_attributes() -> Attributes {
         ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
         (
             "hold_place_for",
-            defaulted(String, "How long the place in the queue is kept for a run that went away. Default: `\"15m\"`."),
+            defaulted(
+                String,
+                "How long the queue position is reserved for a run that disconnected. Default: `\"15m\"`.",
+            ),
         ),
     ]);
     all.insert("window".to_owned(), window_attribute());
@@ -131,7 +134,7 @@ impl OwnTurn<'_> {
             let detail = if under && self.policy.is_null() {
                 "Under a maintenance no approval is needed without a policy. Set policy = \"OwnerApproval\"."
             } else {
-                "With policy = \"Enforced\" the owner is not asked. Remove it, or set policy = \"OwnerApproval\"."
+                "policy = \"Enforced\" needs no approval. Remove it, or set policy = \"OwnerApproval\"."
             };
             for (name, is_given) in
                 [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]

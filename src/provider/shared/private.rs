@@ -215,8 +215,8 @@ impl Owned {
                 engine.store().id(),
                 engine.store().address()
             ),
-            _ => "The state does not say where it is kept; perhaps it was edited by hand. Remove the resource from the state \
-                  and create it anew."
+            _ => "The state does not name its coordination store; perhaps it was edited by hand. Remove the resource \
+                  from the state and create it again."
                 .to_owned(),
         };
         diags.add_error(diagnostic(format!("{what} is in another coordination store"), problem, AttributePath::root()));

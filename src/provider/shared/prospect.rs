@@ -194,7 +194,7 @@ impl Prospect {
         }
         if engine.always_performs() {
             let whom = claim.map_or_else(|| "unclaimed".to_owned(), ToString::to_string);
-            let line = format!("{whom}; is not asked (the provider's always_perform_maintenance).");
+            let line = format!("{whom}; approval not required (the provider's always_perform_maintenance).");
             self.owner_line = Some(line);
             return;
         }
@@ -288,9 +288,7 @@ async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView)
         return None;
     }
     if !engine.systems(asked.spec).await.unwrap_or_default().is_empty() {
-        return Some(
-            "Hand-over: the server is restored first, because an external system has to give it back.".to_owned(),
-        );
+        return Some("Hand-over: the server is restored first, because an external system manages it.".to_owned());
     }
     let holder = view.lock.holder().filter(|holder| ![asked.id, asked.replaces].contains(&Some(&holder.id)))?;
     let between = queue::waiting(&view.lock, engine.tuning().aging, view.now);

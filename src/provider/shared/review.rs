@@ -85,7 +85,7 @@ pub(in crate::provider) async fn operation(
         bad(
             diags,
             AttributePath::new("proof"),
-            &format!("{} cannot do what is asked", spec.server),
+            &format!("{} does not support this request", spec.server),
             "The BMC shows no boot progress. Say proof = \"power\".",
         );
         return;
@@ -105,7 +105,7 @@ pub(in crate::provider) async fn lasts(diags: &mut Diagnostics, engine: &Engine,
     match system.would_last(operation.reset).await {
         Err(error @ BackendError::Unsupported { .. }) => {
             let at = AttributePath::new("operation");
-            bad(diags, at, &format!("{} cannot do what is asked", spec.server), format!("{error}."));
+            bad(diags, at, &format!("{} does not support this request", spec.server), format!("{error}."));
             false
         }
         Ok(()) | Err(_) => true,
@@ -309,7 +309,7 @@ async fn server(
             ("boot", Some(at)) => at.clone(),
             (name, Some(at)) => at.clone().attribute(name),
         };
-        bad(diags, path, &format!("{} cannot do what is asked", spec.server), problem);
+        bad(diags, path, &format!("{} does not support this request", spec.server), problem);
     }
     (diags.errors.len() == errors).then_some(())?;
     let key = match engine.lock_key_now(&spec.server).await {

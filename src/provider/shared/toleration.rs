@@ -77,7 +77,7 @@ pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
         }
         if given(&one.operator) == Some("Exists") && given(&one.value).is_some() {
             let detail = format!(
-                "tolerations[{index}]: with operator = \"Exists\" the value of the taint is not looked at. Leave out one of them."
+                "tolerations[{index}]: with operator = \"Exists\" the value of the taint is ignored. Leave one out."
             );
             bad(diags, at("value"), "value has no effect with Exists", detail);
         }

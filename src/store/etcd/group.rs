@@ -132,7 +132,7 @@ async fn send(link: &StoreClient, transactions: &[Txn], with: With) -> Result<Ve
 }
 
 fn misunderstood(link: &StoreClient) -> StoreError {
-    link.faults.unavailable("it answered something else than was asked")
+    link.faults.unavailable("it returned an unexpected response")
 }
 
 fn revision(response: &TxnResponse) -> Option<i64> {

@@ -93,7 +93,7 @@ impl Reads {
     pub(super) fn next(&mut self, faults: &ErrorMapper) -> Result<GetResponse, StoreError> {
         match self.0.next() {
             Some(TxnOpResponse::Get(found)) => Ok(found),
-            _ => Err(faults.unreadable("it answered something else than was asked")),
+            _ => Err(faults.unreadable("it returned an unexpected response")),
         }
     }
 }

@@ -193,7 +193,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
         WriteResult::Done(_) => Ok(()),
-        WriteResult::Moved => Err(faults.unavailable("its id went away while it was filled")),
+        WriteResult::Moved => Err(faults.unavailable("its id was removed while it was filled")),
     }
 }
 

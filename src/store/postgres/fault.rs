@@ -41,7 +41,7 @@ impl ErrorMapper {
                     self.unreadable(format!("its schema is not that of this program ({})", message(error)))
                 }
                 Some("MT001") => self.unreadable(message(error)),
-                Some("53300") => self.unavailable(format!("it has no connection left for us ({})", message(error))),
+                Some("53300") => self.unavailable(format!("it has no free connection ({})", message(error))),
                 // Connection, resources, an operator, the system, a lost race: over after a while.
                 Some(code)
                     if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) =>

@@ -28,7 +28,7 @@ impl ErrorMapper {
             | sqlx::Error::RowNotFound => self.unreadable(error.to_string()),
             _ => match primary_code(error) {
                 Some(5 | 6) => self.locked(),
-                Some(26) => self.unreadable("it is no SQLite database, or its first page is damaged"),
+                Some(26) => self.unreadable("it is not a SQLite database, or its first page is damaged"),
                 Some(11) => self.unreadable("the file is damaged (database disk image is malformed)"),
                 Some(8) => self.unavailable("the file or its folder may not be written"),
                 Some(13) => self.unavailable("the disk is full"),

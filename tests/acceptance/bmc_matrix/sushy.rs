@@ -100,7 +100,7 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
     let addresses: Vec<&str> = failed.keys().map(String::as_str).collect();
     assert_eq!(addresses, ["metal_server_boot_configuration.r2"], "{failed:#?}");
     let told = failed.values().next().unwrap();
-    assert!(told.contains("was refused") && told.contains("The server was put back as it was"), "{told}");
+    assert!(told.contains("was refused") && told.contains("The server was restored"), "{told}");
     assert_eq!(client.machine(&path(2)).await, before[2]);
     let kept: Vec<usize> = kept.into_iter().filter(|number| *number != 2).collect();
     workspace.configure(&configuration(&sushy, &images, &kept));

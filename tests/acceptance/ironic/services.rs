@@ -178,7 +178,7 @@ for_one_host! {
         run.until_it_logs("service wait", SOON * 2).await;
         // A time limit frees no server that is worked on.
         let run = run.wait(SOON * 4).await.failed();
-        run.says("The service of n1 did not end in time").says("It is not begun again");
+        run.says("The service of n1 did not end in time").says("It is not started a second time");
         assert!(workspace.resource(ADDRESS).await.is_none());
         let queue = workspace.metal(&["queue"]).await.succeeded();
         queue.says("ops/firmware");

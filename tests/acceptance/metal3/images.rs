@@ -90,7 +90,7 @@ for_one_host! {
         workspace.try_plan().await.failed().says("without user and query");
         let http = boots(ISO).replace("boot_operator", "http");
         configure(&world, &workspace, &http);
-        workspace.try_plan().await.failed().says("cannot do what is asked");
+        workspace.try_plan().await.failed().says("does not support this request");
         configure_with(&world, &workspace, "hold = \"live\"", &boots(ISO));
         workspace.run(&["validate", "-no-color"]).await.failed().says("\"live\" is not a valid hold");
         assert_eq!(world.host("node1").await["spec"], before["spec"]);

@@ -55,7 +55,7 @@ async fn holds_in_spite_of(world: &World, faulty: &Faulty, workspace: &Workspace
     let between = resets(world);
     assert_eq!(between[before.len()..], ["GracefulShutdown"], "{fault:?}");
     let destroy = workspace.start_destroy();
-    destroy.until_it_logs("giving the server back", SOON).await;
+    destroy.until_it_logs("releasing the server", SOON).await;
     faulty.fail(fault, if fault == Fault::LoseReply { "DELETE" } else { "" }, 2);
     destroy.wait(SOON * 2).await.succeeded();
     let second = faulty.heal();

@@ -73,7 +73,7 @@ for_one_host! {
             theirs.try_plan().await.failed().says("Maintenance is not pending").says("ops/other is not pending on node1");
             configure(&world, &theirs, &approval("maintenance = \"ops/bios\""));
             let plan = theirs.try_plan().await.succeeded();
-            plan.says("Maintenance will be approved").says("counts for everything that is asked").says("BIOS 2.19");
+            plan.says("Maintenance will be approved").says("applies to every request").says("BIOS 2.19");
             theirs.apply().await.succeeded();
             let given = theirs.resource(APPROVAL).await.unwrap();
             assert_eq!((&given["state"], &given["claim"]), (&json!("InForce"), &json!("owners/claim1")), "{given}");

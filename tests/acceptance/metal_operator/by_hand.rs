@@ -52,13 +52,13 @@ for_one_host! {
 
             let said = metal(&ours, &["approve", "ops/bios"]).await.succeeded();
             said.says(&format!("ops/bios is approved on node1: wrote the {place} of ServerClaim owners/claim1"));
-            said.says(&world.kubernetes.url()).says("counts for everything that is asked of node1").says("BIOS 2.19");
+            said.says(&world.kubernetes.url()).says("applies to every request for node1").says("BIOS 2.19");
             assert!(world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
             apply.wait(SOON * 2).await.succeeded();
             metal(&ours, &["approve", "ops/bios"]).await.failed().says("ops/bios has started");
             // What has started goes on.
             let said = metal(&ours, &["withdraw", "ops/bios"]).await.succeeded();
-            said.says(&format!("took away the {place} of ServerClaim owners/claim1")).says("has started and goes on");
+            said.says(&format!("removed the {place} of ServerClaim owners/claim1")).says("has started and continues");
             assert!(!world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
             ours.plan().await.is_empty();
             ours.destroy().await.succeeded();
@@ -139,7 +139,7 @@ for_one_host! {
             workspace.apply().await.succeeded();
             let release = acceptance(&workspace).await;
             let said = metal(&workspace, &words(&release)).await.succeeded();
-            said.says("ops/bios is over; node1 was left as it is").says("What was asked of its own system is taken back");
+            said.says("ops/bios has ended; node1 was left as it is").says("External request deleted");
             if family != Family::Parked {
                 assert!(ours(&world, "node1").await.is_none(), "{family:?}");
             }
@@ -163,7 +163,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let release = acceptance(&workspace).await;
     proxy.cut();
     let said = metal(&workspace, &words(&release)).await.succeeded();
-    said.says("ops/bios is over; node1 was left as it is").says("External request NOT deleted").says(by_hand);
+    said.says("ops/bios has ended; node1 was left as it is").says("External request NOT deleted").says(by_hand);
     metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
     metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
     proxy.mend();
@@ -181,9 +181,9 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     reaches(&mut stranger, &world, &format!("https://{}", proxy.host()));
     metal(&stranger, &["tidy"]).await.succeeded().says("No orphaned requests.");
     // A look is only a look.
-    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("taking back");
+    metal(&workspace, &["queue"]).await.succeeded().is_silent_about("deleting");
     let tidied = metal(&workspace, &["tidy"]).await.succeeded();
-    tidied.says("taking back").says("whose maintenance is over").says("Orphaned requests deleted: 1.");
+    tidied.says("deleting").says("whose maintenance has ended").says("Orphaned requests deleted: 1.");
     if family == Family::Parked {
         eventually("it is let go", SOON, async || (!is_marked(&world).await).then_some(())).await;
         world.until_state("node1", "Reserved").await;

@@ -84,7 +84,7 @@ for_one_host! {
 
             let plan = workspace.run(DESTROY).await.succeeded();
             plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
-            plan.says("Then the next claim may have it").says("wipes no disk");
+            plan.says("Then the next claim may bind it").says("wipes no disk");
             let retain = json!({"spec": {"reclaimPolicy": "Retain"}});
             world.cluster.merge(Kind::Server, &Key::cluster("node1"), retain).await.unwrap();
             workspace.run(DESTROY).await.succeeded().says("reclaimPolicy is Retain").is_silent_about("Then the next claim");

@@ -214,7 +214,7 @@ for_each_host! {
         let (words, reason) = release.split_once(" --reason ").unwrap();
         let mut words: Vec<&str> = words.split_whitespace().skip(1).collect();
         words.extend(["--reason", reason.trim_matches('"')]);
-        runner.metal(&words).await.succeeded().says("ops/bios-2-19 is over");
+        runner.metal(&words).await.succeeded().says("ops/bios-2-19 has ended");
         world.until_state("node1", "Reserved").await;
         runner.metal(&["--metal-operator", "queue"]).await.succeeded().says("No server is held");
     }

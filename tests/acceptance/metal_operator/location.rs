@@ -100,7 +100,7 @@ for_one_host! {
                 let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
                 metal(&mut workspace, &world, told, &release).await
             };
-            said.succeeded().says("ops/bios is over; node1 is as it was (On)");
+            said.succeeded().says("ops/bios has ended; node1 is as it was (On)");
             is_as_it_was(&world, boots).await;
             workspace.destroy().await.succeeded();
         }
@@ -119,7 +119,7 @@ for_one_host! {
         configure_in(&world, &workspace, "elsewhere", &body);
         let plan = workspace.plan().await;
         plan.is_empty();
-        plan.run.is_silent_about("taken away");
+        plan.run.is_silent_about("revoked the server");
         // What changes in place is written where the request is.
         configure_in(&world, &workspace, "elsewhere", &body.replace("\"Off\"", "\"On\""));
         workspace.apply().await.succeeded();
@@ -179,7 +179,7 @@ for_one_host! {
         world.until_state("node1", "Reserved").await;
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("the operator switches it on again");
         let said = metal(&mut workspace, &world, None, &["complete", "ops/bios"]).await.failed();
-        said.is_silent_about("is as it was").says("ops/bios is over, but node1 was not restored");
+        said.is_silent_about("is as it was").says("ops/bios has ended, but node1 was not restored");
         said.says("is gone").says("Power is On now, and was On before").says("its external system shows Reserved");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 

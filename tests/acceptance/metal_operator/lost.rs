@@ -81,7 +81,7 @@ for_one_host! {
         let before = resets(&world, "node1");
         workspace.refresh().await.succeeded().says("External maintenance system revoked the server").says("others/other");
         assert!(workspace.resource(HELD).await.is_some());
-        workspace.destroy().await.succeeded().says("power and boot were left as they are");
+        workspace.destroy().await.succeeded().says("power and boot were not changed");
         assert_eq!(resets(&world, "node1"), before);
         assert_eq!(holder(&world, "node1").await, Some(other));
         assert!(ours(&world, "node1").await.is_none());

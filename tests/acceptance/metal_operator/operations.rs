@@ -126,7 +126,7 @@ for_one_host! {
         let before = resets(&world, 0).len();
         world.operators.stop();
         let apply = workspace.start_apply();
-        apply.until_it_logs("it was taken back", SOON).await;
+        apply.until_it_logs("the request was removed", SOON).await;
         world.operators = Operators::start(world.cluster.client.clone(), Family::V0_7, Options::default());
         apply.wait(SOON * 2).await.succeeded();
         assert_eq!(resets(&world, before), ["ForceRestart"]);

@@ -72,7 +72,7 @@ for_one_host! {
         assert_eq!(between[before.len()..].iter().filter(|reset| *reset == "GracefulShutdown").count(), 1, "{between:?}");
         // Giving back.
         let destroy = workspace.start_destroy();
-        destroy.until_it_logs("giving the server back", SOON).await;
+        destroy.until_it_logs("releasing the server", SOON).await;
         away_for_a_moment(&mut world);
         destroy.wait(LONG).await.succeeded();
         world.until_state("node1", "Reserved").await;

@@ -76,9 +76,9 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
         (object.metadata.annotations, managers.into_iter().filter_map(|one| one.manager).collect::<Vec<_>>())
     };
     let before = fields(world.object(world.maintenances(), &foreign).await);
-    workspace.try_plan().await.succeeded().says("It would be refused").says("has the name that ours would have");
+    workspace.try_plan().await.succeeded().says("It would be refused").says("already exists");
     let run = workspace.apply().await.failed();
-    run.says("node1 cannot be taken").says("and is not ours").says("reason \"swap disk 3\"");
+    run.says("node1 cannot be locked").says("and is not ours").says("reason \"swap disk 3\"");
     assert_eq!(fields(world.object(world.maintenances(), &foreign).await), before);
     assert_eq!(holder(&world, "node1").await, Some(foreign));
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -235,6 +235,6 @@ async fn a_server_that_vanishes_while_it_is_waited_for_ends_the_wait() {
     apply.until_it_logs("maintenance-approved=true", SOON).await;
     world.simulator.set_availability("bmc1", bmc_simulator::Availability::Refusing).await.ok();
     strangers::tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
-    apply.wait(SOON).await.failed().says("node1 cannot be taken").says("there is no Server \"node1\" any more");
+    apply.wait(SOON).await.failed().says("node1 cannot be locked").says("there is no Server \"node1\" any more");
     assert!(ours(&world, "node1").await.is_none());
 }

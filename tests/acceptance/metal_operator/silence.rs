@@ -100,7 +100,7 @@ for_one_host! {
         assert_eq!(workspace.resource(HELD).await.unwrap()["power_state"], "Off");
 
         let destroy = workspace.start_destroy();
-        destroy.until_it_logs("giving the server back", SOON).await;
+        destroy.until_it_logs("releasing the server", SOON).await;
         proxy.lose_replies();
         tokio::time::sleep(SILENT).await;
         proxy.heal();

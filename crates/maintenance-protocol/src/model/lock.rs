@@ -80,7 +80,7 @@ pub enum Refusal {
     /// The maintenance is not active here (any more).
     #[error("the maintenance is not active in this store")]
     Gone,
-    /// Somebody else may act on it now. Equal generations: the store lost commits since ours.
+    /// Another process may act on it now. Equal generations: the store lost commits since ours.
     #[error("generation {ours} was replaced by generation {current}")]
     Fenced {
         /// Ours.
@@ -93,7 +93,7 @@ pub enum Refusal {
         "the lock of the server has given out its largest {0}: `store check` names it, and an administrator repairs it"
     )]
     NoNumberLeft(&'static str),
-    /// Same name, another wish.
+    /// Same name, another specification.
     #[error("{id} exists with another specification")]
     OtherSpec {
         /// The name.
@@ -174,7 +174,7 @@ pub enum Refusal {
     /// No owner can approve.
     #[error("the server is not claimed")]
     NotClaimed,
-    /// Only the owner's word counts.
+    /// Only the owner of the claim approves.
     #[error("the server is claimed by {:?}, not by {asked:?}", claim.owner)]
     NotTheOwner {
         /// The claim in force.

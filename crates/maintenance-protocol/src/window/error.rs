@@ -75,7 +75,7 @@ pub enum WindowError {
         /// What there is.
         duration: Duration,
     },
-    /// The freeze calendar is no calendar, or says something that cannot be followed.
+    /// The freeze calendar is not a valid calendar, or has an entry that is not supported.
     #[error("The freeze calendar cannot be used: {problem}")]
     Calendar {
         /// What, with the event's summary and line.

@@ -18,7 +18,7 @@ impl Bmc {
         if self.proven.load(Ordering::Acquire) && access.doubted.is_none_or(|since| now.saturating_sub(since) < doubt) {
             let since = *access.doubted.get_or_insert(now);
             let cause = format!(
-                "it refused the credentials that it accepted before ({message}); they are tried once more {}s after that",
+                "it refused the credentials that it accepted before ({message}); they are tried again {}s later",
                 doubt.as_secs_f32()
             );
             self.is_down_until(since + doubt, &cause);
