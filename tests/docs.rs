@@ -122,6 +122,23 @@ fn the_files_that_the_design_names_are_there() {
 }
 
 #[test]
+fn the_costs_of_additions_are_those_of_today() {
+    let (outdated, folders) = promises::outdated_costs(Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(folders >= 6, "{folders} rows name a folder");
+    assert!(outdated.is_empty(), "sizes of folders in DESIGN.md:\n{}", outdated.join("\n"));
+
+    let root = tempfile::tempdir().expect("the temporary folder is writable");
+    fs::create_dir(root.path().join("one")).expect("writable");
+    fs::write(root.path().join("one/mod.rs"), "//! A.\n".repeat(20)).expect("writable");
+    for (said, is_outdated) in [("1, 20", false), ("1, 22", false), ("1, 23", true), ("2, 20", true), ("–", true)] {
+        let table = format!("## What an addition costs\n\n| a | b | c |\n|---|---|---|\n| x (`one`) | {said} | y |\n");
+        fs::write(root.path().join("DESIGN.md"), table).expect("writable");
+        let (outdated, folders) = promises::outdated_costs(root.path());
+        assert_eq!((outdated.len(), folders), (usize::from(is_outdated), 1), "{said}");
+    }
+}
+
+#[test]
 fn a_promise_without_a_test_is_found() {
     let root = tempfile::tempdir().expect("the temporary folder is writable");
     for folder in ["src", "crates", "tests"] {

@@ -198,8 +198,8 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     after.says("No server is held");
 }
 
-/// What a forge does itself: a job that is cancelled, or ended before the provider ends its own wait,
-/// says nothing.
+/// What a forge does itself: a job that is cancelled, or ended before the provider ends its own
+/// wait, says nothing.
 #[test]
 fn jobs_of_one_state_take_turns_and_end_after_the_provider() {
     let page = fs::read_to_string(repository("docs/resources/server_maintenance.md")).unwrap();

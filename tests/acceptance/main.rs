@@ -18,6 +18,7 @@ mod bad_input;
 mod bmc_matrix;
 mod ci_examples;
 mod cluster_api;
+mod clusters;
 mod command_line;
 mod crash;
 mod deferral;

@@ -30,6 +30,29 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (problems, named)
 }
 
+/// The rows of "What an addition costs" whose folder has become another size than they say by more
+/// than a tenth, and how many name a folder.
+pub fn outdated_costs(root: &Path) -> (Vec<String>, usize) {
+    let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
+    let section = design.split("## What an addition costs").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let (mut outdated, mut named) = (Vec::new(), 0);
+    for row in section.unwrap_or_default().lines() {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let folder = cells[0].split('`').skip(1).step_by(2).map(|name| root.join(name)).find(|path| path.is_dir());
+        let (Some(folder), Some(said)) = (folder, cells.get(1)) else { continue };
+        named += 1;
+        let mut sources = Vec::new();
+        collect(&folder, &mut sources);
+        let now = [sources.len(), sources.iter().map(|text| text.lines().count()).sum()];
+        let said = said.split(", ").map(|number| number.trim().replace(',', "").parse::<usize>().unwrap_or_default());
+        let close = |(said, now): (usize, usize)| said.abs_diff(now) * 10 <= now;
+        if !said.zip(now).all(close) {
+            outdated.push(format!("{} files, {} lines: {row}", now[0], now[1]));
+        }
+    }
+    (outdated, named)
+}
+
 /// The room `maintenance`, which is a crate of its own.
 const RULES: &str = "crates/maintenance-protocol/src";
 

@@ -121,8 +121,8 @@ pub(super) fn drain(
     }
 }
 
-/// Whether a record may still change its server by a step: not once the Node that was drained for it
-/// was uncordoned by another author. Workloads may run there again.
+/// Whether a record may still change its server by a step: not once the Node that was drained for
+/// it was uncordoned by another author. Workloads may run there again.
 #[must_use]
 pub(super) fn may_send(record: &Maintenance, facts: &Facts) -> Verdict {
     let Some(drained) = &record.drained else { return Verdict::Done };

@@ -53,8 +53,8 @@ impl Metal3Machines {
     /// Cluster API does. `fresh`: not older than this call, otherwise as the watch told last.
     ///
     /// # Errors
-    /// The consumer is one of Cluster API, and leads to no Machine that could be asked. Its Node may
-    /// run all the same: in another cluster than the one that is configured.
+    /// The consumer is one of Cluster API, and leads to no Machine that could be asked. A Node may
+    /// run on the host nevertheless: in another cluster than the one that is configured.
     pub(super) async fn owner(&self, consumer: &Consumer, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         if consumer.kind != METAL3_MACHINE {
             return Ok(None);

@@ -27,7 +27,7 @@ use super::{
     link::no_redfish,
     machine::HostMachine,
     reboot,
-    standing::{believed, booted, standing},
+    standing::{became, believed, booted, standing},
 };
 
 /// How long tidying waits until the operator manages a host again; the next tidying removes the
@@ -181,8 +181,8 @@ impl Gate for HostMachine {
         }
         let now = self.hosts.now();
         let Some(change) = change::leave(host, wish, now) else { return Ok(()) };
-        if let Some(why) = believed(host, wish, now) {
-            tracing::warn!("{why}");
+        for told in [believed(host, wish, now), became(host, wish, now)].into_iter().flatten() {
+            tracing::warn!("{told}");
         }
         self.hosts.patch(&object, change).await
     }

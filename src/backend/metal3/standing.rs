@@ -329,6 +329,21 @@ pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -
     })
 }
 
+/// What a host that is managed again became meanwhile; `None`: it is in the provisioning state of
+/// before, or not yet managed. Its owner may have changed or ended its use: that is not undone.
+pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
+    let (hold, before) = (host.hold()?, host.before());
+    let over = host.released().is_some() && !host.is_deleting() && !host.detaches();
+    let changes = host.will_change();
+    let differs = changes || !before.state.is_empty() && host.state() != before.state;
+    let left = over && differs && matches!(standing(host, wish, hold, now), ExternalState::Leftovers(_));
+    left.then(|| {
+        let (next, was) = (if changes { ", about to change" } else { "" }, &before.state);
+        let (shown, state) = (host.shown(), host.state());
+        format!("{shown} is {state}{next}, and was {was} before this maintenance: another author changed it meanwhile")
+    })
+}
+
 /// What a released host has not shown yet of being registered in Ironic; `None`: it has, or enough
 /// time has passed.
 fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {

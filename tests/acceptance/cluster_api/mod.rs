@@ -12,6 +12,7 @@ mod guide;
 mod lists;
 mod metal_operator;
 mod others;
+mod outages;
 mod ready;
 mod unasked;
 

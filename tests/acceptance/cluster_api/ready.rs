@@ -19,7 +19,7 @@ use crate::{
 };
 
 const OFF: &str = "server_power = \"Off\"";
-const WAITS: &str = "to be Ready again before the maintenance label of Machine";
+pub(super) const WAITS: &str = "to be Ready again before the maintenance label of Machine";
 
 /// What the API server has of a Node.
 pub(super) async fn set_ready(world: &World, ready: bool) {

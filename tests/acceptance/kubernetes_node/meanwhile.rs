@@ -1,8 +1,11 @@
 //! What others do to a Node while a maintenance drains it, has it or gives it back.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bmc_simulator::{Fault, PowerState};
@@ -12,11 +15,16 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{OFF, Place};
 use crate::{
-    servers::kubernetes_proxy::{Deal, Proxy, status},
+    servers::{
+        kubernetes_proxy::{Deal, Proxy, status},
+        toxiproxy::Toxiproxy,
+    },
     support::{
+        run::Running,
         simulator::{Fleet, SOON, maintenance},
         wait::eventually,
         workspace::Workspace,
@@ -121,12 +129,7 @@ for_one_host! {
     async fn an_api_server_that_fails_is_not_the_word_of_a_kubelet(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let proxy = Proxy::to(place.cluster).await;
-        let kubeconfig = place.cluster.kubeconfig_at(&proxy.url(), "admin");
-        let drained = format!(
-            "kubernetes_node = {{ nodes = {{ node1 = \"{}\" }}, kubeconfig = \"{}\" }}",
-            place.node,
-            kubeconfig.display()
-        );
+        let drained = place.drained_as(&place.cluster.kubeconfig_at(&proxy.url(), "admin"));
         fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
         workspace.apply().await.succeeded();
         // What it still believes of a kubelet that died.
@@ -152,7 +155,72 @@ for_one_host! {
     }
 }
 
+for_one_host! {
+    async fn a_cordon_that_another_author_sets_at_the_same_moment_stays(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let proxy = Proxy::to(place.cluster).await;
+        let drained = place.drained_as(&place.cluster.kubeconfig_at(&proxy.url(), "admin"));
+        fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
+        let (sent, goes_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
+        proxy.rule(move |seen| {
+            let first = seen.method == "PATCH" && seen.path.contains("/nodes/") && told.fetch_add(1, Ordering::SeqCst) == 0;
+            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
+        });
+        let apply = workspace.start_apply();
+        eventually("it cordons the Node", SOON, async || (sent.load(Ordering::SeqCst) > 0).then_some(())).await;
+        place.cordon(true).await;
+        goes_on.notify_one();
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!((fleet.system("node1").power, place.marks().await), (PowerState::Off, 0));
+        workspace.destroy().await.succeeded();
+        assert!(place.cordoned().await, "that cordon is not ours");
+    }
+}
+
+for_one_host! {
+    async fn a_cluster_that_is_away_during_a_drain_or_at_its_end_is_waited_out(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let way = Toxiproxy::to(&place.cluster.host());
+        let kubeconfig = place.cluster.kubeconfig_at(&format!("https://{}", way.host()), "admin");
+        place.pod("db", Some("StatefulSet"), json!({})).await;
+        place.budget("db", 0).await;
+        fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &maintenance("node1", "m", OFF));
+        let tries_again = async |run: &Running| {
+            eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
+                .await;
+        };
+        let apply = workspace.start_apply();
+        apply.until_it_logs("disruption budget", SOON).await;
+        way.cut();
+        tries_again(&apply).await;
+        place.budget("db", 1).await;
+        assert_eq!((fleet.resets("node1"), place.names().await), (vec![], vec!["db".to_owned()]));
+        way.mend();
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::Off, vec![]));
+
+        place.went_down().await;
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
+        way.cut();
+        tries_again(&destroy).await;
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        assert!(place.cordoned().await);
+        way.mend();
+        destroy.wait(SOON * 4).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
 impl Place {
+    /// The provider's arguments with a kubeconfig.
+    fn drained_as(&self, kubeconfig: &Path) -> String {
+        let (node, kubeconfig) = (&self.node, kubeconfig.display());
+        format!("kubernetes_node = {{ nodes = {{ node1 = \"{node}\" }}, kubeconfig = \"{kubeconfig}\" }}")
+    }
+
     /// Removes our annotations.
     async fn strip(&self) {
         let nodes: Api<Node> = Api::all(self.client.clone());

@@ -15,7 +15,13 @@ use crate::{
         },
         toxiproxy::Toxiproxy,
     },
-    support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
+    support::{
+        host::Host,
+        run::{Run, Running},
+        simulator::SOON,
+        wait::eventually,
+        workspace::Workspace,
+    },
 };
 
 /// Lets the command line reach the hosts of a world.
@@ -195,6 +201,47 @@ for_each_host! {
         world.annotate("node1", json!({ theirs: "{\"mode\":\"soft\"}" })).await;
         workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.traces("node1").await, [theirs]);
+    }
+}
+
+for_one_host! {
+    async fn a_cluster_that_is_away_while_a_host_is_waited_for_or_detached_is_waited_out(host) {
+        let world = World::start(1, Options::default()).await;
+        let awake = world.running.operator.options.awake.clone();
+        let way = Toxiproxy::to(&world.kubernetes.host());
+        let kubeconfig = world.kubernetes.kubeconfig_at(&format!("https://{}", way.host()), "admin");
+        let workspace = Workspace::new(host);
+        configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
+        let tries_again = async |run: &Running| {
+            eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
+                .await;
+        };
+        // Another author has the host.
+        world.annotate("node1", json!({ DETACHED: "disk swap by carol" })).await;
+        let apply = workspace.start_apply();
+        apply.until_it_logs("another author detached", SOON).await;
+        way.cut();
+        tries_again(&apply).await;
+        world.annotate("node1", json!({ DETACHED: null })).await;
+        awake.close();
+        way.mend();
+        let entered = |host: &Value| host["metadata"]["annotations"][DETACHED].as_str().is_some_and(|it| it.contains("terraform"));
+        world.until("node1", "entered", entered).await;
+        // Detached while nobody can tell it.
+        way.cut();
+        awake.open();
+        world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        way.mend();
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
+        // A refresh without the cluster says so, and loses nothing.
+        way.cut();
+        workspace.refresh().await;
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        way.mend();
+        workspace.destroy().await.succeeded();
+        is_as_before(&world, &workspace).await;
     }
 }
 

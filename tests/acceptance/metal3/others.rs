@@ -1,13 +1,22 @@
 //! What others do to a host, and other runs and configurations of the same machine.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
-use super::{HELD, configure, configure_with, maintenance};
+use super::{HELD, configure, configure_as, configure_with, maintenance};
 use crate::{
-    servers::metal3::{
-        operator::Options,
-        world::{DETACHED, World},
+    servers::{
+        kubernetes_proxy::{Deal, Proxy},
+        metal3::{
+            operator::Options,
+            world::{DETACHED, World},
+        },
     },
     support::{
         simulator::{Fleet, SOON},
@@ -66,6 +75,48 @@ for_one_host! {
         second.destroy().await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+    }
+}
+
+for_one_host! {
+    async fn a_host_whose_owner_ends_its_use_meanwhile_is_told_at_the_release(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        world.merge("BareMetalHost", "node1", json!({"spec": {"image": null}})).await;
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("and was provisioned before this maintenance: another author changed it", SOON * 2).await;
+        destroy.wait(SOON * 2).await.succeeded();
+        world.until("node1", "available", |host| host["status"]["provisioning"]["state"] == "available").await;
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_one_host! {
+    async fn an_annotation_that_another_author_writes_at_the_same_moment_stays(host) {
+        let world = World::start(1, Options::default()).await;
+        let proxy = Proxy::to(world.kubernetes).await;
+        let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
+        let workspace = Workspace::new(host);
+        configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
+        let (sent, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
+        proxy.rule(move |seen| {
+            let first = seen.method == "PATCH" && seen.body.contains(DETACHED) && !told.swap(true, Ordering::SeqCst);
+            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
+        });
+        let apply = workspace.start_apply();
+        eventually("it detaches the host", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+        world.annotate("node1", json!({ DETACHED: "disk swap by carol" })).await;
+        goes_on.notify_one();
+        apply.until_it_logs("another author detached", SOON * 2).await;
+        assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
+        assert_eq!((world.traces("node1").await, resets(&world)), (vec![DETACHED.to_owned()], 0));
+        world.annotate("node1", json!({ DETACHED: null })).await;
+        apply.wait(SOON * 4).await.succeeded();
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
     }
 }
 

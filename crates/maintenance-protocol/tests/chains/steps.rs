@@ -230,8 +230,13 @@ impl Chain {
         true
     }
 
-    /// Whether a waiter has a request at an external gate, which may be granted.
+    /// Whether a waiter has a request at an external gate, which may be granted, and withdraws
+    /// none.
     fn keeps_a_gate(&self, world: &World, n: usize) -> bool {
+        // The one before it is withdrawn once it is really back.
+        if world.gates.iter().any(|gate| gate.of == Some((n, Has::Returning))) {
+            return false;
+        }
         let waits = world.record(n).is_some_and(|record| record.phase == Phase::Pending);
         let has = |gate: &crate::world::Gate| matches!(gate.of, Some((of, Has::Requested | Has::Granted)) if of == n);
         waits && world.gates.iter().zip(&self.links).any(|(gate, link)| link.is_external() && has(gate))

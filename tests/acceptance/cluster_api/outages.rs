@@ -1,0 +1,111 @@
+//! The clusters go away while a Machine is waited for, or another author comes first: nothing is
+//! lost and nothing is done twice.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    HELD, place,
+    ready::{WAITS, beat, set_ready},
+    traces,
+};
+use crate::{
+    servers::{
+        cluster_api::{MAINTENANCE, world::World},
+        kubernetes::Kubernetes,
+        kubernetes_proxy::{Deal, Proxy},
+        toxiproxy::Toxiproxy,
+    },
+    support::{
+        run::Running,
+        simulator::{SOON, maintenance},
+        wait::eventually,
+        workspace::Workspace,
+    },
+};
+
+const OFF: &str = "server_power = \"Off\"";
+
+/// The provider's arguments with a kubeconfig.
+fn asks_as(world: &World, kubeconfig: &Path) -> String {
+    let (namespace, kubeconfig) = (&world.namespace, kubeconfig.display());
+    format!("cluster_api = {{ machines = {{ node1 = \"{namespace}/m1\" }}, kubeconfig = \"{kubeconfig}\" }}")
+}
+
+async fn tries_again(run: &Running) {
+    eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
+        .await;
+}
+
+for_one_host! {
+    async fn clusters_that_are_away_while_a_machine_is_waited_for_cost_nothing(host) {
+        let ((world, fleet), workspace) = (place().await, Workspace::new(host));
+        beat(&world).await;
+        set_ready(&world, true).await;
+        let cluster = Kubernetes::shared();
+        let way = Toxiproxy::to(&cluster.host());
+        let kubeconfig = cluster.kubeconfig_at(&format!("https://{}", way.host()), "admin");
+        fleet.configure_with(&workspace, &asks_as(&world, &kubeconfig), &maintenance("node1", "bios", OFF));
+
+        // The approval comes while they are away.
+        world.withhold("m1").await;
+        let apply = workspace.start_apply();
+        apply.until_it_logs("waiting for the maintenance controller to approve", SOON).await;
+        way.cut();
+        tries_again(&apply).await;
+        world.allow("m1").await;
+        world.until_machine("m1", "approved", |machine| machine["metadata"]["labels"].to_string().contains("\"approved\"")).await;
+        assert_eq!(fleet.resets("node1"), [""; 0], "nobody told of the approval");
+        way.mend();
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+
+        // And the word of the kubelet, at the release.
+        set_ready(&world, false).await;
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs(WAITS, SOON).await;
+        way.cut();
+        tries_again(&destroy).await;
+        set_ready(&world, true).await;
+        beat(&world).await;
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
+        way.mend();
+        destroy.wait(SOON * 4).await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+    }
+}
+
+for_one_host! {
+    async fn a_label_that_another_author_sets_at_the_same_moment_stays(host) {
+        let ((world, fleet), workspace) = (place().await, Workspace::new(host));
+        let proxy = Proxy::to(Kubernetes::shared()).await;
+        let kubeconfig = Kubernetes::shared().kubeconfig_at(&proxy.url(), "admin");
+        fleet.configure_with(&workspace, &asks_as(&world, &kubeconfig), &maintenance("node1", "bios", OFF));
+        let (sent, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
+        proxy.rule(move |seen| {
+            let first = seen.method == "PATCH" && seen.body.contains(MAINTENANCE) && !told.swap(true, Ordering::SeqCst);
+            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
+        });
+        let apply = workspace.start_apply();
+        eventually("it requests maintenance", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+        world.label_machine("m1", serde_json::json!({ MAINTENANCE: "requested" })).await;
+        goes_on.notify_one();
+        apply.until_it_logs("for which another author requested maintenance", SOON * 2).await;
+        assert!(world.maintenance("m1").await.is_some(), "not ours to remove");
+        assert_eq!(traces(&world, "m1").await.len(), 1, "the label alone");
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        world.label_machine("m1", serde_json::json!({ MAINTENANCE: null })).await;
+        apply.wait(SOON * 4).await.succeeded();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
