@@ -107,13 +107,13 @@ fn answer(kept: &Mutex<Kept>, method: &str, body: Vec<u8>) -> (&'static str, Vec
             kept.state = Some(body);
             ("200 OK", Vec::new())
         }
-        "LOCK" => match &kept.lock {
-            Some(other) => ("423 Locked", other.clone()),
-            None => {
-                kept.lock = Some(body);
-                ("200 OK", Vec::new())
+        "LOCK" => {
+            if let Some(other) = &kept.lock {
+                return ("423 Locked", other.clone());
             }
-        },
+            kept.lock = Some(body);
+            ("200 OK", Vec::new())
+        }
         "UNLOCK" => {
             kept.lock = None;
             ("200 OK", Vec::new())
