@@ -327,7 +327,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                 && !restore::verifies(record)
                 && !gate::never_ours(record) =>
         {
-            let cause = gate::lost(record).unwrap_or("the lock no longer covers the server").to_owned();
+            let cause = gate::lost(record).unwrap_or("an external system took the server over").to_owned();
             let observed = engine.observed(record).await.to_string();
             Err(CommandError::NotRestored {
                 id: record.id.clone(),

@@ -20,7 +20,7 @@ pub(super) async fn run(
 ) -> Result<String, CommandError> {
     match requests(engine, server, stop).await {
         Some(tidied) if tidied.left == 0 && !tidied.unlisted => Ok(told(&tidied, json)),
-        Some(TidySummary { left: 0, taken_back, .. }) => Err(CommandError::Other(format!(
+        Some(TidySummary { unlisted: true, taken_back, .. }) => Err(CommandError::Other(format!(
             "the external requests of one system could not be listed: see above (deleted of the others: {taken_back})"
         ))),
         Some(TidySummary { left, .. }) => {

@@ -159,12 +159,24 @@ impl Reconciler<'_> {
         if record.spec.parent.is_some() {
             return self.look_drained().await;
         }
-        let drains = record.phase.progress().and_then(Progress::step) == Some(Step::DrainNode);
-        let wish = drain::wanted(&record.spec).filter(|_| drains);
+        let step = record.phase.progress().and_then(Progress::step);
+        let wanted = drain::wanted(&record.spec);
         let known = record.drained.as_ref().map(|drained| &drained.node);
-        let Some(node) = known.or(drain::wanted(&record.spec).map(|wish| &wish.node)) else { return Ok(()) };
-        let view = self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?;
+        // Before a Node is drained it is the one that is named now, which may have another name.
+        let (node, wish) = match step {
+            Some(Step::DrainNode) => (wanted.map(|wish| &wish.node), wanted),
+            Some(Step::RecordPriorState) => (wanted.map(|wish| &wish.node), None),
+            _ => (known, None),
+        };
+        let Some(node) = node.or(known) else { return Ok(()) };
+        let needed = matches!(step, Some(Step::DrainNode | Step::UncordonNode | Step::RecordPriorState));
+        let view = match &self.engine.parts.nodes.drainer {
+            // As for what acts under a hold: what is not seen stops nothing.
+            None if !needed => DrainView { cordoned: true, ..DrainView::default() },
+            _ => self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?,
+        };
         self.facts.drain = Some(Box::new(view));
+        self.drain_at = self.engine.parts.clock.monotonic();
         Ok(())
     }
 
@@ -179,6 +191,7 @@ impl Reconciler<'_> {
             None => DrainView { cordoned: true, ..DrainView::default() },
         };
         self.facts.drain = Some(Box::new(view));
+        self.drain_at = self.engine.parts.clock.monotonic();
         Ok(())
     }
 

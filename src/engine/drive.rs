@@ -48,6 +48,8 @@ pub(super) struct Reconciler<'a> {
     pub(super) seen_at: Duration,
     /// When its drives were.
     pub(super) media_at: Duration,
+    /// When the Node was looked at, on our monotonic clock.
+    pub(super) drain_at: Duration,
     changes: watch::Receiver<u64>,
     pub(super) last: Option<Maintenance>,
     /// The hold under which the record acts: itself, or the one that it names.
@@ -119,6 +121,7 @@ impl<'a> Reconciler<'a> {
             facts: Facts::default(),
             seen_at: Duration::ZERO,
             media_at: Duration::ZERO,
+            drain_at: Duration::ZERO,
             changes: engine.store().changes(key),
             last: None,
             holder: None,
@@ -199,7 +202,10 @@ impl<'a> Reconciler<'a> {
                     deadline = self.engine.parts.clock.monotonic() + control.release_timeout;
                 }
             }
-            let timed_out = self.engine.parts.clock.monotonic() >= deadline;
+            let now = self.engine.parts.clock.monotonic();
+            // Other looks may have taken long since, and a Node is uncordoned by a word.
+            self.facts.drain.take_if(|_| now.saturating_sub(self.drain_at) > JUST_SEEN);
+            let timed_out = now >= deadline;
             let stop = control.stop.is_cancelled();
             let intent = Objective { goal: goal.clone(), stop, timed_out, waited: waited.clone() };
             match self.decide(&view, &intent) {

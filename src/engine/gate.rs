@@ -161,7 +161,8 @@ impl Engine {
             let wish = ExternalRequest { enters: true, ..wish.clone() };
             outlook.add(match gate.outlook(&wish).await {
                 Ok(told) => told,
-                Err(error) => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
+                Err(error) if error.is_transient() => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
+                Err(error) => Outlook::of_line(format!("It would be refused: {}: {error}.", kind.id())),
             });
         }
         if let Some(own) = machine.maintenance_system() {
@@ -169,10 +170,11 @@ impl Engine {
         }
         // What stops nothing disturbs no consumer, and a gate before the server asks it.
         let disturbs = spec.parent.is_none() && stops_node(&spec);
-        if outlook.unasked.is_some()
-            && (!disturbs || self.systems(&spec).await?.iter().any(|system| system.gate.is_some()))
-        {
-            outlook.unasked = None;
+        if outlook.unasked.is_some() {
+            let systems = if disturbs { self.systems(&spec).await } else { Ok(Vec::new()) };
+            if !disturbs || systems.is_ok_and(|systems| systems.iter().any(|system| system.gate.is_some())) {
+                outlook.unasked = None;
+            }
         }
         Ok(outlook)
     }

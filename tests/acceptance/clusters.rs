@@ -40,7 +40,7 @@ for_one_host! {
         for (metal3, says) in [
             (format!("{here}, {ELSEWHERE}"), "elsewhere"),
             (nowhere.to_owned(), "/nowhere/kubeconfig"),
-            (bare, "BareMetalHost"),
+            (bare, "baremetalhosts"),
         ] {
             workspace.configure(&format!("provider \"metal\" {{\n  metal3 = {{ {metal3}, namespace = \"metal3\" }}\n}}\n{off}"));
             let apply = workspace.apply().await.failed();

@@ -144,7 +144,7 @@ impl Place {
     }
 
     /// A disruption budget for the Pods of that name, as its controller would keep it.
-    async fn budget(&self, name: &str, allowed: i32) {
+    pub async fn budget(&self, name: &str, allowed: i32) {
         let budget = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
             "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": name } } },

@@ -139,8 +139,12 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
     }
 }
 
-/// An action, unless nothing may be sent to the server any more.
+/// An action, unless it may not be sent to the server any more.
 fn may_send(at: &DecisionInput<'_>, record: &Maintenance, action: Action) -> Verdict {
+    // What acts under a hold leaves the server to that.
+    if record.spec.parent.is_none() && !action.may_stop() {
+        return Verdict::Act(action);
+    }
     match gate_chain::may_send(at, record) {
         Verdict::Done => Verdict::Act(action),
         kept => kept,
@@ -216,6 +220,13 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
     if let Some(decision) = outlast_calls(at, record, progress, &verdict) {
         return decision;
     }
+    let verdict = match verdict {
+        // A preparation that ended because workloads may run again stops none of them.
+        Verdict::Act(action) if step == Step::StopForRestore && matches!(ending, Ending::Failed(_)) => {
+            may_send(at, record, action)
+        }
+        verdict => verdict,
+    };
     match verdict {
         Verdict::Fail(cause) => Decision::Change(RecordChange::Stuck(format!("{step}: {cause}"))),
         verdict => perform(at, "releasing", progress, step, verdict),

@@ -154,12 +154,10 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
     let Some(parent) = &record.spec.parent else { return drain::may_send(record, at.facts) };
     let Some(holder) = at.lock.get(parent) else { return Verdict::Done };
-    let fail = |who: &str, why: &str| {
-        let hold = &holder.id;
-        Verdict::Fail(format!(
-            "{who}{why}. Workloads may run on the server again, so that nothing more is sent to it under {hold}. Release {hold} first"
-        ))
+    let fail = |why: String| {
+        Verdict::Fail(format!("{why}. Nothing more is sent to it under {0}. Release {0} first", holder.id))
     };
+    let again = "Workloads may run on the server again";
     let outer = holder.gates.iter().enumerate().take(outer_gates(holder, record));
     for (place, gate) in outer.filter(|(_, gate)| gate.entered && !gate.left && gate.system.loss == Loss::Restore) {
         let lost = match (&gate.lost, at.facts.gates.get(&place)) {
@@ -168,21 +166,18 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
             (None, None) => return Verdict::Look(Need::Gate(place)),
         };
         if let Some(why) = lost {
-            return fail(&format!("{}: ", gate.system.name), &why);
+            return fail(format!("{}: {why}. {again}", gate.system.name));
         }
     }
     if let Some(lease) = &holder.node.taken {
         let Some(seen) = &at.facts.node else { return Verdict::Look(Need::Node) };
         if let Some(why) = node::lost(holder, seen) {
-            return fail(&format!("the Lease of Node {} ", lease.node), &why);
+            return fail(format!("the Lease of Node {} {why}. {again}", lease.node));
         }
     }
     let Some(drained) = &holder.drained else { return Verdict::Done };
     let Some(view) = &at.facts.drain else { return Verdict::Look(Need::Drain) };
-    if drained.is_opened(view) {
-        return fail(&format!("Node {}", drained.node), ", which was drained, was uncordoned by another author");
-    }
-    Verdict::Done
+    drained.in_use(view).map_or(Verdict::Done, fail)
 }
 
 /// Entering under our slot.

@@ -102,6 +102,8 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     }
     let checked = match update::check(record, at.facts) {
         verdict @ (Verdict::Look(_) | Verdict::Fail(_)) => verdict,
+        // A change that stops the server drains its Node again first.
+        _ if record.spec.parent.is_none() => Verdict::Done,
         _ => gate_chain::may_send(at, record),
     };
     match checked {

@@ -96,8 +96,14 @@ impl MachineGate {
             Some(name) => self.clusters.node(name, fresh).await?,
             None => None,
         };
-        // A request of ours stays ours while another Machine uses the host.
-        let used_by = if wish.asked { None } else { self.used_by(fresh).await? };
+        // A request of ours stays ours while another Machine uses the host. Where a Machine is
+        // named, a consumer that leads to none is not another one.
+        let named = self.clusters.settings.machines.contains_key(&self.server);
+        let used_by = if wish.asked { Ok(None) } else { self.used_by(fresh).await };
+        let used_by = match used_by {
+            Err(BackendError::Missing { .. }) if named => None,
+            used_by => used_by?,
+        };
         Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
     }
 

@@ -335,7 +335,7 @@ pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> 
     let (hold, before) = (host.hold()?, host.before());
     let over = host.released().is_some() && !host.is_deleting() && !host.detaches();
     let changes = host.will_change();
-    let differs = changes || !before.state.is_empty() && host.state() != before.state;
+    let differs = !before.state.is_empty() && (changes || host.state() != before.state);
     let left = over && differs && matches!(standing(host, wish, hold, now), ExternalState::Leftovers(_));
     left.then(|| {
         let (next, was) = (if changes { ", about to change" } else { "" }, &before.state);

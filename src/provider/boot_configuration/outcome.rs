@@ -157,7 +157,7 @@ pub(in crate::provider) fn conclude(
         }
         Finish::Stuck(cause) | Finish::NotUpdated { cause, .. } => {
             error(
-                format!("Releasing {server} failed"),
+                format!("The prior state of {server} could not be restored"),
                 format!(
                     "{cause}\nThe server stays locked, because its prior state is not restored. Fix the cause and destroy again to resume."
                 ),

@@ -55,7 +55,7 @@ pub(in crate::provider) async fn released(
                     "External maintenance system revoked the server",
                     format!(
                         "{server}: {why}. The external request is gone too; power and boot were not changed, because \
-                         the lock no longer covers the server. {observed}"
+                         an external system took the server over. {observed}"
                     ),
                     AttributePath::root(),
                 ));

@@ -146,7 +146,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "escalate_after",
             optional(
                 String,
-                "With `OwnerApproval`: the maintenance starts without approval this long after the request, for example `\"72h\"`; the owner is notified from the start. Default: never.",
+                "With `OwnerApproval`: no approval is needed any more this long after the request, for example `\"72h\"`; queue and window still apply, and the owner is notified from the start. Default: never.",
             ),
         ),
         ("reason", optional(String, "Why, for people. Shown wherever the holder is named. At most 1024 characters.")),

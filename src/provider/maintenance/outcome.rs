@@ -301,8 +301,8 @@ pub(in crate::provider) async fn refresh(
         warn(
             "External maintenance system revoked the server",
             format!(
-                "{server}: {why}. The lock no longer covers the server. Destroy or replace the resource: the provider \
-                 deletes its external request and does not change the server."
+                "{server}: {why}. Destroy or replace the resource: the provider deletes its external request, and restores \
+                 the server only where no external system has taken it over."
             ),
         );
     }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use bmc_simulator::{Fault, PowerState};
+use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
@@ -34,27 +34,96 @@ use crate::{
 const ON: &str = "server_power = \"On\"";
 
 for_one_host! {
-    async fn a_node_that_a_person_opens_is_not_switched_off_by_a_change_of_its_hold(host) {
+    async fn a_change_of_a_hold_drains_a_node_again_that_a_person_opened(host) {
+        // One that another author had cordoned is drained as well.
         for before in [false, true] {
             let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
-            // One that another author had cordoned is drained as well.
             if before {
                 place.cordon(true).await;
             }
             fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ON));
             workspace.apply().await.succeeded();
             place.cordon(false).await;
+            place.pod("db", Some("StatefulSet"), json!({})).await;
+            place.budget("db", 0).await;
             fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
-            workspace.apply().await.failed().says("was uncordoned by another author").says(&place.node);
-            assert_eq!(fleet.resets("node1"), [""; 0], "its workloads may be back");
-            assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
-
-            place.cordon(true).await;
-            workspace.apply().await.succeeded();
-            assert_eq!(fleet.system("node1").power, PowerState::Off);
+            let apply = workspace.start_apply();
+            apply.until_it_logs("disruption budget", SOON).await;
+            assert!(place.cordoned().await);
+            assert_eq!(fleet.resets("node1"), [""; 0], "its workloads are back");
+            place.budget("db", 1).await;
+            apply.wait(SOON * 2).await.succeeded();
+            assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::Off, vec![]));
             workspace.destroy().await.succeeded();
-            assert_eq!((place.cordoned().await, place.marks().await), (true, 0), "that cordon is not ours");
+            assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "this time the cordon is ours");
         }
+    }
+}
+
+for_one_host! {
+    async fn a_node_of_another_name_is_drained_before_its_held_server_is_switched_off(host) {
+        let (place, renamed, fleet) = (Place::new().await, Place::new().await, Fleet::new(1).await);
+        let workspace = Workspace::new(host);
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ON));
+        workspace.apply().await.succeeded();
+        renamed.pod("db", Some("StatefulSet"), json!({})).await;
+        renamed.budget("db", 0).await;
+        fleet.configure_with(&workspace, &renamed.drained(""), &maintenance("node1", "m", OFF));
+        let apply = workspace.start_apply();
+        apply.until_it_logs("disruption budget", SOON).await;
+        assert!(renamed.cordoned().await);
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        renamed.budget("db", 1).await;
+        apply.wait(SOON * 2).await.succeeded();
+        workspace.destroy().await.succeeded();
+        assert_eq!((renamed.cordoned().await, renamed.marks().await), (false, 0));
+    }
+}
+
+for_one_host! {
+    async fn a_server_that_is_off_is_prepared_without_the_api_server_that_ran_on_it(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let way = Toxiproxy::to(&place.cluster.host());
+        let kubeconfig = place.cluster.kubeconfig_at(&format!("https://{}", way.host()), "admin");
+        let boot = "server_power = \"On\"\n  boot_configuration = { method = \"pxe\" }";
+        fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &maintenance("node1", "m", boot));
+        // It goes with the server, and comes back with it.
+        let reads = fleet.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*ComputerSystem.Reset").times(1));
+        let apply = workspace.start_apply();
+        eventually("it is asked to shut down", SOON, async || {
+            fleet.simulator.held(&HeldQuery::default()).into_iter().next()
+        })
+        .await;
+        way.cut();
+        fleet.simulator.remove_fault(reads).unwrap();
+        for held in fleet.simulator.held(&HeldQuery::default()) {
+            let _ = fleet.simulator.release(held.sequence);
+        }
+        apply.wait(SOON * 4).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+        assert!(fleet.runs("node1").contains("Pxe"), "{}", fleet.runs("node1"));
+        way.mend();
+        workspace.destroy().await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+    }
+}
+
+for_one_host! {
+    async fn a_node_that_is_opened_while_a_bmc_is_away_keeps_its_server_on(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        place.pod("db", Some("StatefulSet"), json!({})).await;
+        place.budget("db", 0).await;
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        let apply = workspace.start_apply();
+        apply.until_it_logs("disruption budget", SOON).await;
+        let away = fleet.simulator.inject(Fault::error(503, "away").on_system("node1"));
+        place.budget("db", 1).await;
+        apply.until_it_logs("was answered with 503", SOON * 2).await;
+        place.cordon(false).await;
+        fleet.simulator.remove_fault(away).unwrap();
+        apply.wait(SOON * 4).await.failed().says("was uncordoned by another author");
+        assert_eq!((fleet.resets("node1"), fleet.system("node1").power), (vec![], PowerState::On));
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
     }
 }
 
@@ -216,7 +285,7 @@ for_one_host! {
 
 impl Place {
     /// The provider's arguments with a kubeconfig.
-    fn drained_as(&self, kubeconfig: &Path) -> String {
+    pub fn drained_as(&self, kubeconfig: &Path) -> String {
         let (node, kubeconfig) = (&self.node, kubeconfig.display());
         format!("kubernetes_node = {{ nodes = {{ node1 = \"{node}\" }}, kubeconfig = \"{kubeconfig}\" }}")
     }

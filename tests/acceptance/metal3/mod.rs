@@ -2,6 +2,7 @@
 //! simulator behind it.
 
 mod crashes;
+mod detached;
 pub mod economy;
 mod flows;
 mod guide;

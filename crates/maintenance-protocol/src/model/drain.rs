@@ -29,6 +29,14 @@ pub struct DrainRecord {
     pub node: String,
     /// Its cluster, by the UID of the namespace `kube-system`; `None`: not known.
     pub cluster: Option<String>,
+    /// Whether other people had cordoned it before: then it is theirs to uncordon.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub theirs: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+pub(super) fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl DrainRecord {
@@ -42,6 +50,19 @@ impl DrainRecord {
     #[must_use]
     pub fn is_opened(&self, view: &DrainView) -> bool {
         view.exists && !view.cordoned && self.elsewhere(view).is_none()
+    }
+
+    /// Why the server of the Node may be in use again, or by another maintenance; `None`: nothing
+    /// shows it.
+    #[must_use]
+    pub fn in_use(&self, view: &DrainView) -> Option<String> {
+        let node = &self.node;
+        if self.is_opened(view) {
+            let why = "was uncordoned by another author: workloads may run on the server again";
+            return Some(format!("Node {node}, which was drained, {why}"));
+        }
+        let other = view.held_by.as_ref().filter(|_| self.elsewhere(view).is_none())?;
+        Some(format!("Node {node}, which was drained, was cordoned for {other} since"))
     }
 }
 

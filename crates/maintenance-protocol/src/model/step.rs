@@ -138,6 +138,9 @@ pub enum Action {
     ReturnNode,
     /// Cordon the Kubernetes Node of the server.
     CordonNode {
+        /// Whether other people have cordoned it.
+        #[serde(default, skip_serializing_if = "super::drain::is_false")]
+        theirs: bool,
         /// The cluster, by the UID of its namespace `kube-system`, where a role lets that be read.
         cluster: Option<String>,
     },
@@ -153,6 +156,18 @@ impl Action {
     #[must_use]
     pub fn is_mutation(&self) -> bool {
         !matches!(self, Self::Record | Self::CheckImage | Self::AskPreparer)
+    }
+}
+
+impl Action {
+    /// Whether it may stop what runs on the server.
+    #[must_use]
+    pub fn may_stop(&self) -> bool {
+        match self {
+            Self::Reset(reset) => *reset != ResetType::On,
+            Self::EnterGate | Self::BeginService { .. } => true,
+            _ => false,
+        }
     }
 }
 

@@ -1,0 +1,237 @@
+//! The rules of draining, one by one.
+
+use super::*;
+use crate::{
+    ids::LockKey,
+    machine::ResetType,
+    model::lock::{EnqueueRequest, Leases, ServerLock},
+    step::{Attempt, Step},
+};
+
+const NOW: &str = "2026-11-21T10:00:00Z";
+
+fn at(seconds: u64) -> Timestamp {
+    after(NOW.parse().unwrap(), Duration::from_secs(seconds))
+}
+
+fn record() -> Maintenance {
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
+    let mut record = lock.active.remove(0).into_inner();
+    record.spec.drain = Some(Box::new(DrainWish {
+        node: "n1".into(),
+        timeout: Duration::from_mins(10),
+        ready_timeout: Duration::from_mins(15),
+        delete_emptydir_data: false,
+        force: false,
+    }));
+    record.drained = Some(Box::new(DrainRecord { node: "n1".into(), cluster: Some("c1".into()), theirs: false }));
+    record
+}
+
+fn view() -> DrainView {
+    DrainView { cluster: Some("c1".into()), exists: true, ready: true, ..DrainView::default() }
+}
+
+fn facts(view: DrainView) -> Facts {
+    Facts { drain: Some(Box::new(view)), ..Facts::default() }
+}
+
+fn progress(attempts: &[(Action, u64)]) -> Progress {
+    let mut progress = Progress::new(vec![Step::DrainNode], at(0));
+    for (action, seconds) in attempts {
+        progress.attempts.push(Attempt { reply: Reply::Accepted, ..Attempt::intended(action.clone(), at(*seconds)) });
+    }
+    progress
+}
+
+fn cordon(theirs: bool) -> Action {
+    Action::CordonNode { theirs, cluster: Some("c1".into()) }
+}
+
+fn drained(view: DrainView, attempts: &[(Action, u64)], now: u64) -> Verdict {
+    drain(&record(), &progress(attempts), &facts(view), &Limits::default(), at(now))
+}
+
+#[test]
+fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
+    assert_eq!(drained(view(), &[], 0), Verdict::Act(cordon(false)));
+    let left = vec!["prod/db-0 (its disruption budget allows none)".to_owned()];
+    let full = DrainView { cordoned: true, ours: true, left, ..view() };
+    assert_eq!(drained(full.clone(), &[], 0), Verdict::Act(Action::EvictPods));
+    let evicted = [(Action::EvictPods, 10)];
+    let Verdict::Wait { why, until } = drained(full.clone(), &evicted, 12) else { panic!() };
+    assert!(why.contains("db-0") && why.contains("allows none"), "{why}");
+    assert_eq!(until, Some(at(15)));
+    assert_eq!(drained(full.clone(), &evicted, 15), Verdict::Act(Action::EvictPods), "round by round");
+    let Verdict::Fail(cause) = drained(full.clone(), &evicted, 600) else { panic!() };
+    assert!(cause.contains("600 s") && cause.contains("db-0"), "{cause}");
+    let empty = DrainView { left: Vec::new(), ..full };
+    assert_eq!(drained(empty, &evicted, 15), Verdict::Done);
+}
+
+#[test]
+fn nothing_is_cordoned_that_cannot_be_drained() {
+    let refused = DrainView { refused: vec!["prod/scratch (emptyDir)".into()], ..view() };
+    assert!(matches!(drained(refused, &[], 0), Verdict::Fail(cause) if cause.contains("scratch")));
+    assert!(matches!(drained(DrainView::default(), &[], 0), Verdict::Fail(cause) if cause.contains("no Node n1")));
+}
+
+#[test]
+fn a_node_that_others_cordoned_is_emptied_and_stays_cordoned() {
+    let theirs = DrainView { cordoned: true, left: vec!["a/b".into()], ..view() };
+    assert_eq!(drained(theirs.clone(), &[], 0), Verdict::Act(Action::EvictPods));
+    let back = uncordon(&record(), &progress(&[]), &facts(theirs), &Limits::default(), at(0));
+    assert_eq!(back, Verdict::Done);
+}
+
+#[test]
+fn a_node_that_others_cordoned_is_noted_before_it_is_emptied() {
+    let theirs = DrainView { cordoned: true, ..view() };
+    let first = Maintenance { drained: None, ..record() };
+    let judged = drain(&first, &progress(&[]), &facts(theirs.clone()), &Limits::default(), at(0));
+    assert_eq!(judged, Verdict::Act(cordon(true)));
+    let mut noted = first.clone();
+    note_cordoned(&mut noted, &cordon(true));
+    let made = progress(&[(cordon(true), 0)]);
+    let judged = |view: DrainView| drain(&noted, &made, &facts(view), &Limits::default(), at(1));
+    assert_eq!(judged(theirs.clone()), Verdict::Done);
+    assert_eq!(
+        judged(view()),
+        Verdict::Act(cordon(false)),
+        "they uncordoned it meanwhile, and nothing was cordoned yet"
+    );
+    let back = uncordon(&noted, &progress(&[]), &Facts::default(), &Limits::default(), at(0));
+    assert_eq!(back, Verdict::Done, "theirs to uncordon, whatever its cluster says");
+}
+
+#[test]
+fn a_node_that_has_another_name_now_is_drained_too() {
+    let mut renamed = record();
+    renamed.spec.drain.as_mut().unwrap().node = "n2".into();
+    let cordoned = DrainView { cordoned: true, ..view() };
+    let judged = drain(&renamed, &progress(&[]), &facts(cordoned), &Limits::default(), at(0));
+    assert_eq!(judged, Verdict::Act(cordon(true)));
+}
+
+#[test]
+fn a_node_that_a_maintenance_of_another_store_has_is_waited_for() {
+    let other = DrainView { cordoned: true, held_by: Some("the maintenance a/b".into()), ..view() };
+    let waits = drained(other.clone(), &[], 1);
+    assert!(matches!(&waits, Verdict::Wait { why, .. } if why.contains("the maintenance a/b")), "{waits:?}");
+    assert!(matches!(drained(other.clone(), &[], 600), Verdict::Fail(why) if why.contains("the maintenance a/b")));
+    let recorded = |view: DrainView| is_unshared(&record(), &progress(&[]), &facts(view), at(1));
+    assert!(matches!(recorded(other), Verdict::Wait { .. }), "it may have switched the server off");
+    assert_eq!(recorded(view()), Verdict::Done);
+}
+
+#[test]
+fn nothing_is_sent_once_the_node_is_open_again() {
+    use crate::{
+        machine::{MachineView, PowerState},
+        state::Phase,
+    };
+    let seen = |facts: Facts, power| Facts { machine: Some(MachineView { power, ..MachineView::default() }), ..facts };
+    let on = |facts| seen(facts, PowerState::On);
+    let (open, closed) = (view(), DrainView { cordoned: true, ..view() });
+    let under_way = |steps: &[Step]| Phase::Preparing(Progress::new(steps.to_vec(), at(0)));
+    let held = Phase::InMaintenance { since: at(0) };
+    for (phase, view, sends) in [
+        // Its own step cordons it, and what ends it opens it.
+        (under_way(&[Step::DrainNode, Step::ApplyPower]), &open, true),
+        (under_way(&[Step::UncordonNode]), &open, true),
+        (under_way(&[Step::LeaveGate]), &open, true),
+        (under_way(&[Step::ApplyPower]), &open, false),
+        (under_way(&[Step::EnterGate]), &open, false),
+        (under_way(&[Step::ApplyPower]), &closed, true),
+        (held.clone(), &open, false),
+        (held.clone(), &closed, true),
+        (held.clone(), &DrainView { exists: false, ..open.clone() }, true),
+        (held.clone(), &DrainView { held_by: Some("another".into()), ..closed.clone() }, false),
+        // A Node of that name elsewhere says nothing of this one.
+        (held.clone(), &DrainView { cluster: Some("c2".into()), ..closed.clone() }, false),
+    ] {
+        let record = Maintenance { phase, ..record() };
+        let verdict = may_send(&record, &on(facts(view.clone())));
+        assert_eq!(verdict == Verdict::Done, sends, "{:?} {view:?}: {verdict:?}", record.phase);
+        assert_eq!(matches!(verdict, Verdict::Fail(_)), !sends);
+    }
+    let record = Maintenance { phase: held, ..record() };
+    assert_eq!(may_send(&record, &Facts::default()), Verdict::Look(Need::Machine));
+    assert_eq!(may_send(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "it is looked at each time");
+    assert_eq!(may_send(&Maintenance { drained: None, ..record.clone() }, &Facts::default()), Verdict::Done);
+    // A server that is off, or shuts down, may have the API server of its own Node on it.
+    assert_eq!(may_send(&record, &seen(Facts::default(), PowerState::Off)), Verdict::Done);
+    let mut ends = Progress::new(vec![Step::SwitchOff], at(0));
+    let shutdown = Attempt::intended(Action::Reset(ResetType::GracefulShutdown), at(0));
+    for (reply, sends) in [(Reply::Accepted, true), (Reply::Unknown, false)] {
+        ends.attempts = vec![Attempt { reply, ..shutdown.clone() }];
+        let record = Maintenance { phase: Phase::Preparing(ends.clone()), ..record.clone() };
+        assert_eq!(may_send(&record, &on(facts(view()))) == Verdict::Done, sends);
+    }
+}
+
+#[test]
+fn a_node_is_uncordoned_once_it_was_heard_and_is_ready() {
+    let ours = DrainView { cordoned: true, ours: true, was_ready: true, ..view() };
+    let judged = |view: DrainView, now| uncordon(&record(), &progress(&[]), &facts(view), &Limits::default(), at(now));
+    assert_eq!(judged(ours.clone(), 0), Verdict::Act(Action::UncordonNode));
+    let stale = DrainView { heard: at(0).checked_sub(jiff::SignedDuration::from_secs(1)).ok(), ..ours.clone() };
+    assert!(matches!(judged(stale, 0), Verdict::Wait { .. }), "said before the restart");
+    let heard = DrainView { heard: Some(at(3)), ..ours.clone() };
+    assert_eq!(judged(heard, 4), Verdict::Act(Action::UncordonNode));
+    let away = DrainView { ready: false, ..ours.clone() };
+    assert!(matches!(judged(away.clone(), 60), Verdict::Wait { .. }));
+    assert!(matches!(judged(away.clone(), 900), Verdict::Fail(_)), "said, and not called done");
+    // One that was not Ready before is not waited for.
+    assert_eq!(judged(DrainView { was_ready: false, ..away }, 0), Verdict::Act(Action::UncordonNode));
+    assert_eq!(judged(DrainView { ours: false, ..ours }, 0), Verdict::Done, "uncordoned by others");
+    assert_eq!(judged(DrainView::default(), 0), Verdict::Done, "the Node was deleted");
+}
+
+#[test]
+fn a_node_whose_server_stays_off_is_uncordoned_once_the_cluster_knows() {
+    use crate::{
+        machine::PowerState,
+        model::operation::{CompletionProof, OperationSpec, WhenOff},
+        state::PriorState,
+    };
+    let switched_off = |reset| {
+        let mut record = record();
+        record.spec.operation = Some(OperationSpec { reset, when_off: WhenOff::Skip, proof: CompletionProof::Power });
+        record
+    };
+    let prior = |power| {
+        let prior = PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+        Maintenance { prior: Some(prior), ..record() }
+    };
+    let ours = DrainView { ours: true, cordoned: true, was_ready: true, ..view() };
+    let away = DrainView { ready: false, ..ours.clone() };
+    let judged = |record: &Maintenance, view: &DrainView, now| {
+        uncordon(record, &progress(&[]), &facts(view.clone()), &Limits::default(), at(now))
+    };
+    let act = Verdict::Act(Action::UncordonNode);
+    for record in [switched_off(ResetType::ForceOff), switched_off(ResetType::GracefulShutdown), prior(PowerState::Off)]
+    {
+        let Verdict::Wait { why, .. } = judged(&record, &ours, 1) else { panic!() };
+        assert!(why.contains("notices that it is off"), "{why}");
+        assert_eq!(judged(&record, &away, 1), act);
+        assert_eq!(judged(&record, &ours, 60), act, "a cluster without a node controller");
+    }
+    for record in [switched_off(ResetType::ForceRestart), prior(PowerState::On)] {
+        assert!(matches!(judged(&record, &away, 60), Verdict::Wait { why, .. } if why.contains("Ready again")));
+    }
+}
+
+#[test]
+fn a_node_of_that_name_in_another_cluster_is_not_taken_for_ours() {
+    let there = DrainView { cluster: Some("c2".into()), ours: true, ..view() };
+    let judged = uncordon(&record(), &progress(&[]), &facts(there), &Limits::default(), at(0));
+    assert!(matches!(judged, Verdict::Fail(cause) if cause.contains("another cluster")));
+}
+
+#[test]
+fn a_long_list_is_cut() {
+    let names: Vec<String> = (0..7).map(|n| format!("p{n}")).collect();
+    assert_eq!(some(&names), "p0; p1; p2; p3; p4; and 2 more");
+}
