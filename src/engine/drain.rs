@@ -6,7 +6,7 @@ use crate::{
     backend::{BackendError, Cordon, NodeDrain, UncordonOutcome},
     clock::within,
     maintenance::{
-        drain::{self, DrainView, some},
+        drain::{self, DrainView, DrainWish, some},
         gate::ExternalRequest,
         ids::Uid,
         spec::Spec,
@@ -159,24 +159,19 @@ impl Reconciler<'_> {
         if record.spec.parent.is_some() {
             return self.look_drained().await;
         }
-        let step = record.phase.progress().and_then(Progress::step);
-        let wanted = drain::wanted(&record.spec);
-        let known = record.drained.as_ref().map(|drained| &drained.node);
+        let (wanted, known) = (drain::wanted(&record.spec), record.drained.as_ref().map(|drained| &drained.node));
         // Before a Node is drained it is the one that is named now, which may have another name.
-        let (node, wish) = match step {
-            Some(Step::DrainNode) => (wanted.map(|wish| &wish.node), wanted),
-            Some(Step::RecordPriorState) => (wanted.map(|wish| &wish.node), None),
-            _ => (known, None),
+        let (node, wish, needed) = match record.phase.progress().and_then(Progress::step) {
+            Some(Step::DrainNode) => (wanted.map(|wish| &wish.node), wanted, true),
+            Some(Step::RecordPriorState) => (wanted.map(|wish| &wish.node), None, true),
+            step => (known, None, step == Some(Step::UncordonNode)),
         };
         let Some(node) = node.or(known) else { return Ok(()) };
-        let needed = matches!(step, Some(Step::DrainNode | Step::UncordonNode | Step::RecordPriorState));
-        let view = match &self.engine.parts.nodes.drainer {
-            // As for what acts under a hold: what is not seen stops nothing.
-            None if !needed => DrainView { cordoned: true, ..DrainView::default() },
-            _ => self.engine.drainer(record.server())?.look(node, &self.by(record), wish).await?,
-        };
-        self.facts.drain = Some(Box::new(view));
-        self.drain_at = self.engine.parts.clock.monotonic();
+        if needed {
+            self.engine.drainer(record.server())?;
+        }
+        let view = self.node_view(node, record, wish).await?;
+        self.saw_node(view);
         Ok(())
     }
 
@@ -184,15 +179,28 @@ impl Reconciler<'_> {
     async fn look_drained(&mut self) -> Result<(), BackendError> {
         let Some(holder) = self.holder() else { return Ok(()) };
         let Some(drained) = &holder.drained else { return Ok(()) };
-        let view = match &self.engine.parts.nodes.drainer {
-            Some(nodes) => nodes.look(&drained.node, &self.by(holder), None).await?,
-            // What acts under the hold of another configuration need not reach its cluster; what is
-            // not seen stops nothing.
-            None => DrainView { cordoned: true, ..DrainView::default() },
-        };
+        let view = self.node_view(&drained.node, holder, None).await?;
+        self.saw_node(view);
+        Ok(())
+    }
+
+    /// How the Node of a record is. Another configuration than the one that drained it need not
+    /// reach its cluster: what is not seen stops nothing.
+    async fn node_view(
+        &self,
+        node: &str,
+        record: &Maintenance,
+        wish: Option<&DrainWish>,
+    ) -> Result<DrainView, BackendError> {
+        match &self.engine.parts.nodes.drainer {
+            Some(nodes) => nodes.look(node, &self.by(record), wish).await,
+            None => Ok(DrainView { cordoned: true, ..DrainView::default() }),
+        }
+    }
+
+    fn saw_node(&mut self, view: DrainView) {
         self.facts.drain = Some(Box::new(view));
         self.drain_at = self.engine.parts.clock.monotonic();
-        Ok(())
     }
 
     /// Cordons, evicts or uncordons. What came of it is seen by looking.

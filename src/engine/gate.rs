@@ -170,11 +170,9 @@ impl Engine {
         }
         // What stops nothing disturbs no consumer, and a gate before the server asks it.
         let disturbs = spec.parent.is_none() && stops_node(&spec);
-        if outlook.unasked.is_some() {
-            let systems = if disturbs { self.systems(&spec).await } else { Ok(Vec::new()) };
-            if !disturbs || systems.is_ok_and(|systems| systems.iter().any(|system| system.gate.is_some())) {
-                outlook.unasked = None;
-            }
+        let has_gate = |systems: Vec<ExternalSystem>| systems.iter().any(|system| system.gate.is_some());
+        if outlook.unasked.is_some() && (!disturbs || self.systems(&spec).await.is_ok_and(has_gate)) {
+            outlook.unasked = None;
         }
         Ok(outlook)
     }

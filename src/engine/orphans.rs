@@ -257,7 +257,7 @@ impl Engine {
     /// Every request that one of our processes made, to the servers' own systems first and to the
     /// gates before them afterwards, and whether it is all of them: before a system that could not
     /// be looked through nothing is withdrawn, because what is behind a gate is withdrawn first.
-    /// `None`: there is no system that could be.
+    /// `None`: no system could be.
     async fn every_request(&self) -> Option<(Vec<ExternalRequestRef>, bool)> {
         let mut requests = None;
         let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];

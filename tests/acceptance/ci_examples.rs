@@ -176,9 +176,7 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     .await;
     waiting.kill_everything();
     fleet.simulator.remove_fault(fault).unwrap();
-    for held in fleet.simulator.held(&HeldQuery::default()) {
-        let _ = fleet.simulator.release(held.sequence);
-    }
+    fleet.simulator.release_all();
     drop(waiting);
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
     after.says("node1").says("ops/bios-node1");

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use regex::Regex;
 use tempfile::TempDir;
 
-use crate::pages::below;
+use crate::pages::{below, write};
 
 const TABLE: &str = "docs/guides/hosts.md";
 
@@ -225,9 +225,7 @@ fn checkout() -> TempDir {
         ("docs/resources/a.md", "Identity: Terraform 1.2.\n".to_owned()),
         ("tests/acceptance/hosts.rs", pins.to_owned()),
     ] {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        write(root.path(), file, &text);
     }
     root
 }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::pages::below;
+use crate::pages::{below, write};
 
 /// Pages that are not below `docs/`.
 const FILES: [&str; 5] = ["README.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md", "CHANGELOG.md"];
@@ -71,7 +71,7 @@ fn broken(root: &Path, page: &str, link: &str) -> Option<String> {
         return Some(format!("{page} links to {link}, which is not there"));
     }
     let has_anchor = || anchors(&fs::read_to_string(&target).unwrap_or_default()).contains(anchor);
-    (!anchor.is_empty() && !has_anchor()).then(|| format!("{page} links to {link}, and there is no such heading"))
+    (!anchor.is_empty() && !has_anchor()).then(|| format!("{page} links to {link}: the heading does not exist"))
 }
 
 /// What a forge makes of headings: small letters, no punctuation, `-` for spaces, a number where
@@ -96,11 +96,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 #[test]
 fn what_leads_nowhere_is_found() {
     let root = tempfile::tempdir().unwrap();
-    let write = |file: &str, text: &str| {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |file: &str, text: &str| write(root.path(), file, text);
     write("README.md", "[a](docs/a.md#two-words-1), [b](docs/b.md) and [c](https://example.com/x)\n");
     write(
         "docs/a.md",
@@ -113,9 +109,9 @@ fn what_leads_nowhere_is_found() {
         found,
         [
             "README.md links to docs/b.md, which is not there",
-            "docs/a.md links to a.md#none, and there is no such heading",
+            "docs/a.md links to a.md#none: the heading does not exist",
             "docs/a.md links to ../src, which is not there",
-            "docs/a.md links to #in-a-block, and there is no such heading",
+            "docs/a.md links to #in-a-block: the heading does not exist",
             "docs/large.md has 500001 bytes, and registries take 500000",
         ]
     );

@@ -118,14 +118,17 @@ fn passwords(root: &Path) -> Vec<String> {
     found
 }
 
+/// Writes a file of a checkout that a test makes, with the folders above it.
+pub fn write(root: &Path, file: &str, text: &str) {
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
 #[test]
 fn each_omission_is_found() {
     let root = tempfile::tempdir().unwrap();
-    let write = |file: &str, text: &str| {
-        let path = root.path().join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |file: &str, text: &str| write(root.path(), file, text);
     write("docs/index.md", "---\npage_title: \"metal\"\nsubcategory: \"\"\ndescription: |-\n  x\n---\nMETAL_KNOWN\n");
     write("docs/resources/a.md", "# a\n");
     write("docs/guides/b.md", "---\npage_title: \"\"\n---\n\n# b\n");

@@ -53,8 +53,8 @@ async fn boot_operator_judges_images_and_tells_what_was_fetched() {
     });
     world.cluster.create(Kind::Legacy, request("m", spec)).await.unwrap();
     let key = Key::within("default", "m");
-    // There is no ignition yet. Only a controller that sees the error fails the request, so the
-    // ignition comes after that.
+    // The ignition does not exist yet. Only a controller that sees the error fails the request, so
+    // the ignition comes after that.
     let failed = |one: &Object| text(one, "/status/state") == "Failed";
     world.until(Kind::Boot, &key, "an error", |one| text(one, "/status/state") == "Error").await;
     world.until(Kind::Legacy, &key, "failed", failed).await;

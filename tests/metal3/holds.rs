@@ -444,3 +444,14 @@ async fn a_host_of_another_protocol_is_held_and_not_driven() {
     let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
     assert!(outlook.contains("Redfish only"), "{outlook}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_tells_of_a_password_that_goes_in_clear() {
+    let world = World::empty(1, Options::default()).await;
+    let bmc = json!({"address": "redfish+http://192.0.2.1/redfish/v1/Systems/1", "credentialsName": "x"});
+    world.add("node1", json!({"bmc": bmc})).await;
+    let backend = backend(&world, Hold::Detach);
+    let held = Held::new(&backend, "node1", "m1");
+    let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
+    assert!(outlook.contains("the password goes in clear to 192.0.2.1"), "{outlook}");
+}

@@ -5,7 +5,10 @@
 
 use std::{
     fmt::Write as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -43,6 +46,24 @@ pub enum Deal {
     Wait(Arc<Notify>),
     /// It goes on, and its reply is lost: the connection ends.
     LoseReply,
+}
+
+/// The request of [`Proxy::hold_first`].
+#[derive(Default)]
+pub struct HeldRequest {
+    came: Arc<AtomicBool>,
+    go_on: Arc<Notify>,
+}
+
+impl HeldRequest {
+    /// Whether it is there.
+    pub fn has_come(&self) -> bool {
+        self.came.load(Ordering::SeqCst)
+    }
+
+    pub fn goes_on(&self) {
+        self.go_on.notify_one();
+    }
 }
 
 type Rule = Box<dyn FnMut(&Seen) -> Deal + Send>;
@@ -103,6 +124,17 @@ impl Proxy {
         *locked(&self.inner.rule) = Box::new(rule);
     }
 
+    /// Holds the first request of a kind from now on until a test lets it go on; all others pass.
+    pub fn hold_first(&self, is_meant: impl Fn(&Seen) -> bool + Send + 'static) -> HeldRequest {
+        let held = HeldRequest::default();
+        let (came, go_on) = (Arc::clone(&held.came), Arc::clone(&held.go_on));
+        self.rule(move |seen| {
+            let first = is_meant(seen) && !came.swap(true, Ordering::SeqCst);
+            if first { Deal::Wait(Arc::clone(&go_on)) } else { Deal::Pass }
+        });
+        held
+    }
+
     /// Everything that was asked since the last call.
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut *locked(&self.inner.seen))
@@ -153,7 +185,9 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
     }
 }
 
-async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<(String, String)>)> {
+/// The next request of a connection, with the headers that decide how it is answered; `None`: it is
+/// over.
+pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<(String, String)>)> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
     let mut words = line.split_whitespace();

@@ -3,7 +3,7 @@
 
 use super::{
     change::RecordChange,
-    gate_chain, held,
+    drain, gate_chain, held,
     midway::{ends_with_hold, outlast_calls},
     model::{
         shown_time::shown_time,
@@ -141,14 +141,11 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
 
 /// An action, unless it may not be sent to the server any more.
 fn may_send(at: &DecisionInput<'_>, record: &Maintenance, action: Action) -> Verdict {
-    // What acts under a hold leaves the server to that.
-    if record.spec.parent.is_none() && !action.may_stop() {
-        return Verdict::Act(action);
-    }
-    match gate_chain::may_send(at, record) {
-        Verdict::Done => Verdict::Act(action),
-        kept => kept,
-    }
+    let kept = match record.spec.parent {
+        None => drain::may_send(record, &action, at.facts),
+        Some(_) => gate_chain::may_send(at, record),
+    };
+    if kept == Verdict::Done { Verdict::Act(action) } else { kept }
 }
 
 /// A change in place failed, or is not wanted any more: the server goes back to the previous

@@ -23,7 +23,7 @@ use super::{
     power::pursue,
     spec::Spec,
     state::{Maintenance, Progress},
-    step::{Action, Attempt, Reply, Step},
+    step::{Action, Attempt, Reply},
 };
 
 /// The pause between two rounds of evictions, and between two looks at a Node.
@@ -63,7 +63,7 @@ pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Fac
 fn other_store(wish: &DrainWish, view: &DrainView, progress: &Progress, now: Timestamp) -> Option<Verdict> {
     let other = view.held_by.as_ref()?;
     let (node, until) = (&wish.node, after(progress.since, wish.timeout));
-    let why = format!("waiting for {other}, for which Node {node} is cordoned");
+    let why = format!("waiting for {other} to release Node {node} (timeout at {})", shown_time(until));
     if now < until {
         return Some(Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) });
     }
@@ -126,21 +126,17 @@ pub(super) fn drain(
     }
 }
 
-/// Whether a record may still change its server by a step: not once the server of the Node that was
-/// drained for it may be in use again. A server that is off runs nothing, and one that was asked to
-/// shut down may take its own API server with it.
+/// Whether an action may still be sent to the server of a record. One that may stop what runs is
+/// not sent once the server of the Node that was drained may be in use again. A server that is off
+/// runs nothing, and one that was asked to shut down may take its own API server with it.
 #[must_use]
-pub(super) fn may_send(record: &Maintenance, facts: &Facts) -> Verdict {
-    let Some(drained) = &record.drained else { return Verdict::Done };
-    if let Some(progress) = record.phase.progress() {
-        let drains = progress.steps.iter().skip(progress.current).any(|step| *step == Step::DrainNode);
-        let shuts_down = |attempt: &Attempt| {
-            attempt.action == Action::Reset(ResetType::GracefulShutdown) && attempt.reply == Reply::Accepted
-        };
-        let ends = matches!(progress.step(), Some(Step::UncordonNode | Step::LeaveGate | Step::ReturnNode));
-        if drains || ends || progress.attempts.iter().any(shuts_down) {
-            return Verdict::Done;
-        }
+pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> Verdict {
+    let Some(drained) = record.drained.as_ref().filter(|_| action.may_stop()) else { return Verdict::Done };
+    let shuts_down = |attempt: &Attempt| {
+        attempt.action == Action::Reset(ResetType::GracefulShutdown) && attempt.reply == Reply::Accepted
+    };
+    if record.phase.progress().is_some_and(|progress| progress.attempts.iter().any(shuts_down)) {
+        return Verdict::Done;
     }
     let Some(machine) = &facts.machine else { return Verdict::Look(Need::Machine) };
     if machine.power.settled() == Some(PowerTarget::Off) {
@@ -155,9 +151,10 @@ pub(super) fn may_send(record: &Maintenance, facts: &Facts) -> Verdict {
     }
     match drained.in_use(view) {
         None => Verdict::Done,
-        Some(why) => {
-            Verdict::Fail(format!("{why}. Nothing more is sent to it for {} until the Node is cordoned", record.id))
-        }
+        Some(why) => Verdict::Fail(format!(
+            "{why}. {} does not stop the server: run it again once the Node is cordoned and no other maintenance has it",
+            record.id
+        )),
     }
 }
 

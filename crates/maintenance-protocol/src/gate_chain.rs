@@ -145,15 +145,15 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
-/// Whether a record may still send something to its server. What acts under a hold: not once a gate
-/// whose loss leaves the server to the hold took it away, nor once the Lease of its Node is not the
-/// hold's any more or the drained Node was uncordoned. A hold itself is told of the first two by
-/// [`check`] and by the Lease; of the Node here. Workloads may run there again, or another
+/// Whether what acts under a hold may still send something to its server: not once a gate whose
+/// loss leaves the server to the hold took it away, nor once the Lease of its Node is not the
+/// hold's any more or the drained Node was uncordoned. Workloads may run there again, or another
 /// component acts on the Node, and only what the hold restores is worth stopping them.
 #[must_use]
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
-    let Some(parent) = &record.spec.parent else { return drain::may_send(record, at.facts) };
-    let Some(holder) = at.lock.get(parent) else { return Verdict::Done };
+    let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {
+        return Verdict::Done;
+    };
     let fail = |why: String| {
         Verdict::Fail(format!("{why}. Nothing more is sent to it under {0}. Release {0} first", holder.id))
     };

@@ -102,8 +102,7 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     }
     let checked = match update::check(record, at.facts) {
         verdict @ (Verdict::Look(_) | Verdict::Fail(_)) => verdict,
-        // A change that stops the server drains its Node again first.
-        _ if record.spec.parent.is_none() => Verdict::Done,
+        // A change of a hold that stops its server drains the Node again first.
         _ => gate_chain::may_send(at, record),
     };
     match checked {

@@ -228,7 +228,7 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
 /// Such an address is not refused: that system sends them there already.
 pub(in crate::backend) fn in_clear(endpoint: &Url) -> Option<String> {
     let host = endpoint.host_str().filter(|_| endpoint.scheme() == "http" && !is_here(endpoint))?;
-    Some(format!("BMC: the password goes in clear to {host}, because its address is one of http."))
+    Some(format!("BMC: the password goes in clear to {host}: its address begins with http."))
 }
 
 /// Whether an address leads to this machine: what is sent there passes no network.

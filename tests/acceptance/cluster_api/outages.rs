@@ -1,15 +1,7 @@
 //! The clusters go away while a Machine is waited for, or another author comes first: nothing is
 //! lost and nothing is done twice.
 
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
-
-use tokio::sync::Notify;
+use std::path::Path;
 
 use super::{
     HELD, place,
@@ -20,11 +12,10 @@ use crate::{
     servers::{
         cluster_api::{MAINTENANCE, world::World},
         kubernetes::Kubernetes,
-        kubernetes_proxy::{Deal, Proxy},
+        kubernetes_proxy::Proxy,
         toxiproxy::Toxiproxy,
     },
     support::{
-        run::Running,
         simulator::{SOON, maintenance},
         wait::eventually,
         workspace::Workspace,
@@ -37,11 +28,6 @@ const OFF: &str = "server_power = \"Off\"";
 fn asks_as(world: &World, kubeconfig: &Path) -> String {
     let (namespace, kubeconfig) = (&world.namespace, kubeconfig.display());
     format!("cluster_api = {{ machines = {{ node1 = \"{namespace}/m1\" }}, kubeconfig = \"{kubeconfig}\" }}")
-}
-
-async fn tries_again(run: &Running) {
-    eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
-        .await;
 }
 
 for_one_host! {
@@ -59,7 +45,7 @@ for_one_host! {
         let apply = workspace.start_apply();
         apply.until_it_logs("waiting for the maintenance controller to approve", SOON).await;
         way.cut();
-        tries_again(&apply).await;
+        apply.until_it_logs("trying again", SOON).await;
         world.allow("m1").await;
         world.until_machine("m1", "approved", |machine| machine["metadata"]["labels"].to_string().contains("\"approved\"")).await;
         assert_eq!(fleet.resets("node1"), [""; 0], "nobody told of the approval");
@@ -72,7 +58,7 @@ for_one_host! {
         let destroy = workspace.start_destroy();
         destroy.until_it_logs(WAITS, SOON).await;
         way.cut();
-        tries_again(&destroy).await;
+        destroy.until_it_logs("trying again", SOON).await;
         set_ready(&world, true).await;
         beat(&world).await;
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
@@ -89,16 +75,11 @@ for_one_host! {
         let proxy = Proxy::to(Kubernetes::shared()).await;
         let kubeconfig = Kubernetes::shared().kubeconfig_at(&proxy.url(), "admin");
         fleet.configure_with(&workspace, &asks_as(&world, &kubeconfig), &maintenance("node1", "bios", OFF));
-        let (sent, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
-        proxy.rule(move |seen| {
-            let first = seen.method == "PATCH" && seen.body.contains(MAINTENANCE) && !told.swap(true, Ordering::SeqCst);
-            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
-        });
+        let requests = proxy.hold_first(|seen| seen.method == "PATCH" && seen.body.contains(MAINTENANCE));
         let apply = workspace.start_apply();
-        eventually("it requests maintenance", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+        eventually("it requests maintenance", SOON * 2, async || requests.has_come().then_some(())).await;
         world.label_machine("m1", serde_json::json!({ MAINTENANCE: "requested" })).await;
-        goes_on.notify_one();
+        requests.goes_on();
         apply.until_it_logs("for which another author requested maintenance", SOON * 2).await;
         assert!(world.maintenance("m1").await.is_some(), "not ours to remove");
         assert_eq!(traces(&world, "m1").await.len(), 1, "the label alone");

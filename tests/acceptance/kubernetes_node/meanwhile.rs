@@ -15,7 +15,6 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
-use tokio::sync::Notify;
 
 use super::{OFF, Place};
 use crate::{
@@ -24,7 +23,6 @@ use crate::{
         toxiproxy::Toxiproxy,
     },
     support::{
-        run::Running,
         simulator::{Fleet, SOON, maintenance},
         wait::eventually,
         workspace::Workspace,
@@ -96,9 +94,7 @@ for_one_host! {
         .await;
         way.cut();
         fleet.simulator.remove_fault(reads).unwrap();
-        for held in fleet.simulator.held(&HeldQuery::default()) {
-            let _ = fleet.simulator.release(held.sequence);
-        }
+        fleet.simulator.release_all();
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
         assert!(fleet.runs("node1").contains("Pxe"), "{}", fleet.runs("node1"));
@@ -230,16 +226,11 @@ for_one_host! {
         let proxy = Proxy::to(place.cluster).await;
         let drained = place.drained_as(&place.cluster.kubeconfig_at(&proxy.url(), "admin"));
         fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
-        let (sent, goes_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
-        proxy.rule(move |seen| {
-            let first = seen.method == "PATCH" && seen.path.contains("/nodes/") && told.fetch_add(1, Ordering::SeqCst) == 0;
-            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
-        });
+        let cordon = proxy.hold_first(|seen| seen.method == "PATCH" && seen.path.contains("/nodes/"));
         let apply = workspace.start_apply();
-        eventually("it cordons the Node", SOON, async || (sent.load(Ordering::SeqCst) > 0).then_some(())).await;
+        eventually("it cordons the Node", SOON, async || cordon.has_come().then_some(())).await;
         place.cordon(true).await;
-        goes_on.notify_one();
+        cordon.goes_on();
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!((fleet.system("node1").power, place.marks().await), (PowerState::Off, 0));
         workspace.destroy().await.succeeded();
@@ -255,14 +246,10 @@ for_one_host! {
         place.pod("db", Some("StatefulSet"), json!({})).await;
         place.budget("db", 0).await;
         fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &maintenance("node1", "m", OFF));
-        let tries_again = async |run: &Running| {
-            eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
-                .await;
-        };
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
         way.cut();
-        tries_again(&apply).await;
+        apply.until_it_logs("trying again", SOON).await;
         place.budget("db", 1).await;
         assert_eq!((fleet.resets("node1"), place.names().await), (vec![], vec!["db".to_owned()]));
         way.mend();
@@ -273,7 +260,7 @@ for_one_host! {
         let destroy = workspace.start_destroy();
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
         way.cut();
-        tries_again(&destroy).await;
+        destroy.until_it_logs("trying again", SOON).await;
         place.kubelet.up.store(true, Ordering::SeqCst);
         assert!(place.cordoned().await);
         way.mend();

@@ -15,13 +15,7 @@ use crate::{
         },
         toxiproxy::Toxiproxy,
     },
-    support::{
-        host::Host,
-        run::{Run, Running},
-        simulator::SOON,
-        wait::eventually,
-        workspace::Workspace,
-    },
+    support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
 /// Lets the command line reach the hosts of a world.
@@ -212,16 +206,12 @@ for_one_host! {
         let kubeconfig = world.kubernetes.kubeconfig_at(&format!("https://{}", way.host()), "admin");
         let workspace = Workspace::new(host);
         configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
-        let tries_again = async |run: &Running| {
-            eventually("it tries again", SOON, async || (run.output() + &run.log()).contains("trying again").then_some(()))
-                .await;
-        };
         // Another author has the host.
         world.annotate("node1", json!({ DETACHED: "disk swap by carol" })).await;
         let apply = workspace.start_apply();
         apply.until_it_logs("another author detached", SOON).await;
         way.cut();
-        tries_again(&apply).await;
+        apply.until_it_logs("trying again", SOON).await;
         world.annotate("node1", json!({ DETACHED: null })).await;
         awake.close();
         way.mend();

@@ -1,18 +1,12 @@
 //! What others do to a host, and other runs and configurations of the same machine.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
 use super::{HELD, configure, configure_as, configure_with, maintenance};
 use crate::{
     servers::{
-        kubernetes_proxy::{Deal, Proxy},
+        kubernetes_proxy::Proxy,
         metal3::{
             operator::Options,
             world::{DETACHED, World},
@@ -100,16 +94,11 @@ for_one_host! {
         let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
         let workspace = Workspace::new(host);
         configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
-        let (sent, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-        let (told, waits) = (Arc::clone(&sent), Arc::clone(&goes_on));
-        proxy.rule(move |seen| {
-            let first = seen.method == "PATCH" && seen.body.contains(DETACHED) && !told.swap(true, Ordering::SeqCst);
-            if first { Deal::Wait(Arc::clone(&waits)) } else { Deal::Pass }
-        });
+        let detaches = proxy.hold_first(|seen| seen.method == "PATCH" && seen.body.contains(DETACHED));
         let apply = workspace.start_apply();
-        eventually("it detaches the host", SOON * 2, async || sent.load(Ordering::SeqCst).then_some(())).await;
+        eventually("it detaches the host", SOON * 2, async || detaches.has_come().then_some(())).await;
         world.annotate("node1", json!({ DETACHED: "disk swap by carol" })).await;
-        goes_on.notify_one();
+        detaches.goes_on();
         apply.until_it_logs("another author detached", SOON * 2).await;
         assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
         assert_eq!((world.traces("node1").await, resets(&world)), (vec![DETACHED.to_owned()], 0));

@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 
 use super::workspace::Workspace;
+use crate::servers::kubernetes_proxy::{Seen, read_request};
 
 #[derive(Default)]
 struct Kept {
-    state: Option<Vec<u8>>,
+    state: Option<String>,
     /// As the host that has it wrote it.
-    lock: Option<Vec<u8>>,
+    lock: Option<String>,
 }
 
 /// The server. It ends with its value.
@@ -65,59 +66,41 @@ impl StateServer {
 
     /// The ID of the lock, if a run has it.
     pub fn lock(&self) -> Option<String> {
-        let info: Value = serde_json::from_slice(locked(&self.kept).lock.as_deref()?).unwrap();
+        let info: Value = serde_json::from_str(locked(&self.kept).lock.as_deref()?).unwrap();
         Some(info["ID"].as_str().unwrap().to_owned())
     }
 }
 
 async fn serve(kept: Arc<Mutex<Kept>>, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
-    while let Some((method, body)) = read_request(&mut stream).await {
+    while let Some((Seen { method, body, .. }, _)) = read_request(&mut stream).await {
         let (status, answer) = answer(&kept, &method, body);
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", answer.len());
-        if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(&answer).await.is_err() {
+        if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
     }
 }
 
-async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(String, Vec<u8>)> {
-    let mut line = String::new();
-    stream.read_line(&mut line).await.ok()?;
-    let method = line.split_whitespace().next()?.to_owned();
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line).await.ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-        if name.eq_ignore_ascii_case("content-length") {
-            length = value.parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
-    Some((method, body))
-}
-
-fn answer(kept: &Mutex<Kept>, method: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
+fn answer(kept: &Mutex<Kept>, method: &str, body: String) -> (&'static str, String) {
     let mut kept = locked(kept);
     match method {
-        "GET" => kept.state.clone().map_or(("404 Not Found", Vec::new()), |state| ("200 OK", state)),
+        "GET" => kept.state.clone().map_or(("404 Not Found", String::new()), |state| ("200 OK", state)),
         "POST" => {
             kept.state = Some(body);
-            ("200 OK", Vec::new())
+            ("200 OK", String::new())
         }
         "LOCK" => {
             if let Some(other) = &kept.lock {
                 return ("423 Locked", other.clone());
             }
             kept.lock = Some(body);
-            ("200 OK", Vec::new())
+            ("200 OK", String::new())
         }
         "UNLOCK" => {
             kept.lock = None;
-            ("200 OK", Vec::new())
+            ("200 OK", String::new())
         }
-        _ => ("405 Method Not Allowed", Vec::new()),
+        _ => ("405 Method Not Allowed", String::new()),
     }
 }

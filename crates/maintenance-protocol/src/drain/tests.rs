@@ -3,9 +3,8 @@
 use super::*;
 use crate::{
     ids::LockKey,
-    machine::ResetType,
     model::lock::{EnqueueRequest, Leases, ServerLock},
-    step::{Attempt, Step},
+    step::Step,
 };
 
 const NOW: &str = "2026-11-21T10:00:00Z";
@@ -136,38 +135,41 @@ fn nothing_is_sent_once_the_node_is_open_again() {
     let (open, closed) = (view(), DrainView { cordoned: true, ..view() });
     let under_way = |steps: &[Step]| Phase::Preparing(Progress::new(steps.to_vec(), at(0)));
     let held = Phase::InMaintenance { since: at(0) };
-    for (phase, view, sends) in [
+    let shutdown = Action::Reset(ResetType::GracefulShutdown);
+    for (phase, action, view, sends) in [
         // Its own step cordons it, and what ends it opens it.
-        (under_way(&[Step::DrainNode, Step::ApplyPower]), &open, true),
-        (under_way(&[Step::UncordonNode]), &open, true),
-        (under_way(&[Step::LeaveGate]), &open, true),
-        (under_way(&[Step::ApplyPower]), &open, false),
-        (under_way(&[Step::EnterGate]), &open, false),
-        (under_way(&[Step::ApplyPower]), &closed, true),
-        (held.clone(), &open, false),
-        (held.clone(), &closed, true),
-        (held.clone(), &DrainView { exists: false, ..open.clone() }, true),
-        (held.clone(), &DrainView { held_by: Some("another".into()), ..closed.clone() }, false),
+        (under_way(&[Step::DrainNode, Step::ApplyPower]), &cordon(false), &open, true),
+        (under_way(&[Step::UncordonNode]), &Action::UncordonNode, &open, true),
+        (under_way(&[Step::LeaveGate]), &Action::LeaveGate, &open, true),
+        (under_way(&[Step::ApplyPower]), &shutdown, &open, false),
+        (under_way(&[Step::ApplyPower]), &Action::Reset(ResetType::On), &open, true),
+        (under_way(&[Step::EnterGate]), &Action::EnterGate, &open, false),
+        (under_way(&[Step::ApplyPower]), &shutdown, &closed, true),
+        (held.clone(), &shutdown, &open, false),
+        (held.clone(), &shutdown, &closed, true),
+        (held.clone(), &shutdown, &DrainView { exists: false, ..open.clone() }, true),
+        (held.clone(), &shutdown, &DrainView { held_by: Some("another".into()), ..closed.clone() }, false),
         // A Node of that name elsewhere says nothing of this one.
-        (held.clone(), &DrainView { cluster: Some("c2".into()), ..closed.clone() }, false),
+        (held.clone(), &shutdown, &DrainView { cluster: Some("c2".into()), ..closed.clone() }, false),
     ] {
         let record = Maintenance { phase, ..record() };
-        let verdict = may_send(&record, &on(facts(view.clone())));
+        let verdict = may_send(&record, action, &on(facts(view.clone())));
         assert_eq!(verdict == Verdict::Done, sends, "{:?} {view:?}: {verdict:?}", record.phase);
         assert_eq!(matches!(verdict, Verdict::Fail(_)), !sends);
     }
     let record = Maintenance { phase: held, ..record() };
-    assert_eq!(may_send(&record, &Facts::default()), Verdict::Look(Need::Machine));
-    assert_eq!(may_send(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "it is looked at each time");
-    assert_eq!(may_send(&Maintenance { drained: None, ..record.clone() }, &Facts::default()), Verdict::Done);
+    let judged = |record: &Maintenance, facts: &Facts| may_send(record, &shutdown, facts);
+    assert_eq!(judged(&record, &Facts::default()), Verdict::Look(Need::Machine));
+    assert_eq!(judged(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "it is looked at each time");
+    assert_eq!(judged(&Maintenance { drained: None, ..record.clone() }, &Facts::default()), Verdict::Done);
     // A server that is off, or shuts down, may have the API server of its own Node on it.
-    assert_eq!(may_send(&record, &seen(Facts::default(), PowerState::Off)), Verdict::Done);
+    assert_eq!(judged(&record, &seen(Facts::default(), PowerState::Off)), Verdict::Done);
     let mut ends = Progress::new(vec![Step::SwitchOff], at(0));
-    let shutdown = Attempt::intended(Action::Reset(ResetType::GracefulShutdown), at(0));
+    let made = Attempt::intended(shutdown.clone(), at(0));
     for (reply, sends) in [(Reply::Accepted, true), (Reply::Unknown, false)] {
-        ends.attempts = vec![Attempt { reply, ..shutdown.clone() }];
+        ends.attempts = vec![Attempt { reply, ..made.clone() }];
         let record = Maintenance { phase: Phase::Preparing(ends.clone()), ..record.clone() };
-        assert_eq!(may_send(&record, &on(facts(view()))) == Verdict::Done, sends);
+        assert_eq!(judged(&record, &on(facts(view()))) == Verdict::Done, sends);
     }
 }
 
