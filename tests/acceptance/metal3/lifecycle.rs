@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{HELD, configure, configure_as, configure_with, maintenance};
 use crate::{
     servers::{
+        cluster_api,
         metal3::{
             operator::Options,
             world::{DETACHED, World},
@@ -126,6 +127,7 @@ for_each_host! {
 for_each_host! {
     async fn a_hold_that_a_dead_run_left_behind_is_tidied_and_the_marks_of_others_stay(host) {
         let world = World::start(1, Options::default()).await;
+        tokio::task::spawn_blocking(|| cluster_api::world::install(world.kubernetes)).await.unwrap();
         let mut workspace = Workspace::new(host);
         reaches(&world, &mut workspace);
         configure(&world, &workspace, &maintenance("bios", ""));
@@ -213,6 +215,8 @@ for_one_host! {
         way.cut();
         apply.until_it_logs("trying again", SOON).await;
         world.annotate("node1", json!({ DETACHED: null })).await;
+        // Asleep before it has seen that, the operator would keep the host detached: the other's.
+        world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         awake.close();
         way.mend();
         let entered = |host: &Value| host["metadata"]["annotations"][DETACHED].as_str().is_some_and(|it| it.contains("terraform"));
