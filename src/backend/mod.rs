@@ -4,11 +4,13 @@
 //! capabilities. None of them repeats a call whose reply was lost: that is said with
 //! [`BackendError::ReplyLost`], and the caller observes.
 
+mod block;
 mod cluster;
 pub mod cluster_api;
 mod cluster_block;
 mod drain;
 mod error;
+pub mod gate_plug;
 mod guard;
 mod inspection;
 pub mod ironic;

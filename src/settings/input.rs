@@ -3,12 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
-    backend::{
-        cluster_api::MachineName,
-        plug::{BackendPlugin, Block, plugins},
-    },
+    backend::plug::{BackendPlugin, Block, plugins},
     maintenance::window::WindowSpec,
 };
+
+use super::gates::GateBlocks;
 
 /// Everything that can be configured, as it was written.
 #[derive(Clone, Debug, Default)]
@@ -41,12 +40,8 @@ pub struct Input {
     pub image_ca_certificate_file: Option<String>,
     /// How servers are reached.
     pub backend: BackendInput,
-    /// The Kubernetes Nodes that run on the servers.
-    pub node_leases: Option<NodeLeasesInput>,
-    /// How those are drained.
-    pub kubernetes_node: Option<KubernetesNodeInput>,
-    /// The Machines of Cluster API that the servers are.
-    pub cluster_api: Option<ClusterApiInput>,
+    /// What stands before the servers of any backend.
+    pub gates: GateBlocks,
 }
 
 /// A backend and its block.
@@ -63,56 +58,4 @@ impl Default for BackendInput {
     fn default() -> Self {
         Self { plugin: plugins()[0], block: Block::default() }
     }
-}
-
-/// Which Machines of Cluster API the servers are, as it was written.
-#[derive(Clone, Debug, Default)]
-pub struct ClusterApiInput {
-    /// The Machine of a server, by the server's name.
-    pub machines: BTreeMap<String, MachineName>,
-    /// The kubeconfig file of the management cluster.
-    pub kubeconfig: Option<String>,
-    /// Which of its contexts.
-    pub context: Option<String>,
-    /// The kubeconfig file of the workload cluster.
-    pub workload_kubeconfig: Option<String>,
-    /// Which of its contexts.
-    pub workload_context: Option<String>,
-    /// How long a Node may take to be Ready again.
-    pub ready_timeout: Option<Duration>,
-}
-
-/// Which Kubernetes Nodes run on which servers, as it was written.
-#[derive(Clone, Debug, Default)]
-pub struct NodeLeasesInput {
-    /// The Node of a server, by the server's name.
-    pub nodes: BTreeMap<String, String>,
-    /// Whether a maintenance takes the Lease, and does not only wait until no other component holds
-    /// it.
-    pub take: bool,
-    /// The namespace of the Leases.
-    pub namespace: Option<String>,
-    /// The kubeconfig file of their cluster.
-    pub kubeconfig: Option<String>,
-    /// Which of its contexts.
-    pub context: Option<String>,
-}
-
-/// Which Kubernetes Nodes are drained for which servers, as it was written.
-#[derive(Clone, Debug, Default)]
-pub struct KubernetesNodeInput {
-    /// The Node of a server, by the server's name.
-    pub nodes: BTreeMap<String, String>,
-    /// The kubeconfig file of their cluster.
-    pub kubeconfig: Option<String>,
-    /// Which of its contexts.
-    pub context: Option<String>,
-    /// How long evicting may take.
-    pub drain_timeout: Option<Duration>,
-    /// How long a Node may take to be Ready again.
-    pub ready_timeout: Option<Duration>,
-    /// Whether Pods are evicted whose `emptyDir` volumes are lost with them.
-    pub delete_emptydir_data: bool,
-    /// Whether Pods are evicted that no controller starts again.
-    pub force: bool,
 }

@@ -8,7 +8,6 @@ mod error;
 mod gates;
 mod identity;
 mod input;
-mod nodes;
 mod secrets;
 mod store;
 pub mod variables;
@@ -16,7 +15,12 @@ pub mod variables;
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::plug::{Connected, Problem},
+    backend::{
+        cluster_api,
+        gate_plug::GatePlugin as _,
+        kubernetes_node,
+        plug::{Connected, Problem},
+    },
     clock::{Clock, SystemClock},
     engine::{Engine, Parts, Tuning},
     maintenance::power::Limits,
@@ -26,8 +30,9 @@ use crate::{
 
 pub use crate::backend::plug::Warning;
 pub use error::SettingsError;
+pub use gates::GateBlocks;
 pub use identity::{CiJob, Environment, ci_job, runner};
-pub use input::{BackendInput, ClusterApiInput, Input, KubernetesNodeInput, NodeLeasesInput};
+pub use input::{BackendInput, Input};
 pub use secrets::image_addresses;
 pub use store::{missing_store, open_store};
 
@@ -53,12 +58,13 @@ pub fn check(input: &Input) -> Vec<SettingsError> {
     let url = input.coordination_url.as_deref().and_then(|url| store::check_url(url).err());
     let backend = &input.backend;
     let of_block = |problem| of_block(backend.plugin.name(), problem);
-    url.into_iter().chain(backend.plugin.check(&backend.block).into_iter().map(of_block)).collect()
+    let of_backend = backend.plugin.check(&backend.block).into_iter().map(of_block);
+    url.into_iter().chain(of_backend).chain(gates::check(&input.gates)).collect()
 }
 
-/// A problem of a backend's block.
-fn of_block(backend: &str, problem: Problem) -> SettingsError {
-    let attribute = std::iter::once(backend.to_owned()).chain(problem.at).collect();
+/// A problem of a block.
+fn of_block(block: &str, problem: Problem) -> SettingsError {
+    let attribute = std::iter::once(block.to_owned()).chain(problem.at).collect();
     SettingsError::Value { attribute, problem: problem.problem }
 }
 
@@ -101,8 +107,10 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
     let of_store = store::cluster(input.coordination_url.as_deref(), env)?;
-    let nodes = nodes::nodes(input.node_leases, input.kubernetes_node, of_store, env, &clock);
-    let gates = gates::gates(input.cluster_api, env, &clock);
+    let block = |name: &str| input.gates.get(name);
+    let (leases, drains) = (block(kubernetes_node::Leases.name()), block(kubernetes_node::Drains.name()));
+    let nodes = gates::nodes(kubernetes_node::connect(leases, drains, of_store, &variable, &clock));
+    let gates = vec![cluster_api::connect(block(cluster_api::Plugin.name()), &variable, &clock)];
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {

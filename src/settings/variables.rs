@@ -1,5 +1,6 @@
 //! The variables of the environment that hold where the provider block sets nothing, apart from
-//! those of the backends' own blocks, which each attribute names itself (`backend/plug.rs`).
+//! those of the blocks of backends and gates, which each attribute names itself
+//! (`backend/block.rs`).
 
 /// The coordination store.
 pub const COORDINATION_URL: &str = "METAL_COORDINATION_URL";
@@ -10,27 +11,6 @@ pub const OWNER: &str = "METAL_OWNER";
 /// A kubeconfig file for every cluster that has none of its own.
 pub const KUBECONFIG: &str = "METAL_KUBECONFIG";
 
-/// The kubeconfig file of the cluster with the Machines.
-pub const CLUSTER_API_KUBECONFIG: &str = "METAL_CLUSTER_API_KUBECONFIG";
-
-/// Its context.
-pub const CLUSTER_API_CONTEXT: &str = "METAL_CLUSTER_API_CONTEXT";
-
-/// The namespace of its Machines, for a command line whose role sees those of one only.
-pub const CLUSTER_API_NAMESPACE: &str = "METAL_CLUSTER_API_NAMESPACE";
-
-/// The kubeconfig file of the cluster whose Nodes the Machines are.
-pub const WORKLOAD_KUBECONFIG: &str = "METAL_WORKLOAD_KUBECONFIG";
-
-/// Its context.
-pub const WORKLOAD_CONTEXT: &str = "METAL_WORKLOAD_CONTEXT";
-
-/// The kubeconfig file of the cluster whose Nodes are drained, or have Leases.
-pub const NODE_KUBECONFIG: &str = "METAL_NODE_KUBECONFIG";
-
-/// Its context.
-pub const NODE_CONTEXT: &str = "METAL_NODE_CONTEXT";
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -39,22 +19,15 @@ mod tests {
         path::Path,
     };
 
-    use crate::backend::plug::{Setting, plugins};
+    use crate::backend::{
+        cluster_api,
+        gate_plug::GATES,
+        plug::{Setting, plugins},
+    };
 
     use super::*;
 
-    const COMMON: [&str; 10] = [
-        COORDINATION_URL,
-        OWNER,
-        KUBECONFIG,
-        CLUSTER_API_KUBECONFIG,
-        CLUSTER_API_CONTEXT,
-        CLUSTER_API_NAMESPACE,
-        WORKLOAD_KUBECONFIG,
-        WORKLOAD_CONTEXT,
-        NODE_KUBECONFIG,
-        NODE_CONTEXT,
-    ];
+    const COMMON: [&str; 4] = [COORDINATION_URL, OWNER, KUBECONFIG, cluster_api::NAMESPACE];
 
     /// What an inventory file in the documentation may name, by its own setting.
     const EXAMPLE: &str = "METAL_NODE8_PASSWORD";
@@ -82,7 +55,8 @@ mod tests {
 
     #[test]
     fn help_and_documentation_name_only_variables_that_are_read_and_all_of_them() {
-        let of_plugs = plugins().iter().flat_map(|plugin| plugin.settings());
+        let of_gates = GATES.iter().flat_map(|gate| gate.settings());
+        let of_plugs = plugins().iter().flat_map(|plugin| plugin.settings()).chain(of_gates);
         let of_plugs = of_plugs.map(Setting::variable).filter(|it| it.starts_with("METAL_"));
         let read: BTreeSet<&str> = of_plugs.chain(COMMON).collect();
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

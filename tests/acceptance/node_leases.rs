@@ -260,7 +260,7 @@ for_one_host! {
 
         workspace.set("METAL_COORDINATION_URL", place.cluster.store(&place.namespace));
         fleet.configure_with(&workspace, "node_leases = { nodes = { node1 = \"\" } }", &held);
-        workspace.try_plan().await.failed().says("No name of a Node");
+        workspace.try_plan().await.failed().says("The name of a Node may not be empty").says("node1");
         fleet.configure_with(&workspace, "node_leases = { nodes = { node1 = \"nowhere\" }, take = true }", &held);
         let run = workspace.apply().await.failed();
         run.says("nodes nowhere").says("node_leases names the Node \"nowhere\"");

@@ -14,6 +14,7 @@ mod clusters;
 mod gate;
 mod machine;
 mod metal3_machines;
+mod plug;
 mod standing;
 #[cfg(test)]
 mod testing;
@@ -28,6 +29,8 @@ use crate::kubernetes::Cluster;
 use super::{BackendError, ExternalRequestRef, Gate, GateKind, Machine};
 use clusters::Clusters;
 use gate::MachineGate;
+
+pub use plug::{NAMESPACE, Plugin, connect, servers};
 
 /// The name of this gate, as records and the provider block have it.
 pub const ID: &str = "cluster_api";

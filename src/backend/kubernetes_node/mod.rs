@@ -6,6 +6,7 @@
 //! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
 
 mod leases;
+mod plug;
 mod pods;
 
 use std::{
@@ -37,6 +38,8 @@ use super::{
     cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation},
 };
 use pods::{PodRole, role, shown};
+
+pub use plug::{Drains, Leases, Minded, connect, servers};
 
 /// Our annotation: whether the Node was Ready when we cordoned it.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";

@@ -5,6 +5,7 @@ use tf_provider::{AttributePath, Diagnostics, value::Value};
 use uuid::Uuid;
 
 use crate::{
+    backend::plug::with_own_claims,
     engine::{ApprovalWish, Engine, EngineError},
     maintenance::{
         approval::{self, Approval, PendingMaintenance},
@@ -34,8 +35,12 @@ fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
     if given(&model.node).is_none() {
         return Some(());
     }
-    let detail = "Nodes are a cluster's; this provider configuration has no metal_operator.";
-    bad(diags, AttributePath::new("node"), "Only with metal_operator", detail);
+    let detail = format!(
+        "The claims of this provider configuration are in the coordination store, which knows nothing of Nodes. Leave node out. \
+         It is for claims of {}.",
+        with_own_claims()
+    );
+    bad(diags, AttributePath::new("node"), "Not for an approval in the coordination store", detail);
     None
 }
 

@@ -24,9 +24,8 @@ use crate::provider::{
 pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
     for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
         if value.is_null() {
-            let detail =
-                "With metal_operator a claim boots its server for its owner: say what, and which power it shall have.";
-            bad(diags, AttributePath::new(name), "Needed with metal_operator", detail);
+            let detail = "Here a claim boots its server for its owner: say what, and which power it shall have.";
+            bad(diags, AttributePath::new(name), "Needed for a claim that boots its server", detail);
         }
     }
     let power = match given(&model.server_power)? {

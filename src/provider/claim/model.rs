@@ -8,6 +8,7 @@ use tf_provider::{
 };
 
 use crate::{
+    backend::plug::with_own_claims,
     engine::ClaimWish,
     maintenance::{
         approval::{self, Claim, PendingMaintenance},
@@ -202,9 +203,12 @@ impl ClaimModel {
             ("timeouts", !self.timeouts.is_null()),
         ] {
             if given {
-                let detail = "Without metal_operator a claim only says whose the server is: it boots and waits for nothing. \
-                              Leave it out.";
-                bad(diags, AttributePath::new(name), "Only with metal_operator", detail);
+                let detail = format!(
+                    "A claim in the coordination store only says whose the server is: it boots and waits for nothing. Leave \
+                     {name} out. Claims of {} boot servers.",
+                    with_own_claims()
+                );
+                bad(diags, AttributePath::new(name), "Not for a claim in the coordination store", detail);
             }
         }
     }

@@ -9,16 +9,16 @@ use tf_provider::{
 };
 
 use crate::{
-    backend::plug::{BackendPlugin, Block, plugins},
+    backend::{
+        gate_plug::GATES,
+        plug::{Block, plugins},
+    },
     maintenance::window::OnClose,
-    settings::{BackendInput, Input},
+    settings::{BackendInput, GateBlocks, Input},
 };
 
 use crate::provider::{
-    config::backend_block::{block_attribute, read},
-    config::cluster_api::ClusterApiModel,
-    config::kubernetes_node::KubernetesNodeModel,
-    config::node_leases::NodeLeasesModel,
+    config::plug_block::{block_attribute, read},
     shared::block::block,
     shared::schema::{optional, schema},
     shared::values::{Text, bad, duration, given, not_empty, value_of},
@@ -56,29 +56,20 @@ block! {
             String,
             "An additional trusted authority for image and readiness URLs, as PEM.",
         );
-        cluster_api: Value<ClusterApiModel> => optional(
-            AttributeSingle(ClusterApiModel::settings()),
-            "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back and its Node is Ready again. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`.",
-        );
-        kubernetes_node: Value<KubernetesNodeModel> => optional(
-            AttributeSingle(KubernetesNodeModel::settings()),
-            "Kubernetes Nodes that run on the servers and are drained before a server is taken out of service or restarted: cordoned, and their Pods evicted as disruption budgets allow. Afterwards a Node is uncordoned once it is Ready again. A Node that was cordoned before stays cordoned.",
-        );
-        node_leases: Value<NodeLeasesModel> => optional(
-            AttributeSingle(NodeLeasesModel::settings()),
-            "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. For any coordination store.",
-        );
         ;
-        /// The blocks of the backends, by name.
+        /// The blocks of the backends and gates, by name.
         #[serde(flatten)]
-        backends: BTreeMap<String, ValueAny>;
+        blocks: BTreeMap<String, ValueAny>;
     }
 }
 
 /// The schema.
 pub(in crate::provider) fn provider_schema() -> Schema {
     let mut known = ProviderModel::settings();
-    known.extend(plugins().iter().map(|plugin| (plugin.name().to_owned(), block_attribute(*plugin))));
+    let of_plugs = plugins().iter().map(|plugin| (plugin.name(), plugin.description(), plugin.settings()));
+    let of_gates = GATES.iter().map(|gate| (gate.name(), gate.description(), gate.settings()));
+    let blocks = of_plugs.chain(of_gates);
+    known.extend(blocks.map(|(name, text, settings)| (name.to_owned(), block_attribute(text, settings))));
     schema(
         "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, restores their \
          prior state and releases them.",
@@ -100,13 +91,10 @@ impl ProviderModel {
             graceful_shutdown_timeout,
             power_timeout,
             image_ca_certificate_file,
-            cluster_api,
-            kubernetes_node,
-            node_leases,
-            backends,
+            blocks,
         } = self;
         let path = AttributePath::new;
-        let backend = configured(backends, diags);
+        let backend = configured(blocks, diags);
         for (name, value) in [("coordination_url", coordination_url), ("owner", owner), ("run", run)] {
             not_empty(diags, value, path(name));
         }
@@ -139,41 +127,44 @@ impl ProviderModel {
             power_timeout: duration(diags, power_timeout, path("power_timeout")),
             image_ca_certificate_file: text(image_ca_certificate_file),
             backend,
-            node_leases: value_of(node_leases).map(|leases| leases.check(diags)),
-            kubernetes_node: value_of(kubernetes_node).map(|nodes| nodes.check(diags)),
-            cluster_api: value_of(cluster_api).map(|machines| machines.check(diags)),
+            gates: gates(blocks, diags),
         };
-        let drained = input.kubernetes_node.iter().flat_map(|nodes| nodes.nodes.keys());
-        let asked = |server: &&String| input.cluster_api.as_ref().is_some_and(|it| it.machines.contains_key(*server));
-        for server in drained.filter(asked) {
-            let at = path("cluster_api").attribute("machines").key(server.clone());
-            let problem = "The maintenance controller drains the Node of a Machine. Name the server in one of the two.";
-            bad(diags, at, "A server is in cluster_api and in kubernetes_node", problem);
-        }
         diags.errors.is_empty().then_some(input)
     }
 }
 
 /// The one backend that is configured.
-fn configured(backends: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> BackendInput {
-    let is_given = |plugin: &&&'static dyn BackendPlugin| {
-        backends.get(plugin.name()).is_some_and(|block| *block != ValueAny::Null)
-    };
-    let given: Vec<&'static dyn BackendPlugin> = plugins().iter().filter(is_given).copied().collect();
-    if let [first, second, ..] = given[..] {
-        let names: Vec<&str> = given.iter().map(|plugin| plugin.name()).collect();
+fn configured(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> BackendInput {
+    let mut given = plugins().iter().filter_map(|plugin| Some((*plugin, given_block(blocks, plugin.name())?)));
+    let Some((plugin, values)) = given.next() else { return BackendInput::default() };
+    let others: Vec<&str> = given.map(|(plugin, _)| plugin.name()).collect();
+    if let Some(second) = others.first() {
         bad(
             diags,
-            AttributePath::new(second.name()),
+            AttributePath::new(*second),
             "Two backends in one provider configuration",
-            format!("{} are given; use one provider configuration with an alias for each.", names.join(" and ")),
+            format!(
+                "{} and {} are given; use one provider configuration with an alias for each.",
+                plugin.name(),
+                others.join(" and ")
+            ),
         );
-        return BackendInput { plugin: first, block: Block::default() };
+        return BackendInput { plugin, block: Block::default() };
     }
-    let Some(plugin) = given.first().copied() else { return BackendInput::default() };
-    let values = &backends[plugin.name()];
-    let block = read(diags, values, plugin.settings(), &AttributePath::new(plugin.name()));
-    BackendInput { plugin, block }
+    BackendInput { plugin, block: read(diags, values, plugin.settings(), &AttributePath::new(plugin.name())) }
+}
+
+/// The blocks of the gates that are configured.
+fn gates(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> GateBlocks {
+    let given = GATES.iter().filter_map(|gate| Some((gate, given_block(blocks, gate.name())?)));
+    given
+        .map(|(gate, values)| (gate.name(), read(diags, values, gate.settings(), &AttributePath::new(gate.name()))))
+        .collect()
+}
+
+/// A block that is not null.
+fn given_block<'a>(blocks: &'a BTreeMap<String, ValueAny>, name: &str) -> Option<&'a ValueAny> {
+    blocks.get(name).filter(|values| **values != ValueAny::Null)
 }
 
 pub(in crate::provider) fn flag(value: ValueBool) -> Option<bool> {

@@ -280,20 +280,6 @@ pub(in crate::provider) fn value_of<T>(value: &Value<T>) -> Option<&T> {
     }
 }
 
-/// The Nodes that run on servers, by the server's name; an empty name is an error at its place.
-pub(in crate::provider) fn node_names(
-    diags: &mut Diagnostics,
-    value: &Texts,
-    path: &AttributePath,
-) -> BTreeMap<String, String> {
-    let nodes = texts(value);
-    for (server, _) in nodes.iter().filter(|(_, node)| node.is_empty()) {
-        let at = path.clone().key(server.clone());
-        bad(diags, at, "No name of a Node", "Leave out a server on which no Node runs.");
-    }
-    nodes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -238,10 +238,10 @@ for_one_host! {
             ("timeouts = { create = \"1m\" }", "timeouts ="),
         ] {
             fleet.configure(&workspace, &format!("resource \"metal_server_claim\" \"db\" {{\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n  {more}\n}}\n"));
-            workspace.try_plan().await.failed().says("Only with metal_operator").says(path);
+            workspace.try_plan().await.failed().says("Not for a claim in the coordination store").says(path);
         }
         let world = cluster(Family::Parked, 1, Options::default()).await;
         configure(&world, &workspace, "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"db\"\n  name = \"a\"\n}\n");
-        workspace.try_plan().await.failed().says("Needed with metal_operator");
+        workspace.try_plan().await.failed().says("Needed for a claim that boots its server");
     }
 }

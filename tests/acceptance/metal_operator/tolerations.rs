@@ -78,7 +78,7 @@ for_one_host! {
     async fn where_they_cannot_be_said_they_are_refused_with_path_and_reason(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &claim("{ key = \"rack\" }"));
-        workspace.try_plan().await.failed().says("Only with metal_operator").says("tolerations =");
+        workspace.try_plan().await.failed().says("Not for a claim in the coordination store").says("tolerations =");
 
         let world = cluster(Family::V0_5, 1, Options::default()).await;
         for (wrong, problem) in [

@@ -348,6 +348,8 @@ impl Workspace {
             .env("TF_LOG", "INFO")
             .env("TF_LOG_PATH", &log)
             .env("RUST_BACKTRACE", "1")
+            // How rarely a host collects garbage: no test can tell, and a tenth of its time.
+            .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
             .envs(&self.environment);
         Running::start(command, log)
     }

@@ -1,4 +1,4 @@
-//! The block of a backend: its attributes as a schema, and its values as they were written.
+//! The block of a backend or gate: its attributes as a schema, and its values as they were written.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,17 +9,17 @@ use tf_provider::{
     value::{Value, ValueAny},
 };
 
-use crate::backend::plug::{AttributeKind, BackendPlugin, Block, Given, Setting};
+use crate::backend::plug::{AttributeKind, Block, Given, Setting};
 
 use crate::provider::{
     shared::block::MayBeUnknown,
-    shared::schema::{Attributes, optional, secret},
+    shared::schema::{Attributes, optional, required, secret},
     shared::values::{duration, not_empty},
 };
 
-/// The schema of a backend's block.
-pub(in crate::provider) fn block_attribute(plugin: &dyn BackendPlugin) -> Attribute {
-    optional(AttributeType::AttributeSingle(attributes(plugin.settings())), plugin.description())
+/// The schema of a block.
+pub(in crate::provider) fn block_attribute(description: &str, settings: &[Setting]) -> Attribute {
+    optional(AttributeType::AttributeSingle(attributes(settings)), description)
 }
 
 fn attributes(settings: &[Setting]) -> Attributes {
@@ -35,7 +35,7 @@ fn attribute(setting: &Setting) -> Attribute {
         AttributeKind::Texts => Map(Box::new(String)),
         AttributeKind::Objects(settings) => AttributeMap(attributes(settings)),
     };
-    optional(kind, &setting.description())
+    if setting.required { required(kind, &setting.description()) } else { optional(kind, &setting.description()) }
 }
 
 impl MayBeUnknown for ValueAny {

@@ -1,0 +1,120 @@
+//! The `cluster_api` block.
+
+use std::sync::Arc;
+
+use crate::{
+    backend::{
+        GateKind,
+        block::{AttributeKind, Block, Problem, Setting, Variables},
+        cluster_block,
+        gate_plug::{self, GatePlugin, READY},
+    },
+    clock::Clock,
+    kubernetes::Cluster,
+};
+
+use super::{ClusterApi, ClusterApiSettings, ID, MachineName};
+
+/// The block.
+#[derive(Debug)]
+pub struct Plugin;
+
+/// The variable with the namespace of the Machines, for a command line whose role sees those of one
+/// only.
+pub const NAMESPACE: &str = "METAL_CLUSTER_API_NAMESPACE";
+
+const MACHINES: Setting = Setting::new(
+    "machines",
+    AttributeKind::Texts,
+    "The Machine that each server is, as `namespace/name`, by the server's name. The Machine of a BareMetalHost (`metal3`) is found through its consumer and need not be named. A server without a Machine is taken without asking.",
+);
+
+const KUBECONFIG: Setting = Setting::new(
+    "kubeconfig",
+    AttributeKind::Name,
+    "A kubeconfig file for the management cluster, which has the Machines.",
+)
+.or_env(
+    "METAL_CLUSTER_API_KUBECONFIG",
+    ", `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account",
+);
+
+const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
+    .or_env("METAL_CLUSTER_API_CONTEXT", ", else the current one");
+
+const WORKLOAD_KUBECONFIG: Setting = Setting::new(
+    "workload_kubeconfig",
+    AttributeKind::Name,
+    "A kubeconfig file for the workload cluster, which has the Nodes.",
+)
+.or_env("METAL_WORKLOAD_KUBECONFIG", ", else that of the management cluster");
+
+const WORKLOAD_CONTEXT: Setting = Setting::new("workload_context", AttributeKind::Name, "Which of its contexts.")
+    .or_env(
+        "METAL_WORKLOAD_CONTEXT",
+        "; else the current one of `workload_kubeconfig`, or `context` where that is not set",
+    );
+
+const READY_TIMEOUT: Setting = Setting::new(
+    "ready_timeout",
+    AttributeKind::Duration,
+    "How long a Node that was Ready before may take to be Ready again, before a destroy says that it is not and the label stays. Default: `\"15m\"`.",
+);
+
+impl GatePlugin for Plugin {
+    fn name(&self) -> &'static str {
+        ID
+    }
+
+    fn description(&self) -> &'static str {
+        "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back and its Node is Ready again. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`."
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        &[MACHINES, KUBECONFIG, CONTEXT, WORKLOAD_KUBECONFIG, WORKLOAD_CONTEXT, READY_TIMEOUT]
+    }
+
+    fn check(&self, block: &Block) -> Vec<Problem> {
+        let machines = block.texts(MACHINES.name);
+        let wrong = machines.into_iter().filter(|(_, machine)| MachineName::read(machine).is_none());
+        wrong
+            .map(|(server, text)| {
+                let problem =
+                    format!("{text:?} is not the namespace/name of a Machine. Leave out a server without a Machine");
+                Problem::of(&[MACHINES.name, &server], problem)
+            })
+            .collect()
+    }
+}
+
+/// The servers that a block gives a Machine.
+pub fn servers(block: &Block) -> impl Iterator<Item = String> {
+    block.texts(MACHINES.name).into_keys()
+}
+
+/// The gate. Also where nothing configures it: the command line withdraws the requests of a hold.
+/// Nothing is read or asked before.
+pub fn connect(block: Option<&Block>, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Arc<dyn GateKind> {
+    let follows = block.is_some();
+    let nothing = Block::default();
+    let block = block.unwrap_or(&nothing);
+    let lists = follows || [KUBECONFIG, CONTEXT].iter().any(|it| it.from_env(env).is_some());
+    let kubeconfig = KUBECONFIG.value(block, env).or_else(|| cluster_block::KUBECONFIG.from_env(env));
+    let context = CONTEXT.value(block, env);
+    let workload_kubeconfig = WORKLOAD_KUBECONFIG.value(block, env);
+    // A cluster that manages itself has both: what is not named is that of the Machines.
+    let same = workload_kubeconfig.is_none();
+    let workload_context = WORKLOAD_CONTEXT.value(block, env).or_else(|| context.clone().filter(|_| same));
+    let cluster = |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context), Arc::clone(clock));
+    let machines = block.texts(MACHINES.name).into_iter();
+    let settings = ClusterApiSettings {
+        workload: cluster(workload_kubeconfig.or_else(|| kubeconfig.clone()), workload_context),
+        management: cluster(kubeconfig, context),
+        machines: machines.filter_map(|(server, text)| Some((server, MachineName::read(&text)?))).collect(),
+        follows,
+        lists,
+        namespace: env(NAMESPACE),
+        ready_timeout: block.duration(READY_TIMEOUT.name).unwrap_or(READY),
+    };
+    Arc::new(ClusterApi::new(settings, Arc::clone(clock)))
+}

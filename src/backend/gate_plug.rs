@@ -1,0 +1,43 @@
+//! What makes a gate before the servers of any backend configurable: its block. The gate's folder
+//! brings it; the one line outside is its entry in [`GATES`].
+
+use std::{fmt::Debug, path::PathBuf, time::Duration};
+
+use crate::kubernetes::ClusterSettings;
+
+use super::{
+    block::{Block, Problem, Setting, Variables},
+    cluster_api, cluster_block, kubernetes_node,
+};
+
+/// The gates that stand before the servers of any backend, and what minds their Nodes.
+pub static GATES: &[&dyn GatePlugin] = &[&cluster_api::Plugin, &kubernetes_node::Drains, &kubernetes_node::Leases];
+
+/// How long a Node may take to be Ready again when nothing else is said.
+pub(super) const READY: Duration = Duration::from_mins(15);
+
+/// A block of the provider configuration that stands before the servers of any backend.
+pub trait GatePlugin: Sync + Debug {
+    /// The name of its block.
+    fn name(&self) -> &'static str;
+
+    /// What the block is for, in Markdown.
+    fn description(&self) -> &'static str;
+
+    /// The attributes of the block.
+    fn settings(&self) -> &'static [Setting];
+
+    /// Everything that is wrong with a block as it is written: found without the environment, files
+    /// or the network, so that `validate` reports it. A value that is not known yet is never wrong.
+    fn check(&self, block: &Block) -> Vec<Problem>;
+}
+
+/// The cluster of the kubeconfig file that is used where nothing else names one.
+pub(super) fn usual(env: Variables<'_>) -> ClusterSettings {
+    cluster(cluster_block::KUBECONFIG.from_env(env), None)
+}
+
+/// A cluster by its kubeconfig file and a context of it.
+pub(super) fn cluster(kubeconfig: Option<String>, context: Option<String>) -> ClusterSettings {
+    ClusterSettings { kubeconfig: kubeconfig.map(PathBuf::from), context, ..ClusterSettings::default() }
+}

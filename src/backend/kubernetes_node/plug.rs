@@ -1,0 +1,237 @@
+//! The `kubernetes_node` and `node_leases` blocks: which Kubernetes Nodes run on the servers, and
+//! what is done about them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::{
+    backend::{
+        block::{AttributeKind, Block, Problem, Setting, Variables},
+        gate_plug::{self, GatePlugin, READY, usual},
+    },
+    clock::Clock,
+    kubernetes::{Cluster, ClusterSettings, NODE_LEASES},
+    maintenance::{drain::DrainWish, node::NodeLease},
+};
+
+use super::KubernetesNodes;
+
+/// How long evicting may take when nothing else is said.
+const DRAIN: Duration = Duration::from_mins(10);
+
+const NODES: Setting = Setting::new(
+    "nodes",
+    AttributeKind::Texts,
+    "The Node that runs on each server, by the server's name. A server that is not named has none.",
+)
+.required();
+
+/// The kubeconfig file of one of the two blocks.
+const fn kubeconfig(otherwise: &'static str) -> Setting {
+    Setting::new("kubeconfig", AttributeKind::Name, "A kubeconfig file for the cluster of the Nodes.")
+        .or_env("METAL_NODE_KUBECONFIG", otherwise)
+}
+
+const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
+    .or_env("METAL_NODE_CONTEXT", ", else as for `kubeconfig`, or the current one");
+
+const DRAIN_TIMEOUT: Setting = Setting::new(
+    "drain_timeout",
+    AttributeKind::Duration,
+    "How long evicting may take before the maintenance fails and the Node is uncordoned. Default: `\"10m\"`.",
+);
+
+const READY_TIMEOUT: Setting = Setting::new(
+    "ready_timeout",
+    AttributeKind::Duration,
+    "How long a Node that was Ready before may take to be Ready again, before a destroy says that it is not. Default: `\"15m\"`.",
+);
+
+const DELETE_EMPTYDIR_DATA: Setting = Setting::new(
+    "delete_emptydir_data",
+    AttributeKind::Flag,
+    "Evict also Pods whose `emptyDir` volumes are lost with them. Default: `false`: a plan tells them, and an apply fails.",
+);
+
+const FORCE: Setting = Setting::new(
+    "force",
+    AttributeKind::Flag,
+    "Evict also Pods that no controller starts again. Default: `false`: a plan tells them, and an apply fails.",
+);
+
+const TAKE: Setting = Setting::new(
+    "take",
+    AttributeKind::Flag,
+    "Also take the Lease for as long as a `metal_server_maintenance` holds the server. Default: `false`: only wait until no other component holds it.",
+);
+
+const NAMESPACE: Setting =
+    Setting::new("namespace", AttributeKind::Name, "The namespace of the Leases. Default: `medik8s-leases`.");
+
+/// The `kubernetes_node` block.
+#[derive(Debug)]
+pub struct Drains;
+
+/// The `node_leases` block.
+#[derive(Debug)]
+pub struct Leases;
+
+impl GatePlugin for Drains {
+    fn name(&self) -> &'static str {
+        "kubernetes_node"
+    }
+
+    fn description(&self) -> &'static str {
+        "Kubernetes Nodes that run on the servers and are drained before a server is taken out of service or restarted: cordoned, and their Pods evicted as disruption budgets allow. Afterwards a Node is uncordoned once it is Ready again. A Node that was cordoned before stays cordoned."
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        const KUBECONFIG: Setting = kubeconfig(
+            ", else that of `node_leases`, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account",
+        );
+        &[NODES, KUBECONFIG, CONTEXT, DRAIN_TIMEOUT, READY_TIMEOUT, DELETE_EMPTYDIR_DATA, FORCE]
+    }
+
+    fn check(&self, block: &Block) -> Vec<Problem> {
+        nameless(block)
+    }
+}
+
+impl GatePlugin for Leases {
+    fn name(&self) -> &'static str {
+        "node_leases"
+    }
+
+    fn description(&self) -> &'static str {
+        "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. For any coordination store."
+    }
+
+    fn settings(&self) -> &'static [Setting] {
+        const KUBECONFIG: Setting = kubeconfig(
+            ", else that of `kubernetes_node`, else the cluster of a `kubernetes://` store, else `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account",
+        );
+        &[NODES, TAKE, NAMESPACE, KUBECONFIG, CONTEXT]
+    }
+
+    fn check(&self, block: &Block) -> Vec<Problem> {
+        nameless(block)
+    }
+}
+
+/// The servers whose Node has an empty name.
+fn nameless(block: &Block) -> Vec<Problem> {
+    let nodes = block.texts(NODES.name).into_iter().filter(|(_, node)| node.is_empty());
+    let problem = "The name of a Node may not be empty. Leave out a server on which no Node runs";
+    nodes.map(|(server, _)| Problem::of(&[NODES.name, &server], problem)).collect()
+}
+
+/// The servers that a block gives a Node.
+pub fn servers(block: &Block) -> impl Iterator<Item = String> {
+    block.texts(NODES.name).into_keys()
+}
+
+/// Which Nodes are minded, by their Leases and by draining them.
+#[derive(Debug)]
+pub struct Minded {
+    /// The Lease of a server's Node, by the server's name.
+    pub leases: BTreeMap<String, NodeLease>,
+    /// Whether a maintenance takes it.
+    pub take: bool,
+    /// What reads and takes them.
+    pub leasing: Arc<KubernetesNodes>,
+    /// How a server's Node is drained, by the server's name.
+    pub drains: BTreeMap<String, DrainWish>,
+    /// What drains them.
+    pub drainer: Arc<KubernetesNodes>,
+}
+
+/// Both also where nothing configures them: the command line ends what a hold took. Nothing is read
+/// or asked before. `of_store`: the cluster of the coordination store, where it is in one.
+pub fn connect(
+    leases: Option<&Block>,
+    drains: Option<&Block>,
+    of_store: Option<ClusterSettings>,
+    env: Variables<'_>,
+    clock: &Arc<dyn Clock>,
+) -> Minded {
+    let nothing = Block::default();
+    let (leases, drains) = (leases.unwrap_or(&nothing), drains.unwrap_or(&nothing));
+    let wish = |node| DrainWish {
+        node,
+        timeout: drains.duration(DRAIN_TIMEOUT.name).unwrap_or(DRAIN),
+        ready_timeout: drains.duration(READY_TIMEOUT.name).unwrap_or(READY),
+        delete_emptydir_data: drains.flag(DELETE_EMPTYDIR_DATA.name).unwrap_or(false),
+        force: drains.flag(FORCE.name).unwrap_or(false),
+    };
+    let namespace = leases.text(NAMESPACE.name).unwrap_or_else(|| NODE_LEASES.to_owned());
+    let lease = |node| NodeLease { namespace: namespace.clone(), node };
+    let nodes_of = |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock))));
+    let (of_leases, of_drains) = clusters(leases, drains, of_store, env);
+    let nodes = |block: &Block| block.texts(NODES.name).into_iter();
+    Minded {
+        leases: nodes(leases).map(|(server, node)| (server, lease(node))).collect(),
+        take: leases.flag(TAKE.name).unwrap_or(false),
+        leasing: nodes_of(of_leases),
+        drains: nodes(drains).map(|(server, node)| (server, wish(node))).collect(),
+        drainer: nodes_of(of_drains),
+    }
+}
+
+/// The cluster of the Leases and that of the drains. Both are about the Nodes of the servers: where
+/// only one is named, it is meant for both.
+fn clusters(
+    leases: &Block,
+    drains: &Block,
+    of_store: Option<ClusterSettings>,
+    env: Variables<'_>,
+) -> (ClusterSettings, ClusterSettings) {
+    let (of_leases, of_drains) = (named(leases, env), named(drains, env));
+    let leases = of_leases.clone().or_else(|| of_drains.clone()).or(of_store);
+    (leases.unwrap_or_else(|| usual(env)), of_drains.or(of_leases).unwrap_or_else(|| usual(env)))
+}
+
+/// The cluster of the Nodes, where a block or the environment names it.
+fn named(block: &Block, env: Variables<'_>) -> Option<ClusterSettings> {
+    let (kubeconfig, context) = (kubeconfig("").value(block, env), CONTEXT.value(block, env));
+    if kubeconfig.is_none() && context.is_none() {
+        return None;
+    }
+    let of_kubeconfig = gate_plug::cluster(kubeconfig, context);
+    Some(ClusterSettings { kubeconfig: of_kubeconfig.kubeconfig.or(usual(env).kubeconfig), ..of_kubeconfig })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::block::Given;
+
+    use super::*;
+
+    #[test]
+    fn leases_and_drains_are_in_one_cluster_unless_each_names_its_own() {
+        let of_store = || Some(gate_plug::cluster(Some("store".to_owned()), None));
+        let found = |of_leases: Option<&str>, of_drains: Option<&str>, store, variables: &[(&str, &str)]| {
+            let block = |file: Option<&str>| {
+                let mut block = Block::default();
+                file.into_iter().for_each(|file| block.set("kubeconfig", Given::Text(file.to_owned())));
+                block
+            };
+            let env = |name: &str| {
+                let found = variables.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let (leases, drains) = clusters(&block(of_leases), &block(of_drains), store, &env);
+            [leases, drains]
+                .map(|cluster| cluster.kubeconfig.map_or_else(String::new, |file| file.display().to_string()))
+        };
+        let usual = [("METAL_KUBECONFIG", "usual")];
+        let nodes = [("METAL_KUBECONFIG", "usual"), ("METAL_NODE_KUBECONFIG", "nodes")];
+        let context = [("METAL_KUBECONFIG", "usual"), ("METAL_NODE_CONTEXT", "nodes")];
+        assert_eq!(found(None, None, None, &usual), ["usual", "usual"]);
+        assert_eq!(found(None, None, of_store(), &usual), ["store", "usual"]);
+        assert_eq!(found(None, None, of_store(), &nodes), ["nodes", "nodes"]);
+        assert_eq!(found(None, None, of_store(), &context), ["usual", "usual"]);
+        assert_eq!(found(None, Some("drains"), of_store(), &usual), ["drains", "drains"]);
+        assert_eq!(found(Some("leases"), None, None, &usual), ["leases", "leases"]);
+        assert_eq!(found(Some("leases"), Some("drains"), None, &nodes), ["leases", "drains"]);
+        assert_eq!(found(None, Some("drains"), None, &nodes), ["nodes", "drains"]);
+    }
+}
