@@ -179,7 +179,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_expired_approval_is_none_and_an_unanswered_request_escalates(host) {
         let (fleet, ours, theirs) = sides(host).await;
         // Held by somebody, so that the approval expires before the start.

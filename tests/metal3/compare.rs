@@ -6,7 +6,10 @@
 //! operator shows it, and marks.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -56,23 +59,29 @@ fn line(host: &Value) -> String {
 #[derive(Clone)]
 pub struct Seen {
     all: Arc<Mutex<(Vec<String>, String)>>,
+    /// What happens from now on is seen.
+    watches: Arc<AtomicBool>,
     line: fn(&Value) -> String,
 }
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { all: Arc::default(), line }
+        Self { all: Arc::default(), watches: Arc::default(), line }
     }
 }
 
 impl Seen {
     /// Watches a host from now on.
-    pub fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
-        Self::by(world, name, line)
+    pub async fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
+        Self::by(world, name, line).await
     }
 
     /// Watches a host from now on, with lines of another form.
-    pub fn by(world: &World, name: &'static str, line: fn(&Value) -> String) -> (Self, tokio::task::JoinHandle<()>) {
+    pub async fn by(
+        world: &World,
+        name: &'static str,
+        line: fn(&Value) -> String,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
         let seen = Self { line, ..Self::default() };
         let notes = seen.clone();
         let client = world.running.operator.client.clone();
@@ -86,10 +95,12 @@ impl Seen {
                         notes.note(line(&serde_json::to_value(host).unwrap()));
                     }
                     Ok(watcher::Event::Delete(_)) => notes.note("gone".to_owned()),
+                    Ok(watcher::Event::InitDone) => notes.watches.store(true, Ordering::SeqCst),
                     _ => {}
                 }
             }
         });
+        patience::until("the watch has begun", async || seen.watches.load(Ordering::SeqCst).then_some(())).await;
         (seen, watch)
     }
 
@@ -138,12 +149,19 @@ impl Seen {
 
     /// Waits until exactly this was seen.
     pub async fn until(&self, step: &str, wanted: &str) {
-        let what = format!("{step}: {wanted}");
-        let as_wanted = patience::until(&what, async || {
+        self.until_one_of(step, &[wanted]).await;
+    }
+
+    /// Waits until exactly one of these was seen.
+    pub async fn until_one_of(&self, step: &str, wanted: &[&str]) {
+        let what = format!("{step}: {}", wanted.join(", or "));
+        let seen = patience::until(&what, async || {
             let now = self.now();
-            (now == wanted || !wanted.starts_with(&now) && now != "nothing").then_some(now)
+            let may_become_it = now == "nothing" || wanted.iter().any(|wanted| wanted.starts_with(&now));
+            (wanted.contains(&now.as_str()) || !may_become_it).then_some(now)
         });
-        assert_eq!(as_wanted.await, wanted, "{step}");
+        let seen = seen.await;
+        assert!(wanted.contains(&seen.as_str()), "{what}: {seen}");
         self.forget();
     }
 }
@@ -152,7 +170,7 @@ impl Seen {
 async fn the_stand_in_does_what_the_operator_did() {
     let world = World::empty(1, Options::default()).await;
     world.simulator.set_power("node1", bmc_simulator::PowerState::Off).unwrap();
-    let (seen, watch) = Seen::of(&world, "node1");
+    let (seen, watch) = Seen::of(&world, "node1").await;
     let ours = json!({"deleteAction": "delay", "terraform-provider-metal": {"uid": "m1", "store": "s"}}).to_string();
     let image = json!({"image": {"url": "https://images.example/os.raw"}});
     let consumer = json!({"kind": "Maintenance", "name": "m1", "apiVersion": "terraform-provider-metal/v1"});

@@ -223,7 +223,7 @@ async fn record(
     let mut held = Held::new(backend, host, &format!("m-{host}"));
     let mut text = String::new();
     for step in steps {
-        let (seen, watch) = Seen::of(world, host);
+        let (seen, watch) = Seen::of(world, host).await;
         seen.begin(world, host).await;
         let since = world.simulator.sequence();
         play(world, Some(ironic), host, &mut held, step).await;
@@ -252,7 +252,7 @@ async fn compare(world: &World, backend: &Metal3Backend, chain: (&'static str, b
     let (host, never_off, steps) = chain;
     begin(world, host, never_off).await;
     let mut held = Held::new(backend, host, &format!("m-{host}"));
-    let (seen, watch) = Seen::of(world, host);
+    let (seen, watch) = Seen::of(world, host).await;
     seen.begin(world, host).await;
     for step in steps {
         let (line, bmc) = wanted(include_str!("ironic.txt"), step);

@@ -57,7 +57,7 @@ async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])
     begin(world, host, online).await;
     let mut text = String::new();
     for step in steps {
-        let (seen, watch) = Seen::of(world, host);
+        let (seen, watch) = Seen::of(world, host).await;
         seen.begin(world, host).await;
         let since = world.simulator.sequence();
         play(world, host, image, step).await;
@@ -75,7 +75,7 @@ async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])
 async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
     let (host, online, steps) = chain;
     begin(world, host, online).await;
-    let (seen, watch) = Seen::of(world, host);
+    let (seen, watch) = Seen::of(world, host).await;
     seen.begin(world, host).await;
     for step in steps {
         let (line, bmc) = wanted(include_str!("iso.txt"), step);

@@ -174,7 +174,10 @@ async fn power_that_we_set_is_given_back_beside_an_image_of_another_author() {
         held.under().set_boot_override(&iso, false).await.unwrap();
         world.until("node1", "booted", |host| status(host) == ("provisioned", "OK")).await;
         if off {
-            held.under().reset(ResetType::ForceOff).await.unwrap();
+            // The operator may write the host at the same moment, as in `call_leave`.
+            while let Err(error) = held.under().reset(ResetType::ForceOff).await {
+                assert!(error.is_transient(), "{error}");
+            }
         }
         for change in &theirs {
             world.merge("BareMetalHost", "node1", json!({ "spec": change })).await;

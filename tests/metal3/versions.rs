@@ -96,7 +96,7 @@ async fn the_stand_in_does_what_each_version_did() {
         let mut all = Vec::new();
         for (host, step) in STEPS {
             world.simulator.set_power(host, bmc_simulator::PowerState::Off).unwrap();
-            let (seen, watch) = Seen::of(&world, host);
+            let (seen, watch) = Seen::of(&world, host).await;
             play(&world, &seen, host, step).await;
             seen.until(&format!("{version:?}: {step}"), wanted(step, version)).await;
             all.push((step, seen, watch));
@@ -134,7 +134,7 @@ async fn theirs() {
         .spawn()
         .unwrap();
     for (host, step) in STEPS {
-        let (seen, watch) = Seen::of(&world, host);
+        let (seen, watch) = Seen::of(&world, host).await;
         play(&world, &seen, host, step).await;
         let mut last = String::new();
         // Longer than any delay of the fixture.

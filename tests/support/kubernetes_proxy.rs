@@ -46,6 +46,8 @@ pub enum Deal {
     Wait(Arc<Notify>),
     /// It goes on, and its reply is lost: the connection ends.
     LoseReply,
+    /// It goes on; the test is told once it was carried out, and its reply never comes.
+    KeepReply(Arc<Notify>),
 }
 
 /// The request of [`Proxy::hold_first`].
@@ -177,9 +179,16 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
                 continue;
             }
             Deal::Wait(until) => until.notified().await,
-            Deal::Pass | Deal::LoseReply => {}
+            Deal::Pass | Deal::LoseReply | Deal::KeepReply(_) => {}
         }
-        if !forward(&inner, &mut stream, &seen, &headers, matches!(deal, Deal::LoseReply)).await {
+        let lose = matches!(deal, Deal::LoseReply | Deal::KeepReply(_));
+        let goes_on = forward(&inner, &mut stream, &seen, &headers, lose).await;
+        if let Deal::KeepReply(done) = deal {
+            done.notify_one();
+            // Until the client is gone.
+            let _ = stream.read_line(&mut String::new()).await;
+        }
+        if !goes_on {
             return;
         }
     }

@@ -71,14 +71,12 @@ impl Drop for Server {
 
 /// A port that nothing listens on. It is below the ports that the system gives to connections
 /// (`ip_local_port_range`, from 32768 on): one of those can be taken by any connection before the
-/// server that is started for it listens. The two lanes of `tools/test`, whose servers start at the
-/// same time, have different ones.
+/// server that is started for it listens.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 97).unwrap() * 60;
-    let lane = if std::env::var_os("SECOND_LANE").is_some() { 26_000 } else { 20_000 };
+    let first = u16::try_from(std::process::id() % 97).unwrap() * 120;
     loop {
-        let port = lane + (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % 6_000;
+        let port = 20_000 + (first + TAKEN.fetch_add(1, Ordering::Relaxed)) % 12_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

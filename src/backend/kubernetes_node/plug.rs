@@ -211,7 +211,9 @@ mod tests {
         let found = |of_leases: Option<&str>, of_drains: Option<&str>, store, variables: &[(&str, &str)]| {
             let block = |file: Option<&str>| {
                 let mut block = Block::default();
-                file.into_iter().for_each(|file| block.set("kubeconfig", Given::Text(file.to_owned())));
+                if let Some(file) = file {
+                    block.set("kubeconfig", Given::Text(file.to_owned()));
+                }
                 block
             };
             let env = |name: &str| {

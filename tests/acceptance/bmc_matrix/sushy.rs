@@ -128,6 +128,7 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
 
 /// The same service before libvirt, whose only machine gets one request after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "part of make soak: the other driver shows the same in less time"]
 async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() {
     const MACHINE: usize = 0;
     let options = Options { driver: Driver::Libvirt, powered_on: true, ..Options::default() };

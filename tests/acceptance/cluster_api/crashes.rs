@@ -103,17 +103,28 @@ for_one_host! {
 }
 
 for_one_host! {
-    async fn a_person_completes_a_hold_and_its_machine_is_free(host) {
-        let (world, fleet) = crate::cluster_api::place().await;
-        let workspace = Workspace::new(host);
-        crate::cluster_api::configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
-        workspace.apply().await.succeeded();
-        let mut operator = workspace.beside();
-        fleet.configure_with(&operator, "", "");
-        fleet.command_line(&mut operator);
-        operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
-        operator.metal(&["complete", "tests/bios"]).await.succeeded();
-        assert_eq!(fleet.system("node1").power, PowerState::On);
-        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    async fn a_person_completes_or_releases_a_hold_and_its_machine_is_free(host) {
+        for completes in [true, false] {
+            let (world, fleet) = crate::cluster_api::place().await;
+            let workspace = Workspace::new(host);
+            let body = maintenance("node1", "bios", "server_power = \"Off\"");
+            crate::cluster_api::configure(&world, &fleet, &workspace, &body).await;
+            workspace.apply().await.succeeded();
+            let mut operator = workspace.beside();
+            fleet.configure_with(&operator, "", "");
+            fleet.command_line(&mut operator);
+            operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
+            if completes {
+                operator.metal(&["complete", "tests/bios"]).await.succeeded();
+            } else {
+                let shown = operator.metal(&["show", "tests/bios", "--json"]).await.succeeded().stdout;
+                let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+                let generation = shown["maintenance"]["generation"].to_string();
+                let forced = ["release", "tests/bios", "--generation", &generation, "--reason", "node needed"];
+                operator.metal(&forced).await.succeeded().says("is as it was");
+            }
+            assert_eq!(fleet.system("node1").power, PowerState::On);
+            assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        }
     }
 }

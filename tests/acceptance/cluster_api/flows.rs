@@ -227,11 +227,11 @@ for_one_host! {
         let workspace = Workspace::new(host);
         let body = maintenance("node1", "bios", "");
         for (block, problem) in [
-            ("cluster_api = { machines = { node1 = \"m1\" } }", "is not namespace/name"),
+            ("cluster_api = { machines = { node1 = \"m1\" } }", "is not the namespace/name of a Machine"),
             ("cluster_api = { machines = { node1 = \"ns/m1\" }, context = \"\" }", "context"),
             (
                 "cluster_api = { machines = { node1 = \"ns/m1\" } }\n  kubernetes_node = { nodes = { node1 = \"n1\" } }",
-                "Name the server in one of the two",
+                "name the server in one of the two",
             ),
         ] {
             fleet.configure_with(&workspace, block, &body);

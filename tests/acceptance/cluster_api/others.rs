@@ -166,3 +166,23 @@ for_one_host! {
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
     }
 }
+
+for_one_host! {
+    async fn an_overdue_hold_is_ended_and_its_machine_free_before_the_next_asks(host) {
+        let ((world, fleet), first) = (place().await, Workspace::new(host));
+        let overdue = maintenance("node1", "bios", "server_power = \"Off\"\n  expires_after = \"1s\"");
+        configure(&world, &fleet, &first, &overdue).await;
+        first.apply().await.succeeded();
+        let second = first.beside();
+        configure(&world, &fleet, &second, &maintenance("node1", "next", "")).await;
+        second.apply().await.succeeded();
+        let words: Vec<String> = world.journal.changes().into_iter().flat_map(|it| it.words).collect();
+        assert_eq!(words.iter().filter(|it| *it == "label maintenance=requested").count(), 2, "{words:?}");
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "as it was before the first");
+        first.refresh().await.succeeded().says("Maintenance has expired");
+        first.destroy().await.succeeded();
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"), "that of the second");
+        second.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use super::{
-    HELD, place,
+    HELD, configure,
+    flows::is_claimed,
+    place,
     ready::{WAITS, beat, set_ready},
     traces,
 };
@@ -87,5 +89,40 @@ for_one_host! {
         apply.interrupt();
         apply.wait(SOON * 4).await.failed();
         assert_eq!(traces(&world, "m1").await.len(), 1, "the label of the other author");
+    }
+}
+
+for_one_host! {
+    async fn controllers_that_are_away_are_waited_for(host) {
+        let ((mut world, fleet), workspace) = (place().await, Workspace::new(host));
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", OFF)).await;
+        // The extension tells the Node of the request; the maintenance controller approves it.
+        world.stop_extension();
+        let apply = workspace.start_apply();
+        apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
+        assert!(!is_claimed(&world.node("m1").await));
+        world.stop_maintenance();
+        world.start_extension();
+        world.until_node("m1", "asked for", is_claimed).await;
+        assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        world.start_maintenance();
+        apply.wait(SOON * 4).await.succeeded();
+
+        // Both labels of the Node are the extension's to remove.
+        world.stop_extension();
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("still has the label", SOON * 2).await;
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "the server is back");
+        assert!(!traces(&world, "m1").await.is_empty(), "our annotations keep the place");
+        // A run that does not wait so long keeps the maintenance, and the next one ends it.
+        destroy.interrupt();
+        destroy.wait(SOON * 4).await.failed();
+        assert!(workspace.resource(HELD).await.is_some(), "the state still has it");
+        world.start_extension();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+        assert!(!is_claimed(&world.node("m1").await));
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     }
 }

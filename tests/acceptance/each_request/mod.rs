@@ -8,15 +8,19 @@
 //! What is not allowed is tried for each kind of request. What goes wrong once happens to the first
 //! request of every kind in one run; `EACH_REQUEST=long`, which `make soak` sets, tries it for each
 //! kind apart, and any other value plays the cells with that text in their names.
+//!
+//! `killed` ends the process at each change instead.
 
 mod faults;
 #[path = "../../../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
 mod host;
+mod killed;
 mod places;
 #[path = "../../support/provider.rs"]
 #[allow(dead_code, reason = "the benchmarks use more of it")]
 mod provider;
+mod roles;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -260,7 +264,15 @@ fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detached_host_of_metal3() {
-    told("metal3", &all(AT_ONCE, async || places::Metal3::new(json!({})).await).await);
+    let cells = all(AT_ONCE, async || places::Metal3::new(json!({})).await).await;
+    told("metal3", &cells);
+    let elsewhere = [
+        ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
+        ("get hostfirmwarecomponents", "the same"),
+        ("get dataimages", "hosts that stay with their operator"),
+        ("list machinehealthchecks", "hosts that a Machine uses"),
+    ];
+    roles::are_what_is_asked(&["metal3.yaml"], &cells, &elsewhere, &["get namespaces"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,12 +283,22 @@ async fn a_host_of_metal3_that_is_kept_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
-    told("cluster_api", &all(AT_ONCE, async || places::Chain::new().await).await);
+    let cells = all(AT_ONCE, async || places::Chain::new().await).await;
+    told("cluster_api", &cells);
+    let elsewhere = [
+        ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
+        ("get hostfirmwarecomponents", "the same"),
+        ("get dataimages", "hosts that stay with their operator"),
+        ("get leases", "Nodes that have one"),
+    ];
+    roles::are_what_is_asked(&["metal3.yaml", "cluster-api.yaml"], &cells, &elsewhere, &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_node_is_drained() {
-    told("kubernetes_node", &all(AT_ONCE, async || places::Node::new().await).await);
+    let cells = all(AT_ONCE, async || places::Node::new().await).await;
+    told("kubernetes_node", &cells);
+    roles::are_what_is_asked(&["kubernetes-node.yaml"], &cells, &[("list nodes", "tidy --nodes")], &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

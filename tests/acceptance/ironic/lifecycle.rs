@@ -53,7 +53,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_node_on_sushy_tools_is_held_through_an_api_with_tls(host) {
         let folder = tempfile::tempdir().unwrap();
         let certificates = Certificates::new(folder.path());

@@ -90,7 +90,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_run_that_was_killed_while_it_entered_is_released_by_a_person(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();
@@ -124,7 +124,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_that_a_dead_run_left_behind_is_tidied_and_the_marks_of_others_stay(host) {
         let world = World::start(1, Options::default()).await;
         tokio::task::spawn_blocking(|| cluster_api::world::install(world.kubernetes)).await.unwrap();
@@ -165,7 +165,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_key_or_consumer_that_a_dead_run_left_without_our_annotations_is_tidied(host) {
         let world = World::start(1, Options::default()).await;
         let mut workspace = Workspace::new(host);
@@ -239,7 +239,7 @@ for_one_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_cluster_that_is_away_during_a_release_is_waited_out(host) {
         let world = World::start(1, Options::default()).await;
         let awake = world.running.operator.options.awake.clone();

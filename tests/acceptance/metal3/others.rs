@@ -181,3 +181,24 @@ for_one_host! {
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
     }
 }
+
+for_one_host! {
+    async fn an_overdue_hold_is_ended_and_the_host_managed_before_the_next_has_it(host) {
+        let world = World::start(1, Options::default()).await;
+        let (first, marks) = (Workspace::new(host), "terraform-provider-metal/maintenance");
+        configure(&world, &first, &maintenance("bios", "server_power = \"Off\"\n  expires_after = \"1s\""));
+        first.apply().await.succeeded();
+        let second = first.beside();
+        configure(&world, &second, &maintenance("next", ""));
+        second.apply().await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On, "as it was before the first");
+        assert_eq!(world.host("node1").await["metadata"]["annotations"][marks], "ops/next");
+        first.refresh().await.succeeded().says("Maintenance has expired");
+        first.destroy().await.succeeded();
+        let host = world.host("node1").await;
+        assert_eq!((&host["metadata"]["annotations"][marks], &host["status"]["operationalStatus"]), (&json!("ops/next"), &json!("detached")));
+        second.destroy().await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+        assert_eq!(resets(&world), 2, "off and on");
+    }
+}

@@ -1,0 +1,53 @@
+//! The roles of `roles/` against what is asked: each has what a hold needs, and nothing that no
+//! part of the provider asks for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use regex::Regex;
+
+use super::{Cell, faults::Fault};
+
+/// The rights of a file, as a verb and a kind.
+fn of_role(file: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("roles").join(file)).unwrap();
+    let rule = Regex::new(r"resources: \[([^\]]+)\].*verbs: \[([^\]]+)\]").unwrap();
+    let words = |text: &str| text.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
+    let mut rights = BTreeSet::new();
+    for found in rule.captures_iter(&text) {
+        for kind in words(&found[1]) {
+            rights.extend(words(&found[2]).into_iter().map(|verb| format!("{verb} {kind}")));
+        }
+    }
+    assert!(!rights.is_empty(), "{file} has rules");
+    rights
+}
+
+/// Compares the files with the rights that the cells of a system need. `elsewhere`: what a part of
+/// the provider needs that a plain hold does not use, with that part. `optional`: what is asked
+/// for, and done without where it is not allowed.
+pub fn are_what_is_asked(
+    files: &[&str],
+    cells: &BTreeMap<Cell, &'static str>,
+    elsewhere: &[(&str, &str)],
+    optional: &[&str],
+) {
+    let role: BTreeSet<String> = files.iter().flat_map(|file| of_role(file)).collect();
+    let forbidden = cells.keys().filter(|cell| cell.fault == Fault::Forbidden);
+    let asked: BTreeSet<String> = forbidden.filter_map(|cell| cell.right.clone()).collect();
+    if std::env::var("EACH_REQUEST").is_ok_and(|only| only != "long") {
+        return;
+    }
+    for (right, part) in elsewhere {
+        assert!(!asked.contains(*right), "{right} is said to be for {part} only, and a hold asks for it");
+    }
+    let elsewhere: BTreeSet<String> = elsewhere.iter().map(|(right, _)| (*right).to_owned()).collect();
+    let unused: Vec<_> = role.iter().filter(|right| !asked.contains(*right) && !elsewhere.contains(*right)).collect();
+    assert_eq!(unused, [""; 0], "{files:?} allow what is not asked for");
+    let missing: Vec<_> =
+        asked.iter().filter(|right| !role.contains(*right) && !optional.contains(&right.as_str())).collect();
+    assert_eq!(missing, [""; 0], "{files:?} lack what is asked for");
+}
