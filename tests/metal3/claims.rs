@@ -271,8 +271,8 @@ async fn compare(world: &World, backend: &Metal3Backend, version: Version, chain
         let (line, of_machine) = wanted(step, version);
         play(world, host, &mut held, step).await;
         if line != "nothing" {
-            // A release frees a host for CAPM3 and for its operator in one write. Which of the two is
-            // first is a matter of time.
+            // A release frees a host for CAPM3 and for its operator in one write. Which of the two
+            // is first is a matter of time.
             let free = step.starts_with("the maintenance releases the host");
             let at_once = line.split_once(" free -> ").filter(|_| free).map_or(line, |(_, then)| then);
             seen.until_one_of(&format!("{version:?}: {step}"), &[line, at_once]).await;
