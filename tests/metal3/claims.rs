@@ -261,7 +261,13 @@ fn wanted(step: &str, version: Version) -> (&'static str, &'static str) {
 }
 
 /// One chain with the stand-ins.
-async fn compare(world: &World, backend: &Metal3Backend, version: Version, chain: (&'static str, &[&str])) {
+async fn compare(
+    world: &World,
+    provider: &Capm3,
+    backend: &Metal3Backend,
+    version: Version,
+    chain: (&'static str, &[&str]),
+) {
     let (host, steps) = chain;
     let mut held = Held::new(backend, host, &format!("m-{host}"));
     begin(world, host, &mut held).await;
@@ -269,13 +275,18 @@ async fn compare(world: &World, backend: &Metal3Backend, version: Version, chain
     seen.begin(world, host).await;
     for step in steps {
         let (line, of_machine) = wanted(step, version);
+        // A release frees a host for CAPM3 and for its operator in one write.
+        let free = line.split_once(" -> ").map(|(first, _)| first).filter(|first| first.ends_with(" free"));
+        if free.is_some() {
+            provider.overlook(host);
+        }
         play(world, host, &mut held, step).await;
+        if let Some(free) = free {
+            patience::until(&format!("{step}: {free}"), async || (seen.now() == free).then_some(())).await;
+            provider.see(host);
+        }
         if line != "nothing" {
-            // A release frees a host for CAPM3 and for its operator in one write. Which of the two
-            // is first is a matter of time.
-            let free = step.starts_with("the maintenance releases the host");
-            let at_once = line.split_once(" free -> ").filter(|_| free).map_or(line, |(_, then)| then);
-            seen.until_one_of(&format!("{version:?}: {step}"), &[line, at_once]).await;
+            seen.until(&format!("{version:?}: {step}"), line).await;
         }
         patience::until(&format!("{step}: {of_machine}"), async || {
             (format!("Metal3Machine: {}", machine(world, host).await) == of_machine).then_some(())
@@ -297,9 +308,9 @@ async fn the_stand_in_does_what_the_provider_did() {
         }
         let kinds = include_str!("../support/cluster_api/crds.yaml");
         tokio::task::block_in_place(|| world.kubernetes.apply(kinds));
-        let _provider = Capm3::start(world.running.operator.client.clone(), &world.namespace, version);
+        let provider = Capm3::start(world.running.operator.client.clone(), &world.namespace, version);
         let backend = backend(&world, Hold::Detach);
-        join_all(CHAINS.map(|chain| compare(&world, &backend, version, chain))).await;
+        join_all(CHAINS.map(|chain| compare(&world, &provider, &backend, version, chain))).await;
     }
 }
 

@@ -149,19 +149,12 @@ impl Seen {
 
     /// Waits until exactly this was seen.
     pub async fn until(&self, step: &str, wanted: &str) {
-        self.until_one_of(step, &[wanted]).await;
-    }
-
-    /// Waits until exactly one of these was seen.
-    pub async fn until_one_of(&self, step: &str, wanted: &[&str]) {
-        let what = format!("{step}: {}", wanted.join(", or "));
-        let seen = patience::until(&what, async || {
+        let what = format!("{step}: {wanted}");
+        let as_wanted = patience::until(&what, async || {
             let now = self.now();
-            let may_become_it = now == "nothing" || wanted.iter().any(|wanted| wanted.starts_with(&now));
-            (wanted.contains(&now.as_str()) || !may_become_it).then_some(now)
+            (now == wanted || !wanted.starts_with(&now) && now != "nothing").then_some(now)
         });
-        let seen = seen.await;
-        assert!(wanted.contains(&seen.as_str()), "{what}: {seen}");
+        assert_eq!(as_wanted.await, wanted, "{step}");
         self.forget();
     }
 }

@@ -5,7 +5,8 @@
 //! quoted are functions of its `baremetal/metal3machine_manager.go`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -63,12 +64,24 @@ pub fn cluster_api(kind: &str) -> ApiResource {
 /// The provider, running. It stops when this is dropped.
 pub struct Capm3 {
     task: JoinHandle<()>,
+    overlooked: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Capm3 {
     pub fn start(client: Client, namespace: &str, version: Version) -> Self {
-        let world = World { client, namespace: namespace.to_owned(), version };
-        Self { task: tokio::spawn(world.run()) }
+        let overlooked = Arc::default();
+        let world = World { client, namespace: namespace.to_owned(), version, overlooked: Arc::clone(&overlooked) };
+        Self { task: tokio::spawn(world.run()), overlooked }
+    }
+
+    /// Chooses this host for no Metal3Machine until it is seen again. A real one looks every half
+    /// minute only, so that it comes after whatever an operator does at once.
+    pub fn overlook(&self, host: &str) {
+        self.overlooked.lock().unwrap().insert(host.to_owned());
+    }
+
+    pub fn see(&self, host: &str) {
+        self.overlooked.lock().unwrap().remove(host);
     }
 }
 
@@ -82,6 +95,7 @@ struct World {
     client: Client,
     namespace: String,
     version: Version,
+    overlooked: Arc<Mutex<BTreeSet<String>>>,
 }
 
 fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
@@ -184,6 +198,9 @@ impl World {
             }
             if consumer(&host) == Some(&machine.name_any()) {
                 return Ok(Some(host));
+            }
+            if self.overlooked.lock().unwrap().contains(&host.name_any()) {
+                continue;
             }
             let used = host.data.pointer("/spec/consumerRef").is_some_and(Value::is_object);
             match label(REUSE) {
