@@ -74,9 +74,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
     // Its record stays, holds nothing, and is ended by hand.
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-    let shown = workspace.metal(&["show", "tests/op", "--json"]).await.succeeded();
-    let generation =
-        serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap()["maintenance"]["generation"].to_string();
+    let generation = workspace.generation("tests/op").await;
     let mut person = workspace.beside();
     fleet.configure(&person, "");
     fleet.command_line(&mut person);

@@ -23,8 +23,8 @@ const AT_ONCE: usize = 4;
 
 /// The requests of a walk: of a method (`None`: of any), the first and then each at this distance.
 type Steps = [(Option<&'static str>, usize)];
-/// Each request that changes something: a run that is killed at a read has left what it left at the
-/// change before.
+/// Each request that changes something. Where only the record has moved on since the last of them
+/// is left to the reads of [`EACH`].
 const CHANGES: [(Option<&str>, usize); 2] = [(Some("POST"), 1), (Some("PATCH"), 1)];
 /// Every request (`EVERY_REQUEST=1`), for which `make soak` has the time.
 const EACH: [(Option<&str>, usize); 1] = [(None, 1)];
@@ -139,7 +139,7 @@ impl Walk {
                 None => 10 / step,
                 Some("PATCH") if during == During::Destroy => 0,
                 Some("PATCH") => 1,
-                Some(_) => 3 / step,
+                Some(_) => 3_usize.div_ceil(*step),
             };
             assert!(walked >= least, "only {walked} of {method:?} were walked");
         }

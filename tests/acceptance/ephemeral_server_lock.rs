@@ -207,9 +207,7 @@ async fn a_lock_that_a_person_released_is_told_and_not_touched() {
     let (fleet, mut workspace) = world().await;
     let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
     fleet.command_line(&mut workspace);
-    let shown = workspace.metal(&["show", "tests/lock", "--json"]).await.succeeded();
-    let generation =
-        serde_json::from_str::<serde_json::Value>(&shown.stdout).unwrap()["maintenance"]["generation"].to_string();
+    let generation = workspace.generation("tests/lock").await;
     let release = ["release", "tests/lock", "--generation", &generation, "--reason", "needed"];
     workspace.metal(&release).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);

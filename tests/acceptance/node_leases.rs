@@ -4,7 +4,7 @@
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, api::DeleteParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     servers::kubernetes::Kubernetes,
@@ -225,8 +225,7 @@ for_one_host! {
 
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
-        let shown: Value = serde_json::from_str(&workspace.metal(&["show", "tests/m", "--json"]).await.stdout).unwrap();
-        let generation = shown["maintenance"]["generation"].to_string();
+        let generation = workspace.generation("tests/m").await;
         workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
         assert_eq!(place.holder().await, None);
     }

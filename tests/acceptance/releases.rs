@@ -2,7 +2,6 @@
 //! right back.
 
 use bmc_simulator::PowerState;
-use serde_json::Value;
 
 use crate::support::{
     simulator::{Fleet, SOON, maintenance},
@@ -17,9 +16,7 @@ fn off(more: &str) -> String {
 
 /// Releases the only maintenance by hand, as a colleague who needs the server.
 async fn release(workspace: &Workspace, more: &[&str]) {
-    let show = workspace.metal(&["show", "tests/m", "--json"]).await.succeeded();
-    let show: Value = serde_json::from_str(&show.stdout).unwrap();
-    let generation = show["maintenance"]["generation"].to_string();
+    let generation = workspace.generation("tests/m").await;
     let common = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
     workspace.metal(&[common.as_slice(), more].concat()).await.succeeded();
 }

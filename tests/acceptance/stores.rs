@@ -22,11 +22,6 @@ fn shared() -> [String; 3] {
     [database, Etcd::shared().url(&Etcd::prefix()), cluster.store(&cluster.namespace())]
 }
 
-/// What `show --json` says of the only maintenance.
-async fn shown(workspace: &Workspace) -> serde_json::Value {
-    serde_json::from_str(&workspace.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout).unwrap()
-}
-
 /// A workspace on a machine of its own: nothing is shared but the store.
 fn machine(host: Host, url: &str) -> Workspace {
     let mut workspace = Workspace::new(host);
@@ -159,7 +154,7 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
     fleet.simulator.remove_fault(fault).unwrap();
     fleet.simulator.release(held.sequence).unwrap();
     fleet.until("node1", PowerState::Off).await;
-    let generation = shown(&operator).await["maintenance"]["generation"].to_string();
+    let generation = operator.generation("tests/m").await;
     let release = ["release", "tests/m", "--generation", &generation, "--reason", "the runner is cut off"];
     operator.metal(&release).await.succeeded();
     fleet.until("node1", PowerState::On).await;

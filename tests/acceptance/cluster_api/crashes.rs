@@ -117,9 +117,7 @@ for_one_host! {
             if completes {
                 operator.metal(&["complete", "tests/bios"]).await.succeeded();
             } else {
-                let shown = operator.metal(&["show", "tests/bios", "--json"]).await.succeeded().stdout;
-                let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-                let generation = shown["maintenance"]["generation"].to_string();
+                let generation = operator.generation("tests/bios").await;
                 let forced = ["release", "tests/bios", "--generation", &generation, "--reason", "node needed"];
                 operator.metal(&forced).await.succeeded().says("is as it was");
             }

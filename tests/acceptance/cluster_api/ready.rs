@@ -129,9 +129,7 @@ for_one_host! {
         fleet.configure_with(&operator, "", "");
         fleet.command_line(&mut operator);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
-        let shown = operator.metal(&["show", "tests/bios", "--json"]).await.succeeded().stdout;
-        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        let generation = shown["maintenance"]["generation"].to_string();
+        let generation = operator.generation("tests/bios").await;
         let as_is = ["release", "tests/bios", "--generation", &generation, "--accept-as-is", "--reason", "scrapped"];
         operator.metal(&as_is).await.succeeded().says("the maintenance controller may uncordon the Node now").says("Taint the Node");
         assert_eq!(fleet.system("node1").power, PowerState::Off);

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::{
-    APART_AT_ONCE, AT_ONCE, Bench, PATIENCE, Phase,
+    APART_AT_ONCE, AT_ONCE, Bench, Phase, apply, learned, nothing_is_wrong,
     places::{self, Place},
     provider::Held,
 };
@@ -64,12 +64,11 @@ impl<P: Place> Bench<P> {
     async fn dies(&self, kill: Kill, held: Option<&Held>) -> bool {
         let mut provider = self.provider().await;
         let reached = self.waits_for(kill);
-        let more = json!({"server_power": "Off", "timeouts": {"create": PATIENCE, "delete": PATIENCE}});
         let died = tokio::select! {
             () = reached.notified() => true,
             () = async {
                 match held {
-                    None => drop(provider.apply("node1", "bios", &more).await),
+                    None => drop(apply(&provider).await),
                     Some(held) => drop(provider.try_destroy(held.clone()).await),
                 }
             } => false,
@@ -119,15 +118,8 @@ async fn play<P: Place>(bench: &Bench<P>, kill: Kill) -> Option<Vec<String>> {
 
 /// Kills at each change of apply and of destroy. `least`: so many changes of each are known.
 async fn at_each_change<P: Place>(at_once: usize, least: [usize; 2], make: impl AsyncFn() -> P) {
-    let bench = Bench::new(make().await).await;
-    let (held, errors) = bench.apply().await;
-    assert_eq!(errors, [""; 0]);
-    let of_apply = bench.changes();
-    let (_, errors) = bench.destroy(&held).await;
-    assert_eq!(errors, [""; 0]);
-    let of_destroy = bench.changes();
+    let [of_apply, of_destroy] = learned(&make, Bench::changes).await;
     assert!(of_apply >= least[0] && of_destroy >= least[1], "{of_apply} and {of_destroy} changes");
-    assert_eq!(bench.left().await, [""; 0]);
 
     let of = |phase, changes: usize| {
         (0..changes).flat_map(move |change| [false, true].map(|carried_out| Kill { phase, change, carried_out }))
@@ -140,12 +132,7 @@ async fn at_each_change<P: Place>(at_once: usize, least: [usize; 2], make: impl 
         (kill, wrong)
     });
     let played: Vec<_> = played.buffer_unordered(at_once).collect().await;
-    let wrong: Vec<String> = played
-        .iter()
-        .filter_map(|(kill, wrong)| Some((kill, wrong.as_ref().filter(|wrong| !wrong.is_empty())?)))
-        .map(|(kill, wrong)| format!("{kill}:\n  {}", wrong.join("\n  ")))
-        .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    nothing_is_wrong(played.iter().filter_map(|(kill, wrong)| Some((kill, wrong.as_ref()?))));
     // How often an eviction is asked for is a matter of time.
     let killed = played.iter().filter(|(_, wrong)| wrong.is_some()).count();
     assert!(killed >= 2 * (least[0] + least[1]), "only {killed} were killed");

@@ -83,6 +83,12 @@ struct Bench<P> {
     folder: tempfile::TempDir,
 }
 
+/// Makes the hold that all cells are about.
+async fn apply(provider: &Provider) -> (Held, Vec<String>) {
+    let more = json!({"server_power": "Off", "timeouts": {"create": PATIENCE, "delete": PATIENCE}});
+    provider.apply("node1", "bios", &more).await
+}
+
 impl<P: Place> Bench<P> {
     async fn new(place: P) -> Self {
         let proxy = Proxy::to(place.kubernetes()).await;
@@ -102,8 +108,7 @@ impl<P: Place> Bench<P> {
 
     async fn apply(&self) -> (Held, Vec<String>) {
         let provider = self.provider().await;
-        let more = json!({"server_power": "Off", "timeouts": {"create": PATIENCE, "delete": PATIENCE}});
-        let done = provider.apply("node1", "bios", &more).await;
+        let done = apply(&provider).await;
         provider.end().await;
         done
     }
@@ -200,11 +205,34 @@ async fn play<P: Place>(bench: &Bench<P>, cell: &Cell) -> (&'static str, Vec<Str
     (if said.is_empty() { "goes on" } else { "says so" }, wrong)
 }
 
-/// Plays all cells of a system; returns what is told of each of them.
-async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Cell, &'static str> {
+/// What is seen of an apply and of a destroy with which nothing goes wrong.
+async fn learned<P: Place, T>(make: &impl AsyncFn() -> P, seen: impl Fn(&Bench<P>) -> T) -> [T; 2] {
     let bench = Bench::new(make().await).await;
     let (held, errors) = bench.apply().await;
     assert_eq!(errors, [""; 0]);
+    let of_apply = seen(&bench);
+    let (_, errors) = bench.destroy(&held).await;
+    assert_eq!(errors, [""; 0]);
+    let of_destroy = seen(&bench);
+    assert_eq!(bench.left().await, [""; 0]);
+    [of_apply, of_destroy]
+}
+
+/// Fails with everything that is wrong with what was played.
+fn nothing_is_wrong<'a, C: fmt::Display + 'a>(played: impl Iterator<Item = (&'a C, &'a Vec<String>)>) {
+    let wrong = played.filter(|(_, wrong)| !wrong.is_empty());
+    let wrong: Vec<String> = wrong.map(|(what, wrong)| format!("{what}:\n  {}", wrong.join("\n  "))).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether only some cells are played.
+fn is_partial() -> bool {
+    std::env::var("EACH_REQUEST").is_ok_and(|only| only != "long")
+}
+
+/// Plays all cells of a system; returns what is told of each of them.
+async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Cell, &'static str> {
+    let [of_apply, of_destroy] = learned(&make, Bench::rights).await;
     let mut cells = BTreeSet::new();
     let only = std::env::var("EACH_REQUEST").ok();
     let mut add = |phase, rights: BTreeSet<String>| {
@@ -219,11 +247,8 @@ async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Ce
             cells.extend(fault.may_meet_all().then_some(Cell { phase, right: None, fault }));
         }
     };
-    add(Phase::Apply, bench.rights());
-    let (_, errors) = bench.destroy(&held).await;
-    assert_eq!(errors, [""; 0]);
-    add(Phase::Destroy, bench.rights());
-    assert_eq!(bench.left().await, [""; 0]);
+    add(Phase::Apply, of_apply);
+    add(Phase::Destroy, of_destroy);
 
     if let Some(only) = only.filter(|only| only != "long") {
         cells.retain(|cell| cell.to_string().contains(&only));
@@ -236,12 +261,7 @@ async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Ce
         (cell, word, wrong)
     });
     let played: Vec<_> = played.buffer_unordered(at_once).collect().await;
-    let wrong: Vec<String> = played
-        .iter()
-        .filter(|(.., wrong)| !wrong.is_empty())
-        .map(|(cell, _, wrong)| format!("{cell}:\n  {}", wrong.join("\n  ")))
-        .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    nothing_is_wrong(played.iter().map(|(cell, _, wrong)| (cell, wrong)));
     played.into_iter().map(|(cell, word, _)| (cell, word)).collect()
 }
 
@@ -253,7 +273,7 @@ fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
         .filter(|(cell, _)| cell.fault == Fault::Forbidden)
         .map(|(cell, word)| format!("{cell}: {word}\n"))
         .collect();
-    if std::env::var("EACH_REQUEST").is_ok_and(|only| only != "long") {
+    if is_partial() {
         return;
     }
     if std::env::var("UPDATE_EACH_REQUEST").is_ok() {
@@ -262,16 +282,18 @@ fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "UPDATE_EACH_REQUEST=1 writes it");
 }
 
+/// Rights of `roles/metal3.yaml` that a detached host does not need, and what does.
+const ELSEWHERE_OF_METAL3: &[(&str, &str)] = &[
+    ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
+    ("get hostfirmwarecomponents", "the same"),
+    ("get dataimages", "hosts that stay with their operator"),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_detached_host_of_metal3() {
     let cells = all(AT_ONCE, async || places::Metal3::new(json!({})).await).await;
     told("metal3", &cells);
-    let elsewhere = [
-        ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
-        ("get hostfirmwarecomponents", "the same"),
-        ("get dataimages", "hosts that stay with their operator"),
-        ("list machinehealthchecks", "hosts that a Machine uses"),
-    ];
+    let elsewhere = [ELSEWHERE_OF_METAL3, &[("list machinehealthchecks", "hosts that a Machine uses")]].concat();
     roles::are_what_is_asked(&["metal3.yaml"], &cells, &elsewhere, &["get namespaces"]);
 }
 
@@ -285,12 +307,7 @@ async fn a_host_of_metal3_that_is_kept_off() {
 async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
     let cells = all(AT_ONCE, async || places::Chain::new().await).await;
     told("cluster_api", &cells);
-    let elsewhere = [
-        ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
-        ("get hostfirmwarecomponents", "the same"),
-        ("get dataimages", "hosts that stay with their operator"),
-        ("get leases", "Nodes that have one"),
-    ];
+    let elsewhere = [ELSEWHERE_OF_METAL3, &[("get leases", "Nodes that have one")]].concat();
     roles::are_what_is_asked(&["metal3.yaml", "cluster-api.yaml"], &cells, &elsewhere, &[]);
 }
 

@@ -141,9 +141,7 @@ for_one_host! {
         let cleans = |mode: &str| json!({"spec": {"automatedCleaningMode": mode}});
         world.merge("BareMetalHost", "node1", cleans("metadata")).await;
         workspace.destroy().await.failed().says("automatedCleaningMode");
-        let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded().stdout;
-        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        let generation = shown["maintenance"]["generation"].to_string();
+        let generation = workspace.generation("ops/bios").await;
         let as_is = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--accept-as-is", "--reason", "test"];
         workspace.metal(&as_is).await.says("NOT deleted").says("automatedCleaningMode");
         let tidy = ["--backend", "metal3", "tidy"];

@@ -27,9 +27,7 @@ fn reaches(world: &World, workspace: &mut Workspace) {
 
 /// The arguments of a forced release of `ops/bios` as it is now.
 async fn forced(workspace: &Workspace) -> Vec<String> {
-    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
-    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
-    let generation = shown["maintenance"]["generation"].to_string();
+    let generation = workspace.generation("ops/bios").await;
     let words = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
     words.map(str::to_owned).to_vec()
 }

@@ -111,9 +111,7 @@ for_one_host! {
 
 /// The arguments that accept `node1` as it is.
 async fn acceptance(workspace: &Workspace) -> Vec<String> {
-    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
-    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
-    let generation = shown["maintenance"]["generation"].to_string();
+    let generation = workspace.generation("ops/bios").await;
     let words = ["release", "ops/bios", "--generation", &generation, "--reason", "scrapped", "--accept-as-is"];
     words.map(str::to_owned).to_vec()
 }

@@ -68,12 +68,6 @@ fn network_boots(world: &World) -> usize {
     world.simulator.boots("node1").unwrap().iter().filter(|boot| boot.booted_from == BootSource::Pxe).count()
 }
 
-async fn generation(workspace: &Workspace) -> String {
-    let shown = workspace.metal(&["show", "ops/bios", "--json"]).await.succeeded();
-    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
-    shown["maintenance"]["generation"].to_string()
-}
-
 /// The server runs for its owner as before, and nothing of ours is left anywhere.
 async fn is_as_it_was(world: &World, boots: usize) {
     world.until_state("node1", "Reserved").await;
@@ -96,7 +90,7 @@ for_one_host! {
             let said = if told.is_none() {
                 metal(&mut workspace, &world, told, &["complete", "ops/bios"]).await
             } else {
-                let generation = generation(&workspace).await;
+                let generation = workspace.generation("ops/bios").await;
                 let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
                 metal(&mut workspace, &world, told, &release).await
             };
@@ -149,7 +143,7 @@ for_one_host! {
         refused(destroy);
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         refused(metal(&mut workspace, &other, None, &["complete", "ops/bios"]).await.failed());
-        let generation = generation(&workspace).await;
+        let generation = workspace.generation("ops/bios").await;
         let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
         refused(metal(&mut workspace, &other, None, &release).await.failed());
         // Nor by a command that reaches no cluster at all.

@@ -295,6 +295,13 @@ impl Workspace {
         self.start_metal(arguments).wait(RUN_LIMIT).await
     }
 
+    /// The generation of a maintenance now, as a person gives it to `release`.
+    pub async fn generation(&self, id: &str) -> String {
+        let shown = self.metal(&["show", id, "--json"]).await.succeeded();
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        shown["maintenance"]["generation"].to_string()
+    }
+
     /// Starts the provider by hand, as the user of this workspace.
     pub fn start_metal(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(provider::binary());
