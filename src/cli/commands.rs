@@ -140,7 +140,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         }
         common.owner = Some(owner.clone());
     }
-    let engine = engine(&common, environment, touches, migrating).await?;
+    let engine = engine(&common, environment, touches, migrating, &stop).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes
     // it back.
@@ -163,7 +163,7 @@ pub(super) async fn watch(
     if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
         return Err(CommandError::NoStore(address));
     }
-    let engine = engine(common, environment, false, false).await?;
+    let engine = engine(common, environment, false, false, stop).await?;
     let watched = watch::run(&engine, server, is_terminal, stop, out).await;
     engine.close().await;
     watched
@@ -178,7 +178,7 @@ async fn check_servers(
 ) -> Result<Printed, CommandError> {
     let missing = settings::missing_store(common.coordination_url.as_deref(), environment)?;
     let input = Input { makes_no_store: true, ..common.input() };
-    let engine = settings::build(input, environment).await?.engine;
+    let engine = settings::build(input, environment, stop).await?.engine;
     let checked = tokio::select! {
         checked = check::run(&engine, servers, missing, common.backend.plugin, common.json) => checked,
         () = stop.cancelled() => Err(CommandError::Other("interrupted: nothing was changed".to_owned())),
@@ -204,6 +204,7 @@ async fn engine(
     environment: &Environment,
     touches: bool,
     migrating: bool,
+    stop: &CancellationToken,
 ) -> Result<Engine, CommandError> {
     let mut input = Input { migrating, ..common.input() };
     let mut environment = environment.clone();
@@ -213,7 +214,7 @@ async fn engine(
         let settings = input.backend.plugin.settings();
         environment.variables.retain(|name, _| settings.iter().all(|setting| setting.variable() != name));
     }
-    Ok(settings::build(input, &environment).await?.engine)
+    Ok(settings::build(input, &environment, stop).await?.engine)
 }
 
 async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<String, CommandError> {

@@ -6,7 +6,6 @@ use tokio::sync::watch;
 
 use crate::{
     backend::Machine,
-    clock::within,
     maintenance::{
         change::{Applied, LockChange, RecordChange},
         decide::{Decision, DecisionInput, Finish, Goal, Objective, decide},
@@ -64,9 +63,6 @@ pub(super) struct Reconciler<'a> {
     /// that begins after it.
     stop_seen: bool,
 }
-
-/// How long a stop waits for the store.
-const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// For how long what the machine showed counts as seen now, while nothing is done to it.
 const JUST_SEEN: Duration = Duration::from_secs(1);
@@ -162,14 +158,7 @@ impl<'a> Reconciler<'a> {
         // Boxed: it is as large as everything that a step may wait for.
         let result = Box::pin(self.drive(goal, control)).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
-        let detached = if given_up {
-            true
-        } else if control.stop.is_cancelled() {
-            // The lease ends by itself.
-            within(STOP_GRACE, self.detach()).await.unwrap_or_default()
-        } else {
-            self.detach().await
-        };
+        let detached = if given_up { true } else { self.detach().await };
         if detached {
             self.driving.over();
         }
@@ -184,7 +173,7 @@ impl<'a> Reconciler<'a> {
         let (mut releasing, mut waited) = (matches!(goal, Goal::Release(_)), None);
         loop {
             self.changes.borrow_and_update();
-            let view = match self.view(control).await {
+            let view = match self.engine.store().view(&self.key).await {
                 Ok(view) => view,
                 Err(error) => {
                     self.wait_for_store(error, deadline, control).await?;
@@ -281,22 +270,6 @@ impl<'a> Reconciler<'a> {
         let media = media.filter(|_| may_change != MayChange::Everything && age <= MEDIA_STAY && !self.waits());
         let machine = machine.filter(|_| may_change == MayChange::Nothing);
         self.facts = Facts { machine, media, menu_before, capabilities, ..Facts::default() };
-    }
-
-    /// Looks at the store. Whoever is asked to stop does not wait for one that is away.
-    async fn view(&self, control: &Control) -> Result<LockView, StoreError> {
-        let clock = &self.engine.parts.clock;
-        let stopped = async {
-            control.stop.cancelled().await;
-            clock.sleep(STOP_GRACE).await;
-        };
-        tokio::select! {
-            view = self.engine.store().view(&self.key) => view,
-            () = stopped => Err(StoreError::Unavailable {
-                address: self.engine.store().address(),
-                cause: "it did not answer, and this process was asked to stop".to_owned(),
-            }),
-        }
     }
 
     fn decide(&self, view: &LockView, intent: &Objective) -> Decision {

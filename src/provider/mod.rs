@@ -105,7 +105,7 @@ impl Provider for MetalProvider {
             return Some(());
         }
         let input = model.check(diags)?;
-        match settings::build(input, &self.environment).await {
+        match settings::build(input, &self.environment, &self.cell.stop).await {
             Ok(built) => {
                 for warning in built.warnings {
                     diags.add_warning(diagnostic(warning.summary, warning.detail, AttributePath::root()));

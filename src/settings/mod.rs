@@ -14,6 +14,8 @@ pub mod variables;
 
 use std::{sync::Arc, time::Duration};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::{
     backend::{
         cluster_api,
@@ -25,7 +27,7 @@ use crate::{
     engine::{Engine, Parts, Tuning},
     maintenance::power::Limits,
     probe::{HttpProbe, ProbeSettings},
-    store::{MemoryStore, Store},
+    store::{MemoryStore, StoppableStore, Store},
 };
 
 pub use crate::backend::plug::Warning;
@@ -68,8 +70,8 @@ fn of_block(block: &str, problem: Problem) -> SettingsError {
     SettingsError::Value { attribute, problem: problem.problem }
 }
 
-/// Makes an engine. Opens the store; asks no BMC.
-pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsError> {
+/// Makes an engine of a process that `stop` asks to stop. Opens the store; asks no BMC.
+pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) -> Result<Built, SettingsError> {
     if let Some(problem) = check(&input).into_iter().next() {
         return Err(problem);
     }
@@ -135,6 +137,7 @@ pub async fn build(input: Input, env: &Environment) -> Result<Built, SettingsErr
             ),
         });
     }
+    let store = Arc::new(StoppableStore::new(store, stop.clone(), Arc::clone(&clock)));
     let engine = Engine::new(Parts {
         store,
         backend,

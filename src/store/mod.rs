@@ -23,6 +23,7 @@ mod recall;
 mod roles;
 mod seals;
 mod sqlite;
+mod stoppable;
 mod table;
 mod together;
 mod told;
@@ -53,6 +54,7 @@ pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use roles::{RoleKind, roles};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
+pub use stoppable::StoppableStore;
 pub use versions::{AliveProcess, Usage, VERSION};
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.

@@ -4,6 +4,7 @@
 
 mod asking;
 mod effects;
+mod faulty;
 mod fencing;
 mod giving_back;
 mod gone;
@@ -11,6 +12,7 @@ mod handing_over;
 mod identity;
 mod invoking;
 mod leaving;
+mod stopping;
 mod undriven;
 mod updating;
 
@@ -40,7 +42,7 @@ use crate::{
         lock::AskingState,
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
         spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec, WaitFor},
-        state::{Ending, Phase},
+        state::{Ending, Maintenance, Phase},
     },
     probe::{Probe, ProbeError},
     store::MemoryStore,
@@ -408,6 +410,11 @@ impl World {
             tuning,
         })
     }
+}
+
+/// The only record.
+async fn only(world: &World) -> Maintenance {
+    world.store.view_all().await.unwrap().remove(0).lock.active[0].clone().into_inner()
 }
 
 fn control() -> Control {

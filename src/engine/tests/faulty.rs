@@ -1,0 +1,181 @@
+//! A store that fails on demand, or answers no more from some request on.
+
+use tokio::sync::watch;
+
+use super::*;
+use crate::{
+    maintenance::{
+        ids::Uid,
+        lock::{AuditEvent, Refusal, ServerLock},
+    },
+    store::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, StoreError, Transition},
+};
+
+/// How long a store of ours is patient with a server that is away.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many of the next requests of a kind go wrong.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Records are not found, for want of an answer.
+    pub(super) finds: usize,
+    /// Commits that are made, and whose reply is lost.
+    pub(super) replies: usize,
+    /// Commits that would detach a process and do not arrive.
+    pub(super) detaches: usize,
+    /// The number of the first request without an answer, from 0 on; every later one has none.
+    pub(super) silent_from: Option<usize>,
+    /// Cancelled with the first request that has no answer.
+    pub(super) stop: CancellationToken,
+    /// The requests until now.
+    pub(super) requests: usize,
+}
+
+/// A store that fails on demand.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    inner: Arc<MemoryStore>,
+    plan: Mutex<Plan>,
+}
+
+impl Faulty {
+    pub(super) fn of(world: &World) -> Arc<Self> {
+        Arc::new(Self { inner: world.store.clone(), plan: Mutex::default() })
+    }
+
+    pub(super) fn plan(&self, change: impl FnOnce(&mut Plan)) {
+        change(&mut self.plan.lock().unwrap());
+    }
+
+    /// Ends when a request is answered. Without an answer it fails once patience runs out.
+    async fn answers(&self) -> Result<(), StoreError> {
+        {
+            let mut plan = self.plan.lock().unwrap();
+            plan.requests += 1;
+            if plan.silent_from.is_none_or(|first| plan.requests <= first) {
+                return Ok(());
+            }
+            plan.stop.cancel();
+        }
+        tokio::time::sleep(PATIENCE).await;
+        Err(StoreError::Unavailable { address: "memory://".into(), cause: "silent".into() })
+    }
+
+    fn fails(&self, which: impl FnOnce(&mut Plan) -> &mut usize) -> Result<(), StoreError> {
+        let mut plan = self.plan.lock().unwrap();
+        let left = which(&mut plan);
+        if *left == 0 {
+            return Ok(());
+        }
+        *left -= 1;
+        Err(StoreError::Unavailable { address: "memory://".into(), cause: "cut".into() })
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        self.inner.reach_warning()
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        self.answers().await?;
+        let attached = |lock: &ServerLock| lock.active.iter().filter(|record| record.attachment.is_some()).count();
+        let mut cut = Ok(());
+        let said = self
+            .inner
+            .transact(key, &mut |lock, leases, now| {
+                let before = attached(lock);
+                transition(lock, leases, now)?;
+                if attached(lock) < before {
+                    cut = self.fails(|plan| &mut plan.detaches);
+                }
+                if cut.is_err() { Err(Refusal::Gone) } else { Ok(()) }
+            })
+            .await;
+        cut?;
+        said?;
+        self.fails(|plan| &mut plan.replies)
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        self.answers().await?;
+        self.inner.view(key).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.answers().await?;
+        self.inner.view_all().await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
+        self.answers().await?;
+        self.inner.find(id).await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
+        self.answers().await?;
+        self.fails(|plan| &mut plan.finds)?;
+        self.inner.find_uid(uid).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        self.answers().await?;
+        self.inner.renew(runner, ttl).await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.answers().await?;
+        self.inner.resign(runner).await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        self.answers().await?;
+        self.inner.binding(server).await
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        self.answers().await?;
+        self.inner.bind(server, key, rebind).await
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        self.inner.audit(id, limit).await
+    }
+
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.inner.verify_audit(earlier).await
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        self.inner.contents().await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        self.inner.fill(contents).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        self.inner.claim_sweep(runner, length).await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.inner.prune(keep, most).await
+    }
+
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
+        self.inner.changes(key)
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,85 @@
+//! A process that is asked to stop while the store is away.
+
+use super::{faulty::Faulty, *};
+use crate::store::StoppableStore;
+
+/// The longest that a host waits for the end of a run after Ctrl-C, when only the store is away.
+const SOON: Duration = Duration::from_secs(5);
+
+/// How many requests to the store a run makes: one without faults, with the time that it lasts.
+async fn requests(world: &World, run: impl AsyncFn(&World, &Engine, &Control)) -> usize {
+    let store = Faulty::of(world);
+    run(world, &world.process_on("alice", store.clone()), &Control { timeout: Duration::from_secs(40), ..control() })
+        .await;
+    let mut counted = 0;
+    store.plan(|plan| counted = plan.requests);
+    counted
+}
+
+/// The store falls silent at each request of a run in turn, and the process is asked to stop then.
+async fn ends_soon(name: &str, world: impl AsyncFn() -> World, run: impl AsyncFn(&World, &Engine, &Control)) {
+    let all = requests(&world().await, &run).await;
+    assert!(all > 3, "{name}: {all} requests");
+    let mut late = Vec::new();
+    for first in 0..all {
+        let world = world().await;
+        let store = Faulty::of(&world);
+        let control = control();
+        store.plan(|plan| {
+            plan.silent_from = Some(first);
+            plan.stop = control.stop.clone();
+        });
+        let (stop, clock) = (control.stop.clone(), world.clock.clone());
+        let alice = world.process_on("alice", Arc::new(StoppableStore::new(store, stop, clock)));
+        let stopped = async {
+            control.stop.cancelled().await;
+            Instant::now()
+        };
+        let (asked, ()) = tokio::join!(stopped, run(&world, &alice, &control));
+        if asked.elapsed() > SOON {
+            late.push((first, asked.elapsed()));
+        }
+    }
+    assert!(late.is_empty(), "{name}: request without an answer, and the time until the end: {late:?}");
+}
+
+/// Another process holds the server.
+async fn held() -> World {
+    let world = World::new();
+    world.process("bob").hold(&wish("his", spec()), &control()).await.unwrap();
+    world
+}
+
+async fn free() -> World {
+    World::new()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_ends_soon() {
+    ends_soon("waits", held, async |_, engine, control| {
+        let _ = engine.hold(&wish("mine", spec()), control).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_soon() {
+    ends_soon("boots", free, async |_, engine, control| {
+        let _ = engine.hold(&wish("mine", boots_rescue()), control).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_ends_soon() {
+    let holding = async || {
+        let world = World::new();
+        world.process("alice").hold(&wish("mine", boots_rescue()), &control()).await.unwrap();
+        world
+    };
+    ends_soon("releases", holding, async |world, engine, control| {
+        let uid = only(world).await.uid;
+        let _ = engine.release(&uid, "node", Ending::Completed, control).await;
+    })
+    .await;
+}

@@ -1,0 +1,177 @@
+//! A store that a process which was asked to stop waits for only briefly.
+//!
+//! A store is patient with a server that is away, because a fail-over takes seconds. Ctrl-C must not
+//! wait for that, wherever the process is just then: hosts kill a plugin that does not end.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock::Clock,
+    maintenance::{
+        ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
+        lock::AuditEvent,
+    },
+};
+
+use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage};
+
+/// How long the first request waits after the process was asked to stop.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long those after it wait: together they end soon too.
+const LATER: Duration = Duration::from_millis(200);
+
+/// For how long one request without an answer counts for those after it.
+const COUNTS_FOR: Duration = Duration::from_secs(10);
+
+/// Passes everything on, and gives up soon once the process was asked to stop.
+#[derive(Debug)]
+pub struct StoppableStore {
+    inner: Arc<dyn Store>,
+    stop: CancellationToken,
+    clock: Arc<dyn Clock>,
+    /// When a request was given up last, on our monotonic clock.
+    given_up: Mutex<Option<Duration>>,
+}
+
+impl StoppableStore {
+    /// `inner`, for a process that is asked to stop by `stop`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>, stop: CancellationToken, clock: Arc<dyn Clock>) -> Self {
+        Self { inner, stop, clock, given_up: Mutex::default() }
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a request. A request that is given up may have been carried out, as every one
+    /// whose reply was lost.
+    async fn answer<T>(&self, request: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        let over = async {
+            self.stop.cancelled().await;
+            let now = self.clock.monotonic();
+            let before = self.given_up().is_some_and(|at| now.saturating_sub(at) < COUNTS_FOR);
+            self.clock.sleep(if before { LATER } else { GRACE }).await;
+        };
+        tokio::select! {
+            biased;
+            answer = request => answer,
+            () = over => {
+                *self.given_up() = Some(self.clock.monotonic());
+                Err(StoreError::Unavailable {
+                    address: self.inner.address(),
+                    cause: "it did not answer, and this process was asked to stop".to_owned(),
+                })
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for StoppableStore {
+    fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn reach_warning(&self) -> Option<String> {
+        self.inner.reach_warning()
+    }
+
+    fn loss_warning(&self) -> Option<String> {
+        self.inner.loss_warning()
+    }
+
+    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        self.answer(self.inner.transact(key, transition)).await
+    }
+
+    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
+        self.answer(self.inner.view(key)).await
+    }
+
+    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
+        self.answer(self.inner.view_all()).await
+    }
+
+    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
+        self.answer(self.inner.find(id)).await
+    }
+
+    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
+        self.answer(self.inner.find_uid(uid)).await
+    }
+
+    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
+        self.answer(self.inner.renew(runner, ttl)).await
+    }
+
+    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
+        self.answer(self.inner.resign(runner)).await
+    }
+
+    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
+        self.answer(self.inner.binding(server)).await
+    }
+
+    async fn bindings(&self, servers: &[String]) -> Result<Vec<Option<LockKey>>, StoreError> {
+        self.answer(self.inner.bindings(servers)).await
+    }
+
+    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
+        self.answer(self.inner.bind(server, key, rebind)).await
+    }
+
+    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
+        self.answer(self.inner.audit(id, limit)).await
+    }
+
+    // What a person asks of a whole store lasts as long as it is large.
+    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
+        self.inner.verify_audit(earlier).await
+    }
+
+    async fn contents(&self) -> Result<Contents, StoreError> {
+        self.inner.contents().await
+    }
+
+    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
+        self.inner.fill(contents).await
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        self.inner.migrate().await
+    }
+
+    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
+        self.answer(self.inner.prune(keep, most)).await
+    }
+
+    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
+        self.answer(self.inner.claim_sweep(runner, length)).await
+    }
+
+    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
+        self.inner.changes(key)
+    }
+
+    async fn usage(&self) -> Result<Usage, StoreError> {
+        self.answer(self.inner.usage()).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
