@@ -145,6 +145,14 @@ pub enum BackendError {
         /// Both places.
         message: String,
     },
+    /// Another server is there than the one whose lock a record has.
+    #[error("{address} is another server than the one that is held: it shows {shown}; nothing was done to it")]
+    OtherServer {
+        /// Where it was asked.
+        address: String,
+        /// Its identifiers, and the lock of each.
+        shown: String,
+    },
     /// What came back is not what the protocol says.
     #[error("{address}: {what}")]
     Protocol {

@@ -92,6 +92,7 @@ impl Reconciler<'_> {
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
+                self.checks_server_to_look().await?;
                 let machine = self.machine()?;
                 // Before the machine is read: once the change has ended, what is read is what
                 // became of it.

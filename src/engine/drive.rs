@@ -21,7 +21,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, Engine, EngineError, driven::Driving, gate::ExternalProgress};
+use super::{Control, Engine, EngineError, driven::Driving, gate::ExternalProgress, same_server::changes_server};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Reconciler<'a> {
     driving: Driving,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
+    /// When the server was seen to be that of the lock, on our monotonic clock.
+    pub(super) identified_at: Option<Duration>,
     /// When the machine was seen last, on our own clock.
     pub(super) seen_at: Duration,
     /// When its drives were.
@@ -115,6 +117,7 @@ impl<'a> Reconciler<'a> {
             driving,
             machine: None,
             facts: Facts::default(),
+            identified_at: None,
             seen_at: Duration::ZERO,
             media_at: Duration::ZERO,
             drain_at: Duration::ZERO,
@@ -229,6 +232,12 @@ impl<'a> Reconciler<'a> {
                 }
                 Decision::Look(need) => self.look(need, &view, deadline, control).await?,
                 Decision::Act(action) => {
+                    if changes_server(&action)
+                        && let wrong @ Err(_) = self.checks_server_to_change().await
+                    {
+                        self.after_look(wrong, deadline, control).await?;
+                        continue;
+                    }
                     self.looks = 0;
                     let may_change = MayChange::by(&action);
                     self.act(action, deadline, control).await?;

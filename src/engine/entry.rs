@@ -45,6 +45,7 @@ impl Engine {
             server = self.identified(&wish.spec.server, control) => server?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
+        let identified_at = self.parts.clock.monotonic();
         let mut key = server.key.clone();
         let mut races = 0;
         let systems = tokio::select! {
@@ -84,6 +85,7 @@ impl Engine {
                 return self.unattended(&key, &uid).await;
             };
             let mut drive = Reconciler::new(self, &key, &wish.spec.server, &uid, fence, driving);
+            drive.identified_at = self.seen_as(&wish.spec.server, &server, identified_at);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
             // An earlier run died while it gave the server back. That is finished now, and the wish

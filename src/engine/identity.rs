@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// The rules' view of what a server says it is.
-    fn sighting(&self, server: &str, identity: HardwareIdentity) -> Sighting {
+    pub(super) fn sighting(&self, server: &str, identity: HardwareIdentity) -> Sighting {
         let HardwareIdentity { lock_key, uuid, manufacturer, serial_number, has_siblings, authority, path } = identity;
         let system = has_siblings.then_some(path.as_str());
         let maker = manufacturer.unwrap_or_default();

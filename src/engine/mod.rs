@@ -29,6 +29,7 @@ mod progress;
 mod rebind;
 mod reclaim;
 mod restored;
+mod same_server;
 mod service;
 mod snapshot;
 #[cfg(test)]

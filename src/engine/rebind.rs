@@ -59,17 +59,19 @@ impl Engine {
         let rebind = Rebind { to: to.as_ref(), by: &by, reason };
         if let Some(to) = &to {
             self.store().transact(to, &mut |lock, _, now| lock.refuse_in_use(now)).await?;
-            if let Some(uuid) = SystemUuid::read(&to.0) {
-                let alias = uuid.alias();
-                if self.places(std::slice::from_ref(&alias)).await?.is_empty() {
-                    self.store().bind(&alias.stored(), to, false).await?;
-                }
-            }
         }
         // All are asked before the first one moves.
         for (key, claims) in &from {
             let asked = |lock: &mut ServerLock, now| lock.clone().give_up(claims, &rebind, now);
             self.store().transact(key, &mut |lock, _, now| asked(lock, now)).await?;
+        }
+        if let Some(to) = &to
+            && let Some(uuid) = SystemUuid::read(&to.0)
+        {
+            let alias = uuid.alias();
+            if self.places(std::slice::from_ref(&alias)).await?.is_empty() {
+                self.store().bind(&alias.stored(), to, false).await?;
+            }
         }
         let mut moved = Vec::new();
         for (key, claims) in from {

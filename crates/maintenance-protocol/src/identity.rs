@@ -198,6 +198,48 @@ pub fn decide(
     Ok(found)
 }
 
+/// What a server shows, where that is not the server of this lock; `None`: it is.
+///
+/// A mainboard may be replaced during a maintenance, by a new one or by that of another known server:
+/// then the serial number tells, and without a known one the address of the BMC. That alone does not
+/// stand against an identifier of another lock, because addresses are given to other servers.
+#[must_use]
+pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, AliasTarget>) -> Option<Vec<Shown>> {
+    let shown = |alias: &Alias| {
+        let known = match places.get(alias) {
+            Some(AliasTarget::At { key, .. }) => Some(key.clone()),
+            Some(AliasTarget::Shared) | None => None,
+        };
+        let lock = known.or_else(|| seen.former_keys(alias).into_iter().find(|former| former == key));
+        Shown { alias: alias.clone(), lock }
+    };
+    let (uuid, serial) = (seen.uuid.map(|uuid| shown(&uuid.alias())), seen.serial.as_ref().map(shown));
+    let address = shown(&seen.address);
+    let here = |it: &Shown| it.lock.as_ref() == Some(key);
+    let by_number = [&uuid, &serial].into_iter().flatten().any(here);
+    let by_address = here(&address) && [&uuid, &serial].into_iter().flatten().all(|it| it.lock.is_none());
+    let same = seen.configured.as_ref() == Some(key) || by_number || by_address;
+    (!same).then(|| [uuid, serial, Some(address)].into_iter().flatten().collect())
+}
+
+/// An identifier that a server shows, and where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The identifier.
+    pub alias: Alias,
+    /// The lock that it belongs to; `None`: to none.
+    pub lock: Option<LockKey>,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lock {
+            Some(lock) => write!(f, "{} (of the lock {lock})", self.alias),
+            None => write!(f, "{} (of no lock)", self.alias),
+        }
+    }
+}
+
 /// The lock that serial number and address lead to. Whatever is shown has to agree.
 fn without_uuid(
     seen: &Sighting,
@@ -252,6 +294,48 @@ mod tests {
 
     fn told(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<LockKey, IdentityError> {
         decide(seen, places, &BTreeMap::new()).map(|found| found.key)
+    }
+
+    /// A record is acted on where the server of its lock is, whatever that shows now.
+    #[test]
+    fn another_server_under_the_name_of_a_held_one_is_noticed() {
+        let mut places = first();
+        let moved = |uuid, serial| Sighting { address: Alias::address("bmc9:443", "/1"), ..seen(uuid, serial) };
+        let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key().0;
+        let other = Sighting { address: Alias::address("bmc2:443", "/1"), ..seen(Some(TWO), Some("43")) };
+        let unknown = another_server(&other, &key(ONE), &places);
+        let found = decide(&other, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+        learn(
+            &mut places,
+            &Identified { fresh: found.fresh.into_iter().filter(|it| *it != other.name).collect(), ..found },
+        );
+        let known = another_server(&other, &key(ONE), &places);
+        let texts =
+            |shown: Option<Vec<Shown>>| shown.map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        for (told, lock) in [(texts(unknown), "of no lock".to_owned()), (texts(known), format!("of the lock {TWO}"))] {
+            let told = told.unwrap();
+            assert_eq!(told.len(), 3, "{told:?}");
+            assert!(told.iter().all(|text| text.contains(&lock)), "{told:?}");
+        }
+        for (sighting, same) in [
+            (seen(Some(ONE), Some("42")), true),
+            (seen(Some(&swapped), Some("42")), true),
+            // At another address, hidden, and after a change of the mainboard.
+            (moved(Some(ONE), None), true),
+            (moved(None, Some("42")), true),
+            (seen(None, None), true),
+            (seen(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), None), true),
+            (seen(Some(TWO), Some("42")), true),
+            // Nothing leads here, or only an address that another server may have by now.
+            (moved(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), Some("44")), false),
+            (moved(None, None), false),
+            (seen(Some(TWO), None), false),
+            (seen(None, Some("43")), false),
+        ] {
+            assert_eq!(another_server(&sighting, &key(ONE), &places).is_none(), same, "{sighting:?}");
+        }
+        let configured = Sighting { configured: Some(key(ONE)), ..moved(None, None) };
+        assert_eq!(another_server(&configured, &key(ONE), &places), None, "the word of the configuration");
     }
 
     #[test]

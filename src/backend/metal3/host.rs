@@ -13,10 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
-use crate::maintenance::{
-    gate::ExternalRequest,
-    machine::{BootOverride, PowerTarget},
-};
+use crate::maintenance::{gate::ExternalRequest, machine::PowerTarget};
 
 /// The group of all kinds.
 const GROUP: &str = "metal3.io";
@@ -179,6 +176,20 @@ impl<'a> Host<'a> {
         format!("BareMetalHost {}/{}", self.0.metadata.namespace.as_deref().unwrap_or_default(), name(self.0))
     }
 
+    /// Whether a provider ID is that of this host: `metal3://NAMESPACE/HOST/METAL3MACHINE`, or
+    /// `metal3://UID` of its object (cluster-api-provider-metal3, `metal3machine_manager.go`,
+    /// `getProviderID`; the second form before v1.3). `None`: it has another form.
+    pub(super) fn has_provider_id(self, id: &str) -> Option<bool> {
+        let parts: Vec<&str> = id.strip_prefix("metal3://")?.split('/').collect();
+        match parts[..] {
+            [namespace, host, _] => {
+                Some(self.0.metadata.namespace.as_deref() == Some(namespace) && name(self.0) == host)
+            }
+            [uid] => self.0.metadata.uid.as_deref().map(|own| own == uid),
+            _ => None,
+        }
+    }
+
     /// The provisioning state; empty when the operator has not seen the host.
     pub(super) fn state(self) -> &'a str {
         text(self.0, "/status/provisioning/state").unwrap_or_default()
@@ -269,50 +280,6 @@ impl<'a> Host<'a> {
     /// Whether the operator manages no BMC of it.
     pub(super) fn is_unmanaged(self) -> bool {
         self.state() == "unmanaged" || self.bmc_address().is_empty()
-    }
-
-    /// Whether it is about to be provisioned or deprovisioned, because image or deployment of its
-    /// spec differ from what runs.
-    pub(super) fn will_change(self) -> bool {
-        let image = self.has_image();
-        match self.state() {
-            "available" | "ready" => image && self.online(),
-            "provisioned" => !image,
-            _ => false,
-        }
-    }
-
-    /// Whether its spec names an image or a deployment.
-    pub(super) fn has_image(self) -> bool {
-        text(self.0, "/spec/image/url").is_some() || text(self.0, "/spec/customDeploy/method").is_some()
-    }
-
-    /// The image that its spec names.
-    pub(super) fn image(self) -> Option<&'a str> {
-        text(self.0, "/spec/image/url")
-    }
-
-    /// The override of which we made an image; `None`: we made none.
-    pub(super) fn made_image(self) -> Option<BootOverride> {
-        let made = serde_json::from_str(annotation(self.0, IMAGE)?).ok()?;
-        Some(BootOverride { external: true, ..made })
-    }
-
-    /// Whether the image that its spec names is the one that we made.
-    pub(super) fn has_our_image(self) -> bool {
-        self.image().is_some() && self.made_image().is_some_and(|made| made.http_boot_uri.as_deref() == self.image())
-    }
-
-    /// Whether it no longer runs what we booted: it is available again, or has an image of another
-    /// author.
-    pub(super) fn is_unbooted(self) -> bool {
-        let available = self.is_settled() && !self.is_provisioned();
-        !self.has_our_image() && (self.has_image() || available)
-    }
-
-    /// Whether the end of an image leaves the disks as they are.
-    pub(super) fn keeps_disks(self) -> bool {
-        text(self.0, "/spec/automatedCleaningMode") == Some("disabled")
     }
 
     /// The address of its BMC.

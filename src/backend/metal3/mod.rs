@@ -14,6 +14,7 @@ mod gate;
 mod health_checks;
 mod host;
 mod hosts;
+mod image;
 mod link;
 mod machine;
 mod plug;

@@ -1,6 +1,6 @@
 //! What a server shows of its identity, and the lock that follows.
 
-use super::*;
+use super::{giving_back::off, *};
 use crate::maintenance::{identity::IdentityError, lock::Refusal};
 
 fn hide_uuid(world: &World) {
@@ -99,4 +99,54 @@ async fn a_serial_number_that_several_servers_share_stops_identifying_them() {
     world.machine.with(|inside| inside.identity = None);
     bob.lock_key("node").await.expect_err("its name is another server's");
     assert_eq!(alice.lock_key("node").await.unwrap(), driven.record.lock_key);
+}
+
+/// The name of a held server leads to another one for a while: nothing of it is touched, whatever is
+/// asked, and the first one is released as it was.
+#[tokio::test(start_paused = true)]
+async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
+    let other = HardwareIdentity {
+        uuid: Some("5d5d5544-0037-3010-8052-b4c04f4d3332".into()),
+        serial_number: Some("43".into()),
+        authority: "bmc2:443".into(),
+        ..real_identity()
+    };
+    for released in [false, true] {
+        let world = World::new();
+        let held = world.process("alice").hold(&wish("mine", off()), &control()).await.unwrap().record;
+        let resets = world.machine.with(|inside| inside.resets.len());
+        world.machine.with(|inside| inside.identity = Some(other.clone()));
+        let alice = world.process("alice");
+        let asked = match released {
+            true => alice.release(&held.uid, "node", Ending::Completed, &control()).await,
+            false => alice.resume(&held.uid, &wish("mine", boots_rescue()), &control()).await,
+        };
+        let refused = asked.unwrap_err().to_string();
+        assert!(refused.contains("is another server than the one that is held"), "{refused}");
+        assert_eq!(world.machine.with(|inside| (inside.resets.len(), inside.image.clone())), (resets, None));
+        world.machine.with(|inside| inside.identity = None);
+        let over = world.process("alice").release(&held.uid, "node", Ending::Completed, &control()).await;
+        assert_eq!(over.unwrap().unwrap().finish, Finish::Over);
+        assert_eq!(world.machine.with(|inside| inside.power), Some(PowerState::On));
+    }
+}
+
+/// While a process waits in the queue, the name of its server comes to lead to another one.
+#[tokio::test(start_paused = true)]
+async fn another_server_under_the_name_of_a_waiting_one_is_not_touched() {
+    let world = World::new();
+    let bob = world.process("bob");
+    let held = bob.hold(&wish("his", spec()), &control()).await.unwrap().record;
+    let alice = Arc::new(world.process("alice"));
+    let waiter = Arc::clone(&alice);
+    let waiting = tokio::spawn(async move { waiter.hold(&wish("mine", off()), &control()).await });
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let uuid = Some("5d5d5544-0037-3010-8052-b4c04f4d3332".into());
+    let other = HardwareIdentity { uuid, authority: "bmc2:443".into(), serial_number: None, ..real_identity() };
+    world.machine.with(|inside| inside.identity = Some(other));
+    bob.release_without_restore(&held.id, held.generation, "it is gone", None, &control()).await.unwrap();
+    let refused = waiting.await.unwrap().unwrap().record.phase;
+    let Phase::Failed { cause, .. } = &refused else { panic!("{refused:?}") };
+    assert!(cause.contains("is another server than the one that is held"), "{cause}");
+    assert_eq!(world.machine.with(|inside| inside.resets.len()), 0);
 }

@@ -180,6 +180,12 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::Elsewhere { .. } => {
             (format!("{server} is not reached by this configuration"), ELSEWHERE, AttributePath::root())
         }
+        BackendError::OtherServer { .. } => (
+            format!("{server} is another server than before"),
+            "Let its name lead to the server that is held, and apply again. Where that server is gone, end the maintenance as it is, with \
+             release --accept-as-is.",
+            AttributePath::root(),
+        ),
         BackendError::Invalid { attribute, .. } => {
             let mut steps = attribute.unwrap_or_default().split('.').filter(|step| !step.is_empty());
             let path = steps.next().map_or_else(AttributePath::root, AttributePath::new);

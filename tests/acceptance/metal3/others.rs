@@ -88,6 +88,47 @@ for_one_host! {
 }
 
 for_one_host! {
+    async fn a_host_whose_image_is_replaced_meanwhile_is_told_at_the_release(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        world.merge("BareMetalHost", "node1", json!({"spec": {"image": {"url": "https://images.example/next.raw"}}})).await;
+        let destroy = workspace.start_destroy();
+        destroy.until_it_logs("another author changed it", SOON * 2).await;
+        destroy.wait(SOON * 2).await.succeeded();
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_one_host! {
+    async fn a_host_whose_bmc_is_replaced_by_that_of_another_server_leaves_that_alone(host) {
+        let world = World::start(2, Options::default()).await;
+        let workspace = Workspace::new(host);
+        configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        // Another run has the other server, so that it is known.
+        let second = workspace.beside();
+        configure(&world, &second, &maintenance("other", "").replace("\"node1\"", "\"node2\""));
+        second.apply().await.succeeded();
+        let bmc = world.host("node1").await["spec"]["bmc"].clone();
+        let other = json!({"address": world.address("node2"), "credentialsName": "node2-bmc"});
+        world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": other}})).await;
+        let run = workspace.destroy().await.failed();
+        run.says("is another server than the one that is held").says("release --accept-as-is");
+        assert_eq!(world.simulator.system("node2").unwrap().power, PowerState::On);
+        let touched = world.simulator.journal(&JournalQuery::system("node2"));
+        let changes: Vec<_> = touched.iter().filter(|it| it.method != "GET" && !it.path.contains("Session")).collect();
+        assert!(changes.is_empty(), "{changes:?}");
+        second.destroy().await.succeeded();
+        world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": bmc}})).await;
+        workspace.destroy().await.succeeded();
+        assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+        assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_one_host! {
     async fn an_annotation_that_another_author_writes_at_the_same_moment_stays(host) {
         let world = World::start(1, Options::default()).await;
         let proxy = Proxy::to(world.kubernetes).await;
