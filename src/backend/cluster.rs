@@ -221,7 +221,9 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
     match problem {
         ClusterError::Unreachable { address, cause } => BackendError::ClusterAway { address, cause },
         ClusterError::ReplyLost { address, request, cause } => BackendError::ReplyLost { address, request, cause },
-        ClusterError::Forbidden { .. } | ClusterError::Unauthorized { .. } => BackendError::Denied { message },
+        ClusterError::Forbidden { .. } | ClusterError::Denied { .. } | ClusterError::Unauthorized { .. } => {
+            BackendError::Denied { message }
+        }
         ClusterError::Invalid { address, request, message, fields } => {
             let attribute = fields.iter().find_map(attribute);
             let said: Vec<String> = fields.iter().map(FieldProblem::to_string).collect();

@@ -76,6 +76,16 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
+    /// We may, and a rule of the cluster is against it: an admission webhook or plugin (403).
+    #[error("{address}: a rule of the cluster denied {request}, which no role changes: {message}")]
+    Denied {
+        /// The address, without credentials.
+        address: String,
+        /// Verb, resource and name.
+        request: String,
+        /// The message.
+        message: String,
+    },
     /// It is not there (404).
     #[error("{address}: {request}: not found")]
     NotFound {
@@ -222,6 +232,7 @@ impl ClusterError {
         let details = status.details.as_ref();
         match (status.code, status.reason.as_str()) {
             (401, _) => Self::Unauthorized { address, message },
+            (403, _) if is_of_admission(&message) => Self::Denied { address, request, message },
             (403, _) => Self::Forbidden {
                 address,
                 request,
@@ -260,6 +271,13 @@ impl ClusterError {
             (code, _) => Self::Rejected { address, request, code, message },
         }
     }
+}
+
+/// Whether a refusal is that of admission, which comes after the roles: of a webhook
+/// (k8s.io/apiserver, `admission/plugin/webhook/errors/statuserror.go`) or of a policy
+/// (`admission/plugin/policy/validating`).
+fn is_of_admission(message: &str) -> bool {
+    ["denied the request", "denied request"].iter().any(|text| message.contains(text))
 }
 
 /// Whether this is true of the error or of one that is behind it.
@@ -314,4 +332,29 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_of_the_cluster_is_not_told_as_a_missing_role() {
+        let request = RequestInfo { verb: "patch", resource: "nodes", namespace: None, name: Some("n1") };
+        let said = |message: &str| {
+            let status =
+                Status { code: 403, message: message.to_owned(), reason: "Forbidden".into(), ..Status::default() };
+            ClusterError::said(&status, request, "https://api").to_string()
+        };
+        let role = said("nodes \"n1\" is forbidden: User \"ci\" cannot patch resource \"nodes\" in API group \"\"");
+        assert!(role.contains("has to give the verb \"patch\" on \"nodes\""), "{role}");
+        assert!(said("").contains("has to give the verb"), "without a message it is the role");
+        for message in [
+            "admission webhook \"baremetalhost.metal3.io\" denied the request: BMC address can not be changed",
+            "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'night' with binding 'night' denied request: not at night",
+        ] {
+            let rule = said(message);
+            assert!(!rule.contains("has to give the verb") && rule.contains(message), "{rule}");
+        }
+    }
 }

@@ -28,9 +28,7 @@ impl ErrorMapper {
             | ClusterError::Conflict { .. }
             | ClusterError::Expired { .. } => self.unavailable(error.to_string()),
             // A rule about contents, not about verbs: its own words say what it forbids.
-            ClusterError::Forbidden { message, .. } if message.contains("ValidatingAdmissionPolicy") => {
-                self.forbidden(message)
-            }
+            ClusterError::Denied { message, .. } => self.forbidden(message),
             ClusterError::Forbidden { .. } => {
                 self.forbidden(format!("{error}; see the guide about many runners for what each role needs"))
             }
