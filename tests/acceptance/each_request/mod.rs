@@ -294,7 +294,7 @@ async fn a_detached_host_of_metal3() {
     let cells = all(AT_ONCE, async || places::Metal3::new(json!({})).await).await;
     told("metal3", &cells);
     let elsewhere = [ELSEWHERE_OF_METAL3, &[("list machinehealthchecks", "hosts that a Machine uses")]].concat();
-    roles::are_what_is_asked(&["metal3.yaml"], &cells, &elsewhere, &["get namespaces"]);
+    roles::are_what_is_asked(&["metal3.yaml"], &cells, &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -307,15 +307,19 @@ async fn a_host_of_metal3_that_is_kept_off() {
 async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
     let cells = all(AT_ONCE, async || places::Chain::new().await).await;
     told("cluster_api", &cells);
-    let elsewhere = [ELSEWHERE_OF_METAL3, &[("get leases", "Nodes that have one")]].concat();
-    roles::are_what_is_asked(&["metal3.yaml", "cluster-api.yaml"], &cells, &elsewhere, &[]);
+    let elsewhere = [
+        ELSEWHERE_OF_METAL3,
+        &[("get leases", "Nodes that have one"), ("get machinedeployments", "outdated Machines")],
+    ]
+    .concat();
+    roles::are_what_is_asked(&["metal3.yaml", "cluster-api.yaml"], &cells, &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_node_is_drained() {
     let cells = all(AT_ONCE, async || places::Node::new().await).await;
     told("kubernetes_node", &cells);
-    roles::are_what_is_asked(&["kubernetes-node.yaml"], &cells, &[("list nodes", "tidy --nodes")], &[]);
+    roles::are_what_is_asked(&["kubernetes-node.yaml"], &cells, &[("list nodes", "tidy --nodes")]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

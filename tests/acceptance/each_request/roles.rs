@@ -27,14 +27,8 @@ fn of_role(file: &str) -> BTreeSet<String> {
 }
 
 /// Compares the files with the rights that the cells of a system need. `elsewhere`: what a part of
-/// the provider needs that a plain hold does not use, with that part. `optional`: what is asked
-/// for, and done without where it is not allowed.
-pub fn are_what_is_asked(
-    files: &[&str],
-    cells: &BTreeMap<Cell, &'static str>,
-    elsewhere: &[(&str, &str)],
-    optional: &[&str],
-) {
+/// the provider needs that a plain hold does not use, with that part.
+pub fn are_what_is_asked(files: &[&str], cells: &BTreeMap<Cell, &'static str>, elsewhere: &[(&str, &str)]) {
     if is_partial() {
         return;
     }
@@ -47,7 +41,6 @@ pub fn are_what_is_asked(
     let elsewhere: BTreeSet<String> = elsewhere.iter().map(|(right, _)| (*right).to_owned()).collect();
     let unused: Vec<_> = role.iter().filter(|right| !asked.contains(*right) && !elsewhere.contains(*right)).collect();
     assert_eq!(unused, [""; 0], "{files:?} allow what is not asked for");
-    let missing: Vec<_> =
-        asked.iter().filter(|right| !role.contains(*right) && !optional.contains(&right.as_str())).collect();
+    let missing: Vec<_> = asked.iter().filter(|right| !role.contains(*right)).collect();
     assert_eq!(missing, [""; 0], "{files:?} lack what is asked for");
 }

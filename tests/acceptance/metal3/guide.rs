@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use super::{configure_as, maintenance};
 use crate::{
     servers::metal3::{operator::Options, world::World},
-    support::{provider, workspace::Workspace},
+    support::{provider, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
 fn page(name: &str) -> String {
@@ -15,6 +15,8 @@ fn page(name: &str) -> String {
 /// The roles of the file, for a user and the hosts of a world.
 fn give_role(world: &World, user: &str) {
     let roles = page("roles/metal3.yaml").replace("namespace: metal3", &format!("namespace: {}", world.namespace));
+    // The names of what is not in a namespace are those of one test.
+    let roles = roles.replace("metal-maintenance-cluster", &format!("metal-maintenance-{}", world.namespace));
     let roles = roles.replace("name: metal-runners", &format!("name: {user}")).replace("kind: Group", "kind: User");
     world.kubernetes.apply(&roles);
 }
@@ -32,6 +34,23 @@ for_each_host! {
         workspace.plan().await.is_empty();
         workspace.destroy().await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
+    }
+}
+
+for_one_host! {
+    async fn the_role_of_the_guide_is_enough_to_see_that_a_host_was_deleted(host) {
+        let world = World::start(1, Options::default()).await;
+        let workspace = Workspace::new(host);
+        let user = format!("runner-{}", world.namespace);
+        let kubeconfig = world.kubernetes.user(&user, &[]);
+        give_role(&world, &user);
+        configure_as(&kubeconfig, &world, &workspace, "hold = \"power_off\"", &maintenance("bios", "server_power = \"Off\""));
+        eventually("the rights count", SOON, async || workspace.try_plan().await.status.success().then_some(())).await;
+        workspace.apply().await.succeeded();
+        world.delete("node1").await;
+        eventually("the operator deletes it", SOON, async || world.find("node1").await.is_none().then_some(())).await;
+        workspace.destroy().await.succeeded();
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }
 }
 
