@@ -236,8 +236,13 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
         Ok(None)
     }
 
-    /// Whether another author keeps the server off once it is released, where its backend knows
-    /// that.
+    /// Whether a provider ID of Kubernetes names the server; `None`: its backend cannot tell.
+    async fn has_provider_id(&self, _id: &str) -> Result<Option<bool>, BackendError> {
+        Ok(None)
+    }
+
+    /// Whether another author keeps the server off once it is released, or its system has it no
+    /// more, where its backend knows that.
     async fn stays_off(&self) -> Result<bool, BackendError> {
         Ok(false)
     }

@@ -26,14 +26,14 @@ const HOOK_ONLY: &str = "pre-terminate";
 const BOTH: &str = "pre-terminate,skip-remediation";
 
 /// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there
-/// alone. The error says why it is not possible now. `Ok(None)`: it was asked for already.
+/// alone. The error says how it stands where that is not possible. `Ok(None)`: it was asked for already.
 pub(super) fn enter(
     seen: &ClusterView<'_>,
     place: &str,
     server: &str,
     wish: &ExternalRequest,
     now: Timestamp,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, ExternalState> {
     // A reply that was lost may have left our request there.
     let ours = |machine: Machine<'_>| machine.marked() == Some(Author::of(wish)) && machine.released().is_none();
     if seen.machine.is_some_and(ours) {
@@ -42,7 +42,7 @@ pub(super) fn enter(
     let fresh = ExternalRequest { asked: false, ..wish.clone() };
     match standing(seen, place, &fresh, now) {
         ExternalState::Absent => {}
-        standing => return Err(standing.to_string()),
+        standing => return Err(standing),
     }
     let skipped = seen.machine.is_some_and(Machine::skips_remediation);
     let mut annotations: Map<String, Value> =
@@ -152,7 +152,8 @@ mod tests {
     fn with<T>(machine: &Value, node: &Value, then: impl FnOnce(&ClusterView<'_>) -> T) -> T {
         let machine: DynamicObject = serde_json::from_value(machine.clone()).unwrap();
         let node: DynamicObject = serde_json::from_value(node.clone()).unwrap();
-        then(&ClusterView { machine: Some(Machine(&machine)), node: Some(Node(&node)), used_by: None })
+        let (machine, node) = (Some(Machine(&machine)), Some(Node(&node)));
+        then(&ClusterView { machine, node, used_by: None, is_other: false, stays_outdated: false })
     }
 
     /// Whatever was on it, a Machine that was asked for and left is as it was.

@@ -24,7 +24,7 @@ use crate::{
 use super::{
     ClusterApiSettings, ID, MachineName,
     gate::MACHINE,
-    machine::{Machine, OUR_SERVER},
+    machine::{Machine, OUR_SERVER, replaces_by_hand},
     metal3_machines::Metal3Machines,
 };
 
@@ -123,6 +123,20 @@ impl Clusters {
             return Ok(got.map_err(|problem| cluster::unserved(problem).unwrap_or_else(meaning))?.map(Arc::new));
         }
         self.machines(namespace).await?.get(Some(namespace), name).await.map_err(meaning)
+    }
+
+    /// Whether an outdated Machine stays until a person acts; `false` also where a role does not let
+    /// its MachineDeployment be read.
+    pub(super) async fn stays_outdated(&self, machine: Machine<'_>) -> Result<bool, BackendError> {
+        let Some(deployment) = machine.deployment().filter(|_| machine.is_outdated()) else { return Ok(false) };
+        let version = &self.kind().await?.version;
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, version, "MachineDeployment"));
+        let namespace = machine.0.metadata.namespace.as_deref();
+        match cluster::now(&self.settings.management, &kind, namespace, deployment).await {
+            Ok(found) => Ok(found.is_some_and(|found| replaces_by_hand(&found))),
+            Err(ClusterError::Forbidden { .. }) => Ok(false),
+            Err(problem) => Err(meaning(problem)),
+        }
     }
 
     /// A Node of the workload cluster, in the same way.

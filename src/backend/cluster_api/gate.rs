@@ -8,7 +8,10 @@ use kube::core::DynamicObject;
 use crate::{
     backend::{BackendError, ExternalRequestRef, Gate, Outlook, cluster},
     clock::within,
-    maintenance::gate::{AwaitedNode, ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
+    maintenance::{
+        aliases::SystemUuid,
+        gate::{AwaitedNode, ExternalRequest, ExternalState, ExternalSystem, GateView, Loss, QueueAuthority},
+    },
 };
 
 use super::{
@@ -48,6 +51,8 @@ struct Read {
     machine: Option<Arc<DynamicObject>>,
     node: Option<Arc<DynamicObject>>,
     used_by: Option<String>,
+    is_other: bool,
+    stays_outdated: bool,
 }
 
 impl Read {
@@ -56,6 +61,8 @@ impl Read {
             machine: self.machine.as_deref().map(Machine),
             node: self.node.as_deref().map(Node),
             used_by: self.used_by.as_deref(),
+            is_other: self.is_other,
+            stays_outdated: self.stays_outdated,
         }
     }
 }
@@ -104,7 +111,32 @@ impl MachineGate {
             Err(BackendError::Missing { .. }) if named => None,
             used_by => used_by?,
         };
-        Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()) })
+        let id = machine.as_deref().and_then(|object| Machine(object).provider_id());
+        let is_other = match (&self.machine, id) {
+            (Some(server), Some(id)) if !wish.asked => server.has_provider_id(id).await? == Some(false),
+            _ => false,
+        };
+        let stays_outdated = match machine.as_deref().map(Machine).filter(|_| !wish.asked) {
+            Some(machine) => self.clusters.stays_outdated(machine).await?,
+            None => false,
+        };
+        Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()), is_other, stays_outdated })
+    }
+
+    /// A Node whose hardware is not that of the server, for people: the Machine of another server
+    /// may be named. No proof, because firmware may show one UUID to its BMC and another one to the
+    /// operating system.
+    async fn other_hardware(&self, node: &DynamicObject) -> Option<String> {
+        let of_node = cluster::text(node, "/status/nodeInfo/systemUUID")?;
+        let of_server = self.machine.as_ref()?.identify().await.ok()?.uuid?;
+        let (one, other) = (SystemUuid::read(of_node)?, SystemUuid::read(&of_server)?);
+        (one.alias() != other.alias()).then(|| {
+            format!(
+                "The hardware of {} is another one (system UUID {of_node}) than that of the server ({of_server}): check that \
+                 cluster_api.machines names the Machine of this server.",
+                Node(node)
+            )
+        })
     }
 
     /// Refuses a record whose Machine is in other clusters than those that this configuration
@@ -224,7 +256,12 @@ impl Gate for MachineGate {
                 None => Ok(()),
             },
             Ok(None) => Ok(()),
-            Err(why) => Err(cluster::not_now(address, format!("request maintenance of Machine {place}"), why)),
+            // Waiting does not mend it: it was deleted since it was asked for first, for example.
+            Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what }),
+            Err(standing) => {
+                let what = format!("request maintenance of Machine {place}");
+                Err(cluster::not_now(address, what, standing.to_string()))
+            }
         }
     }
 
@@ -329,6 +366,14 @@ impl Gate for MachineGate {
                  Machine waits until the release, and health checks skip it."
                     .to_owned(),
             );
+        }
+        if let Some(machine) = seen.machine.filter(|_| seen.stays_outdated) {
+            outlook.lines.push(format!(
+                "{machine} is not up to date, and is replaced only once a person acts: it is not waited for."
+            ));
+        }
+        if let Some(node) = &read.node {
+            outlook.lines.extend(self.other_hardware(node).await);
         }
         match standing(&seen, &read.place.to_string(), wish, self.clusters.now()) {
             ExternalState::Refused(why) | ExternalState::Failed(why) => {

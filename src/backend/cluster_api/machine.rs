@@ -36,6 +36,8 @@ pub(super) const HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.i
 const UPDATING: &str = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress";
 /// Annotation of a Machine: hooks that Cluster API still has to call.
 const PENDING_HOOKS: &str = "runtime.cluster.x-k8s.io/pending-hooks";
+/// Label of a Machine: the MachineDeployment that made it.
+const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
 /// Our annotation: which guards we added, and which were there.
 pub(super) const GUARDS: &str = "terraform-provider-metal/guards";
 /// Our annotation: when we withdrew the request.
@@ -172,13 +174,24 @@ impl<'a> Machine<'a> {
         text(self.0, "/status/phase").unwrap_or("without a phase")
     }
 
-    /// Whether a health check skipped it before we came.
+    /// Whether a health check skips it.
     pub(super) fn skips_remediation(self) -> bool {
         annotation(self.0, SKIP_REMEDIATION).is_some()
     }
 
+    /// The MachineDeployment that made it.
+    pub(super) fn deployment(self) -> Option<&'a str> {
+        label(self.0, DEPLOYMENT)
+    }
+
+    /// Whether its spec differs from the one that its owner would give it now.
+    pub(super) fn is_outdated(self) -> bool {
+        self.is_false("UpToDate")
+    }
+
     /// What Cluster API is about to do to it, in words after "waiting for"; `None`: nothing.
-    pub(super) fn under_way(self) -> Option<String> {
+    /// `stays`: nothing replaces it until a person acts.
+    pub(super) fn under_way(self, stays: bool) -> Option<String> {
         let hooks = annotation(self.0, PENDING_HOOKS).unwrap_or_default();
         if annotation(self.0, UPDATING).is_some() || hooks.split(',').any(|hook| hook.trim() == "UpdateMachine") {
             return Some(format!("the end of the in-place update of {self}"));
@@ -186,7 +199,13 @@ impl<'a> Machine<'a> {
         if annotation(self.0, REMEDIATE).is_some() || self.is_false("OwnerRemediated") {
             return Some(format!("the end of the remediation of {self}"));
         }
-        self.is_false("UpToDate").then(|| format!("the rollout that replaces {self} (it is not up to date)"))
+        // A health check that names a template leaves remediation to another controller. Where health
+        // checks skip the Machine, they do not update these conditions any more.
+        let external = self.is_false("HealthCheckSucceeded") && self.is_false("ExternallyRemediated");
+        if external && !self.skips_remediation() {
+            return Some(format!("the end of the external remediation of {self} (its health check fails)"));
+        }
+        (self.is_outdated() && !stays).then(|| format!("the rollout that replaces {self} (it is not up to date)"))
     }
 
     /// Whether a condition says no. Those of v1beta2 are in `status.conditions`, or in
@@ -196,6 +215,13 @@ impl<'a> Machine<'a> {
         let all = lists.into_iter().filter_map(|at| self.0.data.pointer(at)).filter_map(Value::as_array).flatten();
         { all }.any(|it| it["type"] == condition && it["status"] == "False")
     }
+}
+
+/// Whether a MachineDeployment replaces an outdated Machine only once a person acts: it is paused, or
+/// its strategy is `OnDelete` (v1beta1 `spec.strategy.type`, v1beta2 `spec.rollout.strategy.type`).
+pub(super) fn replaces_by_hand(deployment: &DynamicObject) -> bool {
+    let strategy = ["/spec/rollout/strategy/type", "/spec/strategy/type"].iter().find_map(|at| text(deployment, at));
+    strategy == Some("OnDelete") || deployment.data.pointer("/spec/paused") == Some(&Value::Bool(true))
 }
 
 /// A Node of the workload cluster.

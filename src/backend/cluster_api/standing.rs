@@ -22,6 +22,10 @@ pub(super) struct ClusterView<'a> {
     /// The Machine that uses the server by the word of its own backend, where that knows one, as
     /// `namespace/name`.
     pub(super) used_by: Option<&'a str>,
+    /// Whether the provider ID of the Machine names another server, by the word of its backend.
+    pub(super) is_other: bool,
+    /// Whether nothing replaces the Machine until a person acts, although it is outdated.
+    pub(super) stays_outdated: bool,
 }
 
 /// Where a request stands.
@@ -123,6 +127,13 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     if let Some(used_by) = seen.used_by.filter(|used_by| *used_by != place) {
         return ExternalState::Refused(format!("the server is used by Machine {used_by}, and not by {machine}"));
     }
+    if seen.is_other {
+        let id = machine.provider_id().unwrap_or_default();
+        return ExternalState::Refused(format!(
+            "{machine} has the provider ID {id:?}, which is that of another server: name the Machine of this one in \
+             cluster_api.machines"
+        ));
+    }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
         && of_machine != of_node
         // Older providers give a Node another form of the same ID.
@@ -159,7 +170,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
             return taken(format!("{machine}, for which another author requested maintenance"));
         }
     }
-    if let Some(what) = machine.under_way() {
+    if let Some(what) = machine.under_way(seen.stays_outdated) {
         return taken(what);
     }
     let Some(name) = machine.node() else { return taken(format!("{machine} to have a Node")) };
@@ -198,7 +209,14 @@ mod tests {
     fn stands(machine: &Value, node: Option<&Value>, wish: &ExternalRequest) -> ExternalState {
         let machine: DynamicObject = serde_json::from_value(machine.clone()).unwrap();
         let node: Option<DynamicObject> = node.map(|node| serde_json::from_value(node.clone()).unwrap());
-        let seen = ClusterView { machine: Some(Machine(&machine)), node: node.as_ref().map(Node), used_by: None };
+        let node = node.as_ref().map(Node);
+        let seen = ClusterView {
+            machine: Some(Machine(&machine)),
+            node,
+            used_by: None,
+            is_other: false,
+            stays_outdated: false,
+        };
         standing(&seen, "caph/m1", wish, at(0))
     }
 
@@ -250,6 +268,13 @@ mod tests {
             changed(condition("OwnerRemediated")),
             changed(condition("UpToDate")),
             changed(json!({ "status": { "v1beta2": { "conditions": [{ "type": "UpToDate", "status": "False" }] } } })),
+            merged(
+                changed(condition("HealthCheckSucceeded")),
+                &json!({ "status": { "conditions": [
+                { "type": "HealthCheckSucceeded", "status": "False" },
+                { "type": "ExternallyRemediated", "status": "False" },
+            ] } }),
+            ),
             changed(json!({ "status": { "nodeRef": null } })),
             changed(json!({ "metadata": { "annotations": {
                 "terraform-provider-metal/uid": "other", "terraform-provider-metal/store": "s",
@@ -260,6 +285,19 @@ mod tests {
             assert!(matches!(standing, ExternalState::Taken(_)), "{machine}: {standing:?}");
         }
         assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "a Node that is not there");
+        // An unhealthy Machine is what a maintenance is for, unless it is remediated.
+        assert_eq!(stands(&changed(condition("HealthCheckSucceeded")), Some(&node()), &wish), ExternalState::Absent);
+        let (other, its_node): (DynamicObject, DynamicObject) =
+            (serde_json::from_value(machine()).unwrap(), serde_json::from_value(node()).unwrap());
+        let seen = ClusterView {
+            machine: Some(Machine(&other)),
+            node: Some(Node(&its_node)),
+            used_by: None,
+            is_other: true,
+            stays_outdated: false,
+        };
+        let refused = standing(&seen, "caph/m1", &wish, at(0));
+        assert!(matches!(&refused, ExternalState::Refused(why) if why.contains("of another server")), "{refused:?}");
         // A late approval that nothing answers any more says what ends it.
         let zombie = changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "approved"));
         let standing = stands(&zombie, Some(&node()), &wish);

@@ -282,11 +282,17 @@ impl Machine for HostMachine {
         }))
     }
 
+    async fn has_provider_id(&self, id: &str) -> Result<Option<bool>, BackendError> {
+        let Some(object) = self.hosts.host(&self.name, self.fresh).await? else { return Ok(None) };
+        Ok(Host(&object).has_provider_id(id))
+    }
+
     async fn stays_off(&self) -> Result<bool, BackendError> {
-        let object = self.host(self.fresh).await?;
+        let Some(object) = self.hosts.host(&self.name, self.fresh).await? else { return Ok(true) };
         let host = Host(&object);
-        // The annotation without a suffix is one reboot, which ends switched on.
-        Ok(!host.online() || !host.reboots(REBOOT).is_empty())
+        // The annotation without a suffix is one reboot, which ends switched on. A host that is
+        // being deleted is deprovisioned.
+        Ok(!host.online() || !host.reboots(REBOOT).is_empty() || host.is_deleting())
     }
 }
 

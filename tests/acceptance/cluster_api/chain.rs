@@ -272,3 +272,41 @@ for_one_host! {
         assert!(gate.starts_with(&format!("Machine {namespace}/m1: Running; ")), "{all}");
     }
 }
+
+for_one_host! {
+    async fn a_machine_is_freed_although_its_host_is_deleted(host) {
+        let (hosts, machines) = place(false).await;
+        let workspace = Workspace::new(host);
+        beat(&machines).await;
+        set_ready(&machines, true).await;
+        configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        workspace.apply().await.succeeded();
+        set_ready(&machines, false).await;
+        hosts.delete("node1").await;
+        // The operator waits for the release, and the server it deprovisions runs its Node no more.
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
+        eventually("the host is deleted", SOON, async || hosts.find("node1").await.is_none().then_some(())).await;
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_one_host! {
+    async fn a_machine_of_another_host_is_refused(host) {
+        let (hosts, machines) = place_many(2, false).await;
+        let workspace = Workspace::new(host);
+        // Nothing says which Machine uses the host, and the configuration names that of another one.
+        hosts.merge("BareMetalHost", "node1", json!({ "spec": { "consumerRef": null } })).await;
+        let id = format!("metal3://{}/node2/m2", machines.namespace);
+        machines.merge("Machine", "m2", json!({ "spec": { "providerID": id } })).await;
+        let names = format!("cluster_api = {{ machines = {{ node1 = \"{}/m2\" }},", machines.namespace);
+        configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
+        let file = workspace.folder().join("main.tf");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("cluster_api = {", &names)).unwrap();
+        workspace.try_plan().await.succeeded().says("which is that of another server");
+        workspace.apply().await.failed().says("which is that of another server").says("cluster_api.machines");
+        assert_eq!(machines.maintenance("m2").await, None);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}

@@ -139,6 +139,41 @@ for_one_host! {
 }
 
 for_one_host! {
+    async fn a_rollout_is_waited_for_unless_only_a_person_goes_on_with_it(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        let rollout = |strategy: &str| json!({ "spec": { "clusterName": "c", "rollout": { "strategy": { "type": strategy } } } });
+        world.create("MachineDeployment", "workers", rollout("RollingUpdate")).await;
+        world.label_machine("m1", json!({ "cluster.x-k8s.io/deployment-name": "workers" })).await;
+        world.merge_status("m1", json!({ "conditions": [{ "type": "UpToDate", "status": "False" }] })).await;
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "")).await;
+        workspace.try_plan().await.succeeded().says("It would wait for the rollout that replaces Machine");
+        world.merge("MachineDeployment", "workers", rollout("OnDelete")).await;
+        workspace.try_plan().await.succeeded().says("is replaced only once a person acts: it is not waited for");
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+        assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
+    }
+}
+
+for_one_host! {
+    async fn a_machine_that_vanishes_while_it_is_asked_for_ends_the_wait(host) {
+        let (world, fleet) = place().await;
+        let workspace = Workspace::new(host);
+        world.withhold("m1").await;
+        configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
+        let apply = workspace.start_apply();
+        world.until_machine("m1", "it is asked for", |it| it["metadata"]["labels"][MAINTENANCE] == "requested").await;
+        // As `clusterctl move` and a deletion by force do it.
+        world.delete_machine("m1").await;
+        world.merge("Machine", "m1", json!({ "metadata": { "finalizers": null } })).await;
+        apply.wait(SOON * 2).await.failed().says("there is no Machine");
+        assert_eq!(fleet.resets("node1"), [""; 0]);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_one_host! {
     async fn a_machine_whose_annotations_a_person_removed_is_freed_by_the_release_and_by_tidy(host) {
         let (world, fleet) = place().await;
         let mut workspace = Workspace::new(host);

@@ -16,6 +16,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version, plural) = match kind {
         "Machine" => ("cluster.x-k8s.io", "v1beta2", "machines"),
+        "MachineDeployment" => ("cluster.x-k8s.io", "v1beta2", "machinedeployments"),
         "MachineHealthCheck" => ("cluster.x-k8s.io", "v1beta2", "machinehealthchecks"),
         "Metal3Machine" => ("infrastructure.cluster.x-k8s.io", "v1beta1", "metal3machines"),
         "BareMetalHost" => ("metal3.io", "v1alpha1", "baremetalhosts"),
