@@ -50,7 +50,7 @@ fn read(file: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_server_of_it_is_held_booted_and_returned(host) {
         let images = Images::start().await;
         let image = images.url("rescue.iso");
@@ -76,7 +76,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_boot_method_of_its_own_is_configured_booted_and_undone(host) {
         let workspace = Workspace::new(host);
         let file = example(&workspace, "On");
@@ -104,7 +104,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn what_it_cannot_do_is_an_error_of_the_plan(host) {
         let (images, workspace) = (Images::start().await, Workspace::new(host));
         let file = example(&workspace, "On");
@@ -119,7 +119,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_operation_under_the_lock_is_made_by_it(host) {
         let workspace = Workspace::new(host);
         let file = example(&workspace, "On");

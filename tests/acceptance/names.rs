@@ -84,7 +84,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn another_configuration_of_the_owner_waits_for_its_turn(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "first", ""));

@@ -21,7 +21,7 @@ async fn release(workspace: &Workspace, more: &[&str]) {
     workspace.metal(&[common.as_slice(), more].concat()).await.succeeded();
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_released_name_is_refused_until_it_is_allowed_or_asks_for_another_run(host) {
         let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &off(""));
@@ -70,7 +70,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_waiter_that_a_person_released_is_refused_too(host) {
         let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
         let (holder, waiter) = (workspace.beside(), workspace.beside());
@@ -91,7 +91,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_block_keeps_everything_away_and_is_shown_everywhere(host) {
         let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &off(""));
@@ -129,7 +129,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_command_line_says_what_a_release_needs(host) {
         let workspace = Workspace::new(host);
         workspace.metal(&["release", "tests/m", "--reason", "x"]).await.failed().says("--generation");

@@ -67,7 +67,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_change_that_fails_half_way_is_undone_and_the_server_stays_held(host) {
         let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
         let good = boots(&images.url("rescue.iso"), "");
@@ -98,7 +98,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_hold_that_booted_nothing_is_left_so_when_its_first_boot_fails(host) {
         let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));
         let plain = maintenance("node1", "m", "timeouts = { update = \"4s\" }");
@@ -120,7 +120,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_change_that_cannot_be_undone_stays_held_and_goes_on_later(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let power = |power: &str| {
@@ -149,7 +149,7 @@ enum Then {
     Destroy,
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_update_that_is_cut_off_is_gone_on_with_undone_or_given_back(host) {
         for kill in [true, false] {
             for then in [Then::ApplyAgain, Then::ApplyThePrevious, Then::Destroy] {
