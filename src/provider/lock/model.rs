@@ -125,7 +125,13 @@ pub(in crate::provider) fn lock_schema() -> Schema {
             "previous_power_state",
             computed(String, "The power before `server_power` was applied; null without it. Null in a plan."),
         ),
-        ("endpoint", computed(String, "The address of its BMC, for other providers; null with `metal_operator`.")),
+        (
+            "endpoint",
+            computed(
+                String,
+                "The address of its BMC, for other Redfish providers; null where the configuration does not name it (`metal_operator`, `metal3`, `ironic`).",
+            ),
+        ),
         ("system_id", computed(String, "Its system behind that BMC, where the configuration names one; else null.")),
     ]));
     schema(

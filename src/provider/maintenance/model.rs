@@ -183,7 +183,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "hand_over",
             optional(
                 String,
-                "What becomes of the server when another maintenance waits for it at the end of this one: `restore` (the default) restores it first; `direct` leaves it as it is to the next one, if that says `direct` too and nothing else is served before it. The state before the first of them is restored at the end of the last one. With `metal_operator`, and with a Lease of its Node, it is always restored.",
+                "What becomes of the server when another maintenance waits for it at the end of this one: `restore` (the default) restores it first; `direct` leaves it as it is to the next one, if that says `direct` too and nothing else is served before it. The state before the first of them is restored at the end of the last one. The server is always restored where an external system manages it (`metal_operator`, `metal3`, `ironic`), and where it has a Machine in `cluster_api`, a Node in `kubernetes_node`, or a Node in `node_leases` with `take`.",
             ),
         ),
         (

@@ -96,7 +96,7 @@ table! {
         );
         endpoint: Text => computed(
             String,
-            "The address of its BMC, for other Redfish providers; null with `metal_operator`.",
+            "The address of its BMC, for other Redfish providers; null where the configuration does not name it (`metal_operator`, `metal3`, `ironic`).",
         );
         system_id: Text => computed(
             String,

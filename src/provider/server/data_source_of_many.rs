@@ -113,7 +113,7 @@ impl DataSource for Servers {
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
             "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
-             `metal_operator` and `metal3` it lists the Servers or hosts of the cluster.",
+             `metal_operator` and `metal3` it lists the Servers or hosts of the cluster, with `ironic` the nodes of Ironic.",
             ServersModel::settings(),
         ))
     }
