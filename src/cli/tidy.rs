@@ -28,7 +28,7 @@ pub(super) async fn run(
             Err(CommandError::Other(format!("{left} {requests} could not be deleted: see above")))
         }
         None => Err(CommandError::Other(
-            "the cluster was not looked through: tidy needs --backend, and an external system that answers".to_owned(),
+            "no external system was searched: tidy needs --backend, and an external system that answers".to_owned(),
         )),
     }
 }

@@ -165,7 +165,13 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             "ignition",
             optional(
                 object([
-                    ("url", optional(AttributeType::String, "Where the ignition file is served.")),
+                    (
+                        "url",
+                        optional(
+                            AttributeType::String,
+                            "Not possible: a boot operator serves ignition from a Secret. Give `file` or `secret_name`.",
+                        ),
+                    ),
                     (
                         "file",
                         optional(
@@ -185,8 +191,8 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                     ),
                 ]),
                 &format!(
-                    "An ignition file for the booted system, with {with_ignition}. Redfish has no way to hand one over, so \
-                     that the other methods refuse it."
+                    "An ignition file for the booted system, with {with_ignition} of `metal_operator`. The other methods and \
+                     `metal3` have no way to hand one over, and refuse it."
                 ),
             ),
         ),
@@ -251,8 +257,8 @@ impl BootModel {
                     path(if self.ignition.is_null() { "ignition_wo" } else { "ignition" }),
                     "Ignition cannot be handed over",
                     format!(
-                        "Only method = {} gives a server an ignition file; Redfish knows no way to. Build it into the image, or \
-                         name it on the image's kernel command line.",
+                        "Only method = {} hands an ignition file to a server. Build it into the image, or name it on the \
+                         image's kernel command line.",
                         with_ignition("\"")
                     ),
                 );

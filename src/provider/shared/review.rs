@@ -410,15 +410,16 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
             let there = there.into_iter().filter_map(|(summary, why)| Some((summary, why?)));
             obstacles.extend(there.map(|(summary, why)| (summary, format!("{}: {why}.", spec.server))));
         }
-        Err(error) => lines.push(format!("What the cluster would do was not checked: {error}.")),
+        Err(error) => lines.push(format!("What the external system would do was not checked: {error}.")),
     }
-    if spec.kind == MaintenanceKind::BootConfiguration && engine.is_external(&spec.server) {
-        lines
-            .push("The cluster boots it in a maintenance only: it is held as long as this resource exists.".to_owned());
-    }
-    let gates = engine.systems(spec).await.unwrap_or_default();
-    if spec.kind == MaintenanceKind::BootConfiguration && gates.iter().any(|gate| gate.gate.is_some()) {
-        lines.push("Its Machine stays in maintenance: the server is held as long as this resource exists.".to_owned());
+    if spec.kind == MaintenanceKind::BootConfiguration {
+        let own = engine.is_external(&spec.server).then(|| "the external system".to_owned());
+        let gates = engine.systems(spec).await.unwrap_or_default();
+        let before = gates.iter().filter(|gate| gate.gate.is_some()).map(|gate| gate.shown().to_owned());
+        let kept = own.into_iter().chain(before);
+        lines.extend(kept.map(|system| {
+            format!("The request to {system} stays: the server is held as long as this resource exists.")
+        }));
     }
     lines.extend(engine.node_outlook(spec).await);
     let drain = engine.drain_outlook(spec).await;

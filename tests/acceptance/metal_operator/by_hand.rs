@@ -163,7 +163,7 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let said = metal(&workspace, &words(&release)).await.succeeded();
     said.says("ops/bios has ended; node1 was left as it is").says("External request NOT deleted").says(by_hand);
     metal(&workspace, &["queue"]).await.succeeded().says("No server is held");
-    metal(&workspace, &["tidy"]).await.failed().says("the cluster was not looked through");
+    metal(&workspace, &["tidy"]).await.failed().says("no external system was searched");
     proxy.mend();
     let other = Key::within("others", "later");
     if family != Family::Parked {
