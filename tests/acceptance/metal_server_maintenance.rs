@@ -146,7 +146,7 @@ for_each_host! {
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let resets = fleet.resets("node1");
         let run = workspace.refresh().await.succeeded();
-        run.says("A hold was released outside of this configuration");
+        run.says("A maintenance was released outside of this configuration");
         assert!(workspace.resource("metal_server_maintenance.held").await.is_none());
         assert_eq!(fleet.resets("node1"), resets, "nothing more was done to the server");
     }

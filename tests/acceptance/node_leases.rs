@@ -108,7 +108,7 @@ for_one_host! {
 
         // It is only a sign: the server stays held without it, and that is told.
         place.delete().await;
-        workspace.plan().await.is_empty().run.says("A hold has lost the Lease of its Node").says("it was deleted");
+        workspace.plan().await.is_empty().run.says("A maintenance has lost the Lease of its Node").says("it was deleted");
         place.hold(jiff::Timestamp::now());
         workspace.plan().await.is_empty().run.says("is held by \"node-maintenance\"");
         workspace.destroy().await.succeeded();
@@ -208,7 +208,7 @@ for_one_host! {
         waiting.wait(SOON).await.succeeded();
         assert!(place.holder().await.unwrap().starts_with("metal/tests/m/"));
         place.delete().await;
-        workspace.plan().await.is_empty().run.says("A hold has lost the Lease of its Node").says("it was deleted");
+        workspace.plan().await.is_empty().run.says("A maintenance has lost the Lease of its Node").says("it was deleted");
         workspace.destroy().await.succeeded();
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());

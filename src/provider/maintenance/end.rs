@@ -64,7 +64,7 @@ pub(in crate::provider) async fn released(
         }
         Finish::Lost => {
             diags.add_warning(diagnostic(
-                "A hold was released outside of this configuration",
+                "A maintenance was released outside of this configuration",
                 format!("{server}: {} is {} now. Nothing more was done to the server.", record.id, record.phase.name()),
                 AttributePath::root(),
             ));
@@ -102,7 +102,7 @@ pub(in crate::provider) async fn over_already(
         Ok(Some(held)) => {
             if let Phase::Completed { ending: Ending::Released { .. }, .. } = held.record.phase {
                 diags.add_warning(diagnostic(
-                    "A hold was released outside of this configuration",
+                    "A maintenance was released outside of this configuration",
                     format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
                     AttributePath::root(),
                 ));

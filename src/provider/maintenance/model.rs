@@ -155,7 +155,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "priority",
             defaulted(
                 Number,
-                "Higher goes first in the queue, from `-100` to `100`. Default: `0`. A running hold is never evicted. Age counts: see the provider's `aging`.",
+                "Higher goes first in the queue, from `-100` to `100`. Default: `0`. A maintenance that holds its server is never evicted. Age counts: see the provider's `aging`.",
             ),
         ),
         (

@@ -225,7 +225,7 @@ pub(in crate::provider) fn show(
 fn warn_of_node(seen: &Observation, server: &str, warn: &mut impl FnMut(&'static str, String)) {
     if let Some(why) = &seen.node_lost {
         warn(
-            "A hold has lost the Lease of its Node",
+            "A maintenance has lost the Lease of its Node",
             format!(
                 "{server}: {why}. The lock is still held, but other operators may act on the Node. Release the server \
                  first, or keep them from it."
@@ -234,7 +234,7 @@ fn warn_of_node(seen: &Observation, server: &str, warn: &mut impl FnMut(&'static
     }
     if let Some(why) = &seen.drain_lost {
         warn(
-            "The drained Node of a hold gets Pods again",
+            "A drained Node accepts Pods again",
             format!(
                 "{server}: {why}. The lock is still held, and Pods may start on the server while it is worked on. Cordon the Node \
                  again, or release the server."
@@ -260,7 +260,7 @@ pub(in crate::provider) async fn refresh(
         return match &record.phase {
             Phase::Completed { ending: Ending::Released { .. }, .. } | Phase::Failed { .. } => {
                 warn(
-                    "A hold was released outside of this configuration",
+                    "A maintenance was released outside of this configuration",
                     format!(
                         "{server}: {} has ended ({}). The resource is dropped from the state.",
                         record.id,

@@ -44,7 +44,7 @@ table! {
         since: Text => computed(String, "Since when it holds or waits (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
         reason: Text => computed(String, "The reason that was given.");
-        expires_at: Text => computed(String, "When its hold becomes overdue (RFC 3339, UTC); null: never.");
+        expires_at: Text => computed(String, "When it becomes overdue (RFC 3339, UTC); null: never.");
         waits_for: Text => computed(
             String,
             "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",

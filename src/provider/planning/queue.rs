@@ -31,7 +31,7 @@ table! {
         reason: Text => computed(String, "The reason that was given.");
         ticket: Text => computed(String, "Where it is discussed.");
         priority: ValueNumber => computed(Number, "Its priority.");
-        expires_at: Text => computed(String, "When the hold becomes overdue (RFC 3339, UTC).");
+        expires_at: Text => computed(String, "When the maintenance becomes overdue (RFC 3339, UTC).");
         place_kept_until: Text => computed(
             String,
             "Until when its queue position is reserved, while its run is disconnected.",

@@ -30,7 +30,7 @@ table! {
         since: Text => computed(String, "Since when (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
         reason: Text => computed(String, "The reason that was given.");
-        expires_at: Text => computed(String, "When the hold becomes overdue (RFC 3339, UTC).");
+        expires_at: Text => computed(String, "When the maintenance becomes overdue (RFC 3339, UTC).");
         generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
     }
 }

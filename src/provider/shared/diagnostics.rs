@@ -79,7 +79,7 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
 fn of_store(server: &str, error: &StoreError) -> Diagnostic {
     let (summary, detail) = match error {
         StoreError::Unavailable { .. } => (
-            format!("The hold on {server} cannot be looked up"),
+            format!("The lock of {server} cannot be looked up"),
             format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
         ),
         StoreError::Forbidden { .. } => (
@@ -91,7 +91,7 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
             format!("{error}. {NOTHING_DONE} Then check who holds what with: terraform-provider-metal queue"),
         ),
         StoreError::Unreadable { .. } => (
-            format!("The hold on {server} cannot be read"),
+            format!("The lock of {server} cannot be read"),
             format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
         ),
         StoreError::WentBack { .. } => (

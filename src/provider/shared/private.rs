@@ -238,9 +238,9 @@ pub(in crate::provider) fn missing_here(
         return true;
     }
     diags.add_error(diagnostic(
-        format!("The hold on {server} is in another coordination store"),
+        format!("The record of {server} is in another coordination store"),
         format!(
-            "The state was written with the store {}, this provider uses {} ({}), which does not know the hold. Nothing was \
+            "The state was written with the store {}, this provider uses {} ({}), which does not know it. Nothing was \
              done to the server, and the state is kept. Set coordination_url to the store that was used before.",
             private.store,
             store.id(),

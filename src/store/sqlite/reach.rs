@@ -47,7 +47,7 @@ fn warning_from(mounts: &str, path: &Path) -> Option<String> {
     let (kind, mount) = file_system(mounts, path)?;
     SHARED.contains(&kind.as_str()).then(|| {
         format!(
-            "{} is on a network file system ({kind} at {}), where SQLite cannot lock across machines: the hold covers \
+            "{} is on a network file system ({kind} at {}), where SQLite cannot lock across machines: the lock covers \
              this machine only.",
             path.display(),
             mount.display()
