@@ -322,7 +322,7 @@ impl ServerLock {
         let record = self.ours(uid, fence)?;
         let Some(gate) = record.gates.get_mut(place) else { return Ok(()) };
         gate.lost = Some(why.to_owned());
-        let cause = format!("{} took it away: {why}", gate.system.shown());
+        let cause = format!("{} revoked the server: {why}", gate.system.shown());
         let progress = Progress::new(restore::steps(record), now);
         if let Phase::Releasing { progress: current, stuck, .. } = &mut record.phase {
             *current = progress;

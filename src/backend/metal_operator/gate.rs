@@ -158,14 +158,16 @@ impl Gate for OperatorMachine {
             None => format!("Server: {state}, unclaimed."),
             Some(claim) => {
                 let answer = match wish.asks {
-                    Asks::Nobody => "is notified; approval not required (Enforced)".to_owned(),
+                    Asks::Nobody => "its owner is notified; approval not required (Enforced)".to_owned(),
                     Asks::Owner | Asks::OwnerItMustHave => match claims::approval(&self.fleet, found, &claim).await? {
                         claims::ApprovalCheck::Missing(words) => {
                             let missing = format!("no approval yet; waits for {words}");
                             approval_missing = Some(format!("claimed by {claim}: {missing}"));
                             missing
                         }
-                        claims::ApprovalCheck::Given | claims::ApprovalCheck::NotNeeded => "has approved".to_owned(),
+                        claims::ApprovalCheck::Given | claims::ApprovalCheck::NotNeeded => {
+                            "its owner has approved".to_owned()
+                        }
                     },
                 };
                 format!("Server: {state}, claimed by {claim}: {answer}.")

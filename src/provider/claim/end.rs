@@ -38,7 +38,7 @@ impl ClusterClaims<'_> {
             Err(error) => {
                 lines.extend(self.there.after_claim(None));
                 let why = of_engine(server, &error).detail;
-                lines.push(format!("How it stands now could not be looked at: {why}"));
+                lines.push(format!("Its present state could not be read: {why}"));
             }
         }
         diags.add_warning(diagnostic("Server will be powered off and unbound", lines.join(" "), AttributePath::root()));

@@ -232,8 +232,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
             Ok(None) => Some(()),
             Ok(Some(why)) => {
                 let detail = format!(
-                    "ServerClaim {id} is given up. It waited for {why}. Waited {} (timeouts.delete); destroy again to \
-                     continue waiting.",
+                    "The deletion of ServerClaim {id} was requested and waits for {why}. Waited {} (timeouts.delete); destroy \
+                     again to continue waiting.",
                     shown_duration(control.timeout)
                 );
                 diags.add_error(diagnostic(format!("{server} is not free yet"), detail, AttributePath::root()));

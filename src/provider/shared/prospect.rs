@@ -189,7 +189,7 @@ impl Prospect {
         let claim = ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
         if spec.policy == Policy::Enforced {
-            self.owner_line = claim.map(|claim| format!("{claim}; is notified; approval not required (Enforced)."));
+            self.owner_line = claim.map(|claim| format!("{claim} is notified; approval not required (Enforced)."));
             return;
         }
         if engine.always_performs() {

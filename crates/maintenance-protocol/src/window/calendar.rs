@@ -246,7 +246,7 @@ impl Event {
     }
 
     fn after(&self, start: &Moment, duration: &str) -> Result<Moment, WindowError> {
-        let wrong = || self.wrong(&format!("has the DURATION {duration:?}, which is none"));
+        let wrong = || self.wrong(&format!("has the DURATION {duration:?}, which is not a valid duration"));
         let span: Span = duration.parse().map_err(|_| wrong())?;
         // RFC 5545 knows weeks, days and times, and measures the days on the calendar.
         if !duration.trim_start_matches('+').starts_with('P') || span.get_years() != 0 || span.get_months() != 0 {

@@ -103,7 +103,7 @@ fn what_cannot_be_followed_is_refused() {
         (&["DTSTART:20261224", "DTEND:20261225", "DURATION:P1D"], "has a DTEND and a DURATION"),
         (&["DTSTART:20261224", "DTSTART:20261225"], "has DTSTART twice"),
         (&["DTSTART:20261224", "DTEND:20261224"], "ends before it begins, or when it begins"),
-        (&["DTSTART:20261224T120000Z", "DURATION:-PT1H"], "has the DURATION \"-PT1H\", which is none"),
+        (&["DTSTART:20261224T120000Z", "DURATION:-PT1H"], "has the DURATION \"-PT1H\", which is not a valid duration"),
         (&["DTSTART:20261224", "DTEND:20261225T120000Z"], "begins with a day and ends with a time"),
         (&["DTSTART:20261224", "DURATION:PT8H"], "begins with a day and lasts hours"),
         (&["DTSTART:20261224T120000Z", "DURATION:8 hours"], "has the DURATION \"8 hours\""),
