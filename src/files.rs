@@ -6,7 +6,7 @@ use std::{fs, io, path::Path};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("{path:?} cannot be read: {source}")]
+    #[error("{path} cannot be read: {source}")]
     Unreadable {
         /// The file.
         path: String,
@@ -14,7 +14,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Other users may change it, or what is found under its name.
-    #[error("{path:?} {why}. {advice}")]
+    #[error("{path} {why}. {advice}")]
     Writable {
         /// The file.
         path: String,

@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::StoreError;
-use crate::clock::{Clock, within};
+use crate::{
+    clock::{Clock, within},
+    maintenance::queue::shown_duration,
+};
 
 /// The pauses between two attempts: the first, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
@@ -36,7 +39,7 @@ impl Patience {
     }
 
     fn silent(&self, limit: Duration) -> StoreError {
-        let cause = format!("it did not answer within {limit:?}");
+        let cause = format!("it did not answer within {}", shown_duration(limit));
         StoreError::Unavailable { address: self.address.to_string(), cause }
     }
 

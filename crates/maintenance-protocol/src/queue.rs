@@ -4,7 +4,7 @@
 //! priority per `aging` interval, so that nobody starves. Who may not start yet does not block
 //! those behind. A holder is never evicted.
 
-pub use super::model::shown_time::shown_time;
+pub use super::model::shown_time::{shown_duration, shown_time};
 
 use std::{cmp::Reverse, collections::HashMap, fmt, ops::Deref, sync::OnceLock, time::Duration};
 

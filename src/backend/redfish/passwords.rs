@@ -64,7 +64,7 @@ impl InventoryLimits {
             return refused(
                 "password_file",
                 format!(
-                    "{file:?} is not in {folder}. Move it, or set {} in the provider block ({})",
+                    "{file} is not in {folder}. Move it, or set {} in the provider block ({})",
                     INVENTORY_PASSWORD_FOLDER.name,
                     INVENTORY_PASSWORD_FOLDER.variable()
                 ),

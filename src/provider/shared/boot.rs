@@ -71,7 +71,7 @@ impl IgnitionModel {
                 }
                 Err(error) => {
                     let at = at.clone().attribute("file");
-                    bad(diags, at, "The ignition file cannot be read", format!("{path:?}: {error}."));
+                    bad(diags, at, "The ignition file cannot be read", format!("{path}: {error}."));
                     None
                 }
             },

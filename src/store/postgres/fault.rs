@@ -2,7 +2,10 @@
 
 use std::{ops::Deref, time::Duration};
 
-use crate::store::{StoreError, fault::StoreErrors};
+use crate::{
+    maintenance::queue::shown_duration,
+    store::{StoreError, fault::StoreErrors},
+};
 
 /// Makes errors of one store. <https://www.postgresql.org/docs/current/errcodes-appendix.html> has
 /// the codes.
@@ -18,7 +21,7 @@ impl ErrorMapper {
     }
 
     pub(super) fn silent(&self) -> StoreError {
-        self.unavailable(format!("it did not answer within {:?}", self.patience))
+        self.unavailable(format!("it did not answer within {}", shown_duration(self.patience)))
     }
 
     pub(super) fn sqlx(&self, error: &sqlx::Error) -> StoreError {

@@ -2,7 +2,10 @@
 
 use std::{ops::Deref, time::Duration};
 
-use crate::store::{StoreError, fault::StoreErrors};
+use crate::{
+    maintenance::queue::shown_duration,
+    store::{StoreError, fault::StoreErrors},
+};
 
 /// Makes errors of one store. <https://www.sqlite.org/rescode.html> has the codes.
 #[derive(Clone, Debug)]
@@ -17,7 +20,7 @@ impl ErrorMapper {
     }
 
     pub(super) fn locked(&self) -> StoreError {
-        self.unavailable(format!("it stayed locked by another process for {:?}", self.patience))
+        self.unavailable(format!("it stayed locked by another process for {}", shown_duration(self.patience)))
     }
 
     pub(super) fn sqlx(&self, error: &sqlx::Error) -> StoreError {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use thiserror::Error;
+
+use crate::model::shown_time::shown_duration;
 
 /// A window that cannot be. Every message is a sentence, without its full stop, for the person who
 /// wrote the configuration; [`WindowError::field`] says where.
@@ -29,7 +30,7 @@ pub enum WindowError {
     #[error("The window is open for no time at all: give a duration such as \"4h\"")]
     NoDuration,
     /// The next opening would start within the one before.
-    #[error("An opening of {} is longer than the {} from one start of the schedule to the next, so that openings would overlap", shown(*.duration), shown(*.period))]
+    #[error("An opening of {} is longer than the {} from one start of the schedule to the next, so that openings would overlap", shown_duration(*.duration), shown_duration(*.period))]
     Overlap {
         /// How long an opening lasts.
         duration: Duration,
@@ -68,7 +69,7 @@ pub enum WindowError {
     #[error("The window never opens again before the end of the calendar, in the year 9999")]
     NeverAgain,
     /// No opening is ever long enough for a start.
-    #[error("{} must remain of an opening that lasts {}, so that nothing could ever start", shown(*.min_remaining), shown(*.duration))]
+    #[error("{} must remain of an opening that lasts {}, so that nothing could ever start", shown_duration(*.min_remaining), shown_duration(*.duration))]
     MinRemaining {
         /// What a start needs.
         min_remaining: Duration,
@@ -97,9 +98,4 @@ impl WindowError {
             Self::Calendar { .. } | Self::AllExcluded { by_calendar: true, .. } => "exclude_calendar",
         }
     }
-}
-
-/// `1h 30m`.
-pub(super) fn shown(duration: Duration) -> String {
-    SignedDuration::try_from(duration).map_or_else(|_| format!("{duration:?}"), |duration| format!("{duration:#}"))
 }

@@ -44,6 +44,7 @@ pub use calendar::freeze_periods;
 pub use error::WindowError;
 pub use opening::Window;
 
+use super::model::shown_time::shown_duration;
 use cron::Cron;
 use exclusion::{ExcludedDays, Freezes};
 
@@ -134,7 +135,7 @@ impl WindowSpec {
     /// In words: `"0 22 * * SAT" Europe/Berlin for 4h`.
     #[must_use]
     pub fn summary(&self) -> String {
-        format!("{:?} {} for {}", self.schedule, self.time_zone, error::shown(self.duration))
+        format!("{:?} {} for {}", self.schedule, self.time_zone, shown_duration(self.duration))
     }
 
     fn check_durations(&self, cron: &Cron) -> Result<(), WindowError> {
