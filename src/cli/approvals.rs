@@ -81,9 +81,9 @@ pub(super) fn shown(asked: &PendingMaintenance) -> String {
 pub(super) fn explained(error: EngineError, engine: &Engine) -> CommandError {
     match error {
         EngineError::Refused(Refusal::NotTheOwner { claim, .. }) => CommandError::Other(format!(
-            "the server is claimed by {claim}, and you speak for {:?}; only its owner approves (--owner {})",
-            engine.owner(),
-            claim.owner
+            "the server is claimed by {claim}, and you speak for {you:?}; only its owner approves (--owner {})",
+            claim.owner,
+            you = engine.owner()
         )),
         EngineError::Refused(Refusal::NotClaimed) => CommandError::Other(
             "the server is unclaimed, so that it needs no approval (unless the maintenance says require_claim)"

@@ -192,9 +192,9 @@ impl OwnerCommands for InCluster<'_> {
         }
         if !before.ours {
             return Err(CommandError::Other(format!(
-                "the {place} was not removed, in {address}: its author is not `approve` of the owner {:?}. Only its author can \
-                 remove it: destroy its metal_maintenance_approval, or, if a person wrote it, use kubectl",
-                self.engine.owner()
+                "the {place} was not removed, in {address}: its author is not `approve` of the owner {owner:?}. Only its author \
+                 can remove it: destroy its metal_maintenance_approval, or, if a person wrote it, use kubectl",
+                owner = self.engine.owner()
             )));
         }
         self.engine.remove_approval(self.there, &word).await?;

@@ -32,8 +32,8 @@ pub(super) enum CommandError {
     Store(#[from] StoreError),
     #[error("{text:?} is not a valid maintenance: it {problem}")]
     Id { text: String, problem: String },
-    #[error("{0:?} is not a valid duration; write for example 30m")]
-    Duration(String),
+    #[error("{text:?} is not a valid duration; write for example 30m")]
+    Duration { text: String },
     #[error("{id} is being worked on by {by}; to end it by force, use release with --generation {generation}")]
     Attended { id: MaintenanceId, by: String, generation: u64 },
     #[error("releasing {id} failed: {cause}\nThe server stays held. Fix the cause and run the command again")]
@@ -308,7 +308,7 @@ pub(super) fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
 }
 
 fn duration(text: &str) -> Result<Duration, CommandError> {
-    let wrong = || CommandError::Duration(text.to_owned());
+    let wrong = || CommandError::Duration { text: text.to_owned() };
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
     Duration::try_from(signed).map_err(|_| wrong())

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::paths::{self, Named};
+use crate::paths::{self, Content, Named};
 
 /// The name under which the program names the library.
 const LIBRARY: &str = "terraform_provider_metal";
@@ -88,9 +88,9 @@ pub fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
-/// Everything that breaks a rule, as `file:line: what and why`.
-pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
-    let mut found = Vec::new();
+/// What each source holds, without those that exist for tests only. A source that cannot be read is
+/// told in `found`.
+pub fn without_tests<'a>(sources: &'a [Source], found: &mut Vec<String>) -> Vec<(&'a Source, Content)> {
     let mut contents = Vec::new();
     let mut test_modules: Vec<Vec<String>> = Vec::new();
     for source in sources {
@@ -104,11 +104,17 @@ pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
             Err(error) => found.push(format!("{}: cannot be read: {error}", source.file)),
         }
     }
-    for (source, content) in contents {
+    contents.retain(|(source, _)| {
         let module = source.module();
-        if test_modules.iter().any(|tests| module.starts_with(tests)) {
-            continue;
-        }
+        !test_modules.iter().any(|tests| module.starts_with(tests))
+    });
+    contents
+}
+
+/// Everything that breaks a rule, as `file:line: what and why`.
+pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (source, content) in without_tests(sources, &mut found) {
         let room = source.room();
         if !rules.may_know.iter().any(|(name, _)| *name == room) {
             found.push(format!("{}: the room `{room}` is not in the table of tests/layering.rs", source.file));

@@ -1,7 +1,13 @@
 //! Finds every path that a source names, as the compiler's own lexer sees the text: comments and
 //! strings do not count, the insides of macro calls and attributes do.
 
+use std::sync::LazyLock;
+
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use regex::Regex;
+
+/// A placeholder that shows a value in the words of the code: `{name:?}`, `{:#?}`, `{0:>5?}`.
+static DEBUGGED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{([^{}:]*):[^{}]*\?\}").unwrap());
 
 /// One path as it is written, after `super` and `self` were resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub struct Content {
     pub named: Vec<Named>,
     /// Macros that are called, with their line.
     pub macros: Vec<(String, usize)>,
+    /// What format strings show in the words of the code, by its name, with the line of the string.
+    pub debugged: Vec<(String, usize)>,
     /// How many lines belong to items that exist for tests only.
     pub test_lines: usize,
     /// Child modules that are declared for tests only.
@@ -66,10 +74,23 @@ fn scan(tokens: &[TokenTree], module: &[String], content: &mut Content) {
                 content.named.extend(found.map(|named| resolve(named, module)));
             }
             TokenTree::Group(group) => {
-                scan(&group.stream().into_iter().collect::<Vec<_>>(), module, content);
+                let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                // A comment of documentation.
+                if !matches!(inner.first(), Some(TokenTree::Ident(word)) if word == "doc" && is_punct(inner.get(1), '='))
+                {
+                    scan(&inner, module, content);
+                }
                 at += 1;
             }
-            _ => at += 1,
+            TokenTree::Literal(literal) => {
+                let line = literal.span().start().line;
+                // Two braces are one that is shown.
+                let text = literal.to_string().replace("{{", "").replace("}}", "");
+                let names = DEBUGGED.captures_iter(&text).map(|found| (found[1].to_owned(), line));
+                content.debugged.extend(names);
+                at += 1;
+            }
+            TokenTree::Punct(_) => at += 1,
         }
     }
 }

@@ -133,7 +133,10 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
             // The claim may be made by this very apply.
             None => diags.add_warning(diagnostic(
                 "An approval for an unclaimed server",
-                format!("{server} has to be claimed by {:?} before this can be applied.", self.engine.owner()),
+                format!(
+                    "{server} has to be claimed by {owner:?} before this can be applied.",
+                    owner = self.engine.owner()
+                ),
                 AttributePath::new("server"),
             )),
             Some(claim) if claim.owner != self.engine.owner() => {

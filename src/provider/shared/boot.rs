@@ -277,23 +277,16 @@ impl BootModel {
         }
         let mode = boot_mode(diags, &self.boot_mode, path("boot_mode"));
         let ready_when = check_url(diags, &self.ready_when, &path("ready_when"));
+        let name = given(&self.method).unwrap_or_default();
         match &method {
             Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::External(_)) if self.image.is_null() => {
-                bad(
-                    diags,
-                    path("image"),
-                    "An image is needed",
-                    format!("Method {:?} boots an image: say which.", given(&self.method).unwrap_or_default()),
-                );
+                bad(diags, path("image"), "An image is needed", format!("Method {name:?} boots an image: say which."));
             }
             Some(BootMethod::Pxe | BootMethod::Disk) if !self.image.is_null() => bad(
                 diags,
                 path("image"),
                 "No image is possible",
-                format!(
-                    "Method {:?} boots what the network or the disk offers; the image would be ignored.",
-                    given(&self.method).unwrap_or_default()
-                ),
+                format!("Method {name:?} boots what the network or the disk offers; the image would be ignored."),
             ),
             _ => {}
         }

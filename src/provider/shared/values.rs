@@ -175,7 +175,7 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
     within_limit(diags, limits::check_length(text, limits::URL), path.clone());
     let problem = match url::Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-            format!("It has the scheme {:?}; http and https are possible.", url.scheme())
+            format!("It has the scheme {scheme:?}; http and https are possible.", scheme = url.scheme())
         }
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
             "It holds a user name or password, which would be stored in the state. Serve the image without, or sign its \
