@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
+    gate,
     lock::reaches,
     model::{
         gate::GateRecord,
@@ -66,6 +67,12 @@ impl ServerLock {
             if let Some(holder) = ours {
                 return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
             }
+        }
+        // A record of before is found again whatever its order is.
+        if !gate::is_in_order(&request.gates) {
+            return Err(Refusal::WrongPhase(
+                "a gate that is asked before the lock is taken is behind one that is entered under it",
+            ));
         }
         self.last_ticket = self.last_ticket.checked_add(1).ok_or(Refusal::NoNumberLeft("ticket number"))?;
         self.accept_name(&request.id, now);
@@ -132,6 +139,40 @@ mod tests {
                 keeps_place: false,
                 asking: AskingState::default(),
             }
+        }
+    }
+
+    #[test]
+    fn a_gate_that_is_asked_before_the_lock_is_taken_stands_before_those_that_are_not() {
+        use crate::gate::{
+            ExternalSystem,
+            QueueAuthority::{self, OnTurn, Ours, Theirs},
+        };
+        let (leases, now) = (Leases::default(), Timestamp::UNIX_EPOCH);
+        let request = |orders: &[QueueAuthority]| EnqueueRequest {
+            gates: orders.iter().map(|order| ExternalSystem::own("gate", *order, true)).collect(),
+            ..EnqueueRequest::sample("a")
+        };
+        let empty = ServerLock::new(LockKey("k".into()));
+        for orders in [&[Ours, Theirs][..], &[Ours, OnTurn], &[Theirs, Ours, OnTurn], &[OnTurn, Ours, Ours, Theirs]] {
+            let mut lock = empty.clone();
+            let refused = lock.enqueue(request(orders), &leases, now);
+            assert!(matches!(refused, Err(Refusal::WrongPhase(_))), "{orders:?}: {refused:?}");
+            assert_eq!(lock, empty, "{orders:?}");
+        }
+        for orders in [&[][..], &[Ours], &[Theirs], &[OnTurn, Theirs, Ours], &[Theirs, OnTurn, Ours, Ours]] {
+            let mut lock = empty.clone();
+            let asked = lock.enqueue(request(orders), &leases, now);
+            assert!(matches!(asked, Ok(Enqueued::New(_))), "{orders:?}: {asked:?}");
+            // One that an older version wrote in any order is read, and adopted.
+            let mut stored = serde_json::to_value(&*lock.active[0]).unwrap();
+            if let Some(gates) = stored["native"].as_array_mut() {
+                gates.reverse();
+            }
+            let old: Maintenance = serde_json::from_value(stored).unwrap();
+            lock.active[0] = old.into();
+            let adopted = lock.enqueue(request(orders), &leases, now);
+            assert!(matches!(adopted, Ok(Enqueued::Adopted(_))), "{orders:?}: {adopted:?}");
         }
     }
 

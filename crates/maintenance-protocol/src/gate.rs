@@ -17,6 +17,13 @@ pub use super::model::gate::{
 
 use super::state::{Maintenance, Phase};
 
+/// Whether all systems that are asked before our slot is taken stand before those that are entered
+/// under it: a chain is entered in its order.
+#[must_use]
+pub fn is_in_order(systems: &[ExternalSystem]) -> bool {
+    systems.is_sorted_by_key(|system| system.order == QueueAuthority::Ours)
+}
+
 /// The gate that is entered next under our slot.
 #[must_use]
 pub fn entering(record: &Maintenance) -> Option<usize> {
