@@ -1,0 +1,143 @@
+//! The rules of chains that no exploration shows one by one.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    gate::{AwaitedNode, ExternalSystem, GateRecord, QueueAuthority},
+    spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
+};
+
+#[test]
+fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
+    use crate::{
+        ids::LockKey,
+        machine::PowerState,
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        state::PriorState,
+        step::{Attempt, Step},
+    };
+    let at = |seconds: u64| after("2026-11-21T10:00:00Z".parse().unwrap(), Duration::from_secs(seconds));
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), at(0)).unwrap();
+    let mut record = lock.active.remove(0).into_inner();
+    let system = ExternalSystem {
+        gate: Some("outer".into()),
+        loss: Loss::Restore,
+        ..ExternalSystem::own("Outer", QueueAuthority::OnTurn, true)
+    };
+    record.gates = vec![GateRecord { asked: true, granted: true, entered: true, ..GateRecord::new(system) }];
+    let prior = |power| PriorState { power, boot: None, media: Vec::new(), last_reset: None, recorded_at: at(0) };
+    record.prior = Some(prior(PowerState::On));
+    let judged = |record: &Maintenance, ready: bool, heard: Option<u64>, now: u64, asked: bool| {
+        let awaited = AwaitedNode {
+            node: "Node n1".into(),
+            request: "the label".into(),
+            ready,
+            heard: heard.map(at),
+            timeout: Duration::from_mins(15),
+        };
+        let view = GateView { awaited: Some(awaited), ..GateView::of(ExternalState::Granted) };
+        let facts = Facts { gates: [(0, view)].into(), ..Facts::default() };
+        let mut progress = Progress::new(vec![Step::LeaveGate], at(100));
+        if asked {
+            progress.attempts.push(Attempt::intended(Action::LeaveGate, at(100)));
+        }
+        leave(record, &progress, &facts, &Limits::default(), at(now))
+    };
+    let waits = |verdict: Verdict, word: &str| {
+        assert!(matches!(&verdict, Verdict::Wait { why, .. } if why.contains(word)), "{word}: {verdict:?}");
+    };
+    let act = Verdict::Act(Action::LeaveGate);
+    waits(judged(&record, false, None, 101, false), "Node n1 to be Ready again before the label is removed");
+    waits(judged(&record, true, Some(99), 101, false), "the kubelet of Node n1 to report again");
+    assert_eq!(judged(&record, true, Some(103), 104, false), act);
+    assert_eq!(judged(&record, true, None, 104, false), act, "a role may hide when it was heard");
+    let late = judged(&record, false, None, 1_000, false);
+    assert!(matches!(&late, Verdict::Fail(why) if why.contains("within 900 s") && why.contains("the label stays")));
+    assert!(!matches!(judged(&record, false, None, 101, true), Verdict::Wait { why, .. } if why.contains("Ready")));
+    // One that is given back switched off runs no kubelet.
+    record.prior = Some(prior(PowerState::Off));
+    assert_eq!(judged(&record, false, None, 101, false), act);
+    record.prior = None;
+    assert_eq!(judged(&record, false, None, 101, false), act, "nothing was done to it");
+}
+
+#[test]
+fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
+    let own =
+        [GateRecord::new(ExternalSystem { boots: true, ..ExternalSystem::own("own", QueueAuthority::Ours, true) })];
+    let boot = BootSpec {
+        method: BootMethod::External("of_a_system".to_owned()),
+        image: Some("registry.example/rescue:3".into()),
+        image_sha256: None,
+        once: true,
+        boot_mode: None,
+        ready_when: None,
+        ignition: None,
+    };
+    let spec = Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::BootConfiguration, "node1") };
+    let view = |boot| GateView { boot, ..GateView::of(ExternalState::Granted) };
+    let mut facts = Facts { outer_gates: 1, ..Facts::default() };
+    facts.gates.insert(0, view(None));
+    assert_eq!(ready_of(&own, &spec, &facts), Some(Verdict::Look(Need::Gate(1))));
+    facts.gates.insert(1, view(Some(BootReadiness::Ready)));
+    assert_eq!(ready_of(&own, &spec, &facts), None);
+}
+
+/// What a waiter does whose owner is not asked yet, with a request at each of two gates, of which
+/// the outer one is granted.
+fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
+    use crate::{
+        decide::decide,
+        ids::{LockKey, Runner, Token},
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        situation::{Goal, Objective},
+        spec::{Policy, WaitFor},
+    };
+    let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
+    let spec =
+        Spec { policy: Policy::OwnerApproval, require_claim: true, ..Spec::new(MaintenanceKind::Maintenance, "node") };
+    let system = |name| ExternalSystem::own(name, QueueAuthority::Theirs, true);
+    let gates = vec![system("outer"), system("inner")];
+    let request = EnqueueRequest { spec, gates, ..EnqueueRequest::sample("a") };
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
+    let runner = Runner::new("r", "ada", "desk", 1);
+    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    for gate in &mut lock.active[0].gates {
+        gate.asked = true;
+    }
+    let views = [(0, GateView::of(ExternalState::Granted)), (1, GateView::of(inner))];
+    decide(&DecisionInput {
+        lock: &lock,
+        leases: &leases,
+        now,
+        queue: &queue::Queue::default(),
+        uid: &uid,
+        fence,
+        intent: &Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out, waited: None },
+        facts: &Facts { gates: views.into(), ..Facts::default() },
+        limits: &Limits::default(),
+        aging: Duration::from_secs(1),
+    })
+}
+
+#[test]
+fn a_waiter_that_is_kept_back_withdraws_requests_that_failed_and_the_inner_one_first() {
+    let said = || "it".to_owned();
+    for inner in [ExternalState::Failed(said()), ExternalState::Lost(said()), ExternalState::Leftovers(said())] {
+        assert_eq!(kept_back(inner, false), Decision::Ask { place: 1, enter: false });
+    }
+    for inner in [ExternalState::Absent, ExternalState::Refused(said()), ExternalState::Taken(said())] {
+        assert_eq!(kept_back(inner, false), Decision::Ask { place: 0, enter: false });
+    }
+}
+
+#[test]
+fn a_waiter_without_time_does_not_withdraw_an_outer_request_before_the_inner_one_is_back() {
+    let inner = || ExternalState::Returning("it is free".to_owned());
+    assert!(matches!(kept_back(inner(), false), Decision::Wait { .. }));
+    let over = Decision::Finished(Finish::TimedOut("waiting until it is free".to_owned()));
+    assert_eq!(kept_back(inner(), true), over);
+}
