@@ -14,7 +14,10 @@ use maintenance_protocol::{
     step::Step,
 };
 
-use crate::world::{At, Broken, Chain, Event, Goal, PAUSE, World, runner, token, uid};
+use crate::{
+    chain::{Broken, Chain},
+    world::{At, Event, Goal, PAUSE, World, runner, token, uid},
+};
 
 /// How long it may take to be Ready: less than passes between two runs, so that a run that comes
 /// after a failed one has to be given its own time.

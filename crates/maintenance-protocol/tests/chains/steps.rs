@@ -6,7 +6,6 @@ use maintenance_protocol::{
     change::{Applied, LockChange, Moment, RecordChange},
     decide::{Decision, DecisionInput, Finish, Goal as Aim, Objective, decide},
     gate::{self, Loss},
-    machine::{PowerState, ResetType},
     power::Need,
     prepare::Facts,
     queue::Queue,
@@ -16,14 +15,12 @@ use maintenance_protocol::{
 };
 
 use crate::{
-    AWAITED, BACK, DISTURBED, KEPT, ORDER, RESTORED, RUNS, SLOT, TOUCHED,
+    DISTURBED, KEPT, LOCAL_GATES, RESTORED, RUNS, SLOT,
+    chain::{Broken, Chain},
+    gates::{Gate, Has},
     records::AGING,
-    world::{At, Broken, Chain, Event, Goal, Has, PAUSE, World, runner, token, uid},
+    world::{At, Event, Goal, PAUSE, World, runner, token, uid},
 };
-
-/// How many runs of one configuration are enough, besides those that crash: one to hold, one to
-/// release, and one more for each of what a gate may do once.
-const MOST_RUNS: u32 = 4;
 
 impl Chain {
     pub fn events(&self, world: &World, events: &mut Vec<Event>) {
@@ -40,22 +37,15 @@ impl Chain {
             if actor.at != At::Away && actor.crashes < self.crashes {
                 events.push(Event::Crash(n));
             }
-        }
-        self.node_events(world, events);
-        match (self.blocks, world.is_blocked()) {
-            (true, false) if !world.was_blocked => events.push(Event::Block),
-            (_, true) => events.push(Event::Unblock),
-            _ => {}
-        }
-        for (place, gate) in world.gates.iter().enumerate() {
-            match gate.of {
-                Some((_, Has::Requested)) => events.push(Event::Grant(place)),
-                Some((_, Has::Granted)) if self.takes_away && !gate.took => events.push(Event::TakeAway(place)),
-                Some((_, Has::Returning)) => events.push(Event::Free(place)),
-                None if self.refuses && !gate.refuses => events.push(Event::Refuse(place)),
-                _ => {}
+            if actor.at == At::Driving && self.times_out && !actor.gave_up {
+                events.push(Event::TimeOut(n));
             }
+            self.call_events(world, n, events);
         }
+        events.extend((0..world.on_the_way.len()).map(Event::LateEffect));
+        self.node_events(world, events);
+        self.local_events(world, events);
+        self.gate_events(world, events);
     }
 
     /// What acts under a maintenance begins once that has the server, and is over with it.
@@ -71,55 +61,51 @@ impl Chain {
             Event::Begin(n) => self.begin(&mut world, n),
             Event::Decide(n) => self.decide(&mut world, n),
             Event::Do(n) => self.go_on(&mut world, n),
-            Event::Crash(n) => {
-                let id = runner(&world, n).id;
-                world.leases.0.remove(&id);
-                let actor = &mut world.actors[n];
-                (actor.at, actor.crashes) = (At::Away, actor.crashes + 1);
-                true
-            }
-            Event::Grant(place) => {
-                let of = world.gates[place].of.map(|(n, _)| (n, Has::Granted));
-                world.gates[place].of = of;
-                true
-            }
-            Event::Free(place) => {
-                world.gates[place].of = None;
-                true
-            }
-            Event::Refuse(place) => {
-                world.gates[place].refuses = true;
-                true
-            }
-            Event::NodeLost | Event::NodeBack | Event::Late(_) => {
-                Self::node_event(&mut world, event);
-                true
-            }
             Event::Accept(n) => Self::accept(&mut world, n),
-            Event::Block => {
-                world.block();
-                true
-            }
-            Event::Unblock => {
-                world.lock.extension.restrictions.block = None;
-                true
-            }
-            Event::TakeAway(place) => {
-                (world.gates[place].of, world.gates[place].took) = (None, true);
+            _ => {
+                self.befall(&mut world, event);
                 true
             }
         };
-        happened.then_some(world)
+        happened.then(|| world.sealed())
+    }
+
+    /// What happens to processes, calls, gates and the server.
+    fn befall(&self, world: &mut World, event: Event) {
+        match event {
+            Event::Crash(n) => Self::crash(world, n),
+            Event::CrashInCall(n) => {
+                Self::give_up_call(world, n);
+                Self::crash(world, n);
+            }
+            Event::Slip(n, slip) => self.slip(world, n, slip),
+            Event::LateEffect(call) => Self::late_effect(world, call),
+            Event::TimeOut(n) => (world.actors[n].timed_out, world.actors[n].gave_up) = (true, true),
+            _ => {
+                Self::gate_event(world, event);
+                Self::node_event(world, event);
+                self.local_event(world, event);
+            }
+        }
+    }
+
+    fn crash(world: &mut World, n: usize) {
+        let id = runner(world, n).id;
+        world.leases.0.remove(&id);
+        let actor = &mut world.actors[n];
+        (actor.at, actor.timed_out, actor.crashes) = (At::Away, false, actor.crashes + 1);
     }
 
     pub fn apply(world: &mut World, change: &LockChange<'_>) -> Option<Applied> {
         let limits = Self::limits();
         let at = Moment { leases: &world.leases, now: world.now, aging: AGING, limits: &limits };
-        let mut after = world.lock.clone();
+        let mut after = (*world.lock).clone();
         let applied = after.apply(change, &at).ok()?;
         after.events.clear();
         after.finished.clear();
-        world.lock = after;
+        if after != *world.lock {
+            world.lock = after.into();
+        }
         Some(applied)
     }
 
@@ -128,11 +114,12 @@ impl Chain {
         Self::apply(world, &LockChange::Driven { uid: &uid, fence, change })
     }
 
-    /// A process begins: what died before it is known to be dead, and its calls are over.
+    /// A process begins: what died before it is known to be dead. Its calls may still come.
     fn begin(&self, world: &mut World, n: usize) -> bool {
         world.now += PAUSE;
         world.actors[n].run += 1;
-        if world.actors[n].run > u32::from(self.crashes) + MOST_RUNS {
+        Self::forget_calls(world, n);
+        if world.actors[n].run > self.most_runs() {
             world.wrong = Some(RUNS);
             return true;
         }
@@ -172,12 +159,16 @@ impl Chain {
             Goal::Hold => Aim::Hold(WaitFor::InMaintenance),
             _ => Aim::Release(Ending::Completed),
         };
-        let intent = Objective { goal, stop: false, timed_out: false, waited: None };
+        let timed_out = world.actors[n].timed_out;
+        let intent = Objective { goal, stop: false, timed_out, waited: None };
         let (uid, limits, mut facts) = (uid(n), Self::limits(), Facts::default());
         if self.is_child(n) {
             facts.outer_gates = world.gates.len() - 1;
         }
-        let mut lock = world.lock.clone();
+        if !self.is_child(n) {
+            Self::see(world, n);
+        }
+        let mut lock = (*world.lock).clone();
         if self.broken == Broken::KeepsAsking {
             lock.extension.restrictions.block = None;
         }
@@ -206,11 +197,14 @@ impl Chain {
             }
         };
         if matches!(decision, Decision::Wait { .. }) {
-            if world.is_blocked() && self.keeps_a_gate(world, n) {
+            if self.is_kept(world) && self.keeps_a_gate(world, n) {
                 world.wrong = Some(KEPT);
                 return true;
             }
             return false;
+        }
+        if matches!(decision, Decision::Ask { enter: true, .. }) && self.is_kept(world) {
+            world.wrong = Some(KEPT);
         }
         if self.is_child(n) && matches!(decision, Decision::Act(Action::Reset(_))) && self.serves_again(world) {
             world.wrong = Some(DISTURBED);
@@ -234,11 +228,11 @@ impl Chain {
     /// none.
     fn keeps_a_gate(&self, world: &World, n: usize) -> bool {
         // The one before it is withdrawn once it is really back.
-        if world.gates.iter().any(|gate| gate.of == Some((n, Has::Returning))) {
+        if world.gates.iter().any(|gate| gate.has_of(n) == Some(Has::Returning)) {
             return false;
         }
         let waits = world.record(n).is_some_and(|record| record.phase == Phase::Pending);
-        let has = |gate: &crate::world::Gate| matches!(gate.of, Some((of, Has::Requested | Has::Granted)) if of == n);
+        let has = |gate: &Gate| gate.has_of(n).is_some();
         waits && world.gates.iter().zip(&self.links).any(|(gate, link)| link.is_external() && has(gate))
     }
 
@@ -252,12 +246,12 @@ impl Chain {
     fn go_on(&self, world: &mut World, n: usize) -> bool {
         match world.actors[n].at.clone() {
             At::Planned(decision) => self.carry_out(world, n, decision),
-            At::Asking { place, enter } => {
+            at @ At::Asking { .. } => {
                 world.actors[n].at = At::Driving;
-                if enter { Self::enter(world, n, place) } else { self.leave(world, n, place) }
+                self.carry_out_call(world, n, &at);
             }
-            At::Calling(action) => {
-                self.call(world, n, &action);
+            at @ At::Calling(_) => {
+                self.carry_out_call(world, n, &at);
                 world.actors[n].at = At::Called(Reply::Accepted);
             }
             At::Called(reply) => {
@@ -304,19 +298,25 @@ impl Chain {
         }
     }
 
-    fn commit(&self, world: &mut World, n: usize, change: &RecordChange) {
+    pub fn commit(&self, world: &mut World, n: usize, change: &RecordChange) {
         let ends = matches!(change, RecordChange::Finish(_));
         let before = world.record(n).cloned();
         let applied = Self::change(world, n, change);
         let admitted = matches!(change, RecordChange::Admit(_)) && applied == Some(Applied::Done);
         // What a gate took away meanwhile is found by the next look.
-        let external = |place: usize| self.links[place].is_external() && !world.gates[place].took;
+        let external = |place: usize| self.links[place].is_external() && !self.is_without(world, n, place);
         if admitted && !world.allow(self.holder(n), external) {
             world.wrong = Some(SLOT);
         }
+        if admitted && !self.is_child(n) && self.is_kept(world) {
+            world.wrong = Some(LOCAL_GATES);
+        }
+        // What was switched off for a gate that never held the server is left to that gate: nothing
+        // acts on a server without it.
+        let forced = self.parks && before.as_ref().is_some_and(gate::never_ours);
         let restored = before.is_some_and(|record| gate::may_restore(&record) || !self.ended_by_own(world));
         let ends = ends && !self.is_child(n);
-        if ends && matches!(applied, Some(Applied::Finished(_))) && restored && !world.machine.on {
+        if ends && matches!(applied, Some(Applied::Finished(_))) && restored && !forced && !world.machine.on {
             world.wrong = Some(RESTORED);
         }
         match applied {
@@ -328,7 +328,7 @@ impl Chain {
 
     /// Whether a gate took the server away whose loss ends a hold.
     fn ended_by_own(&self, world: &World) -> bool {
-        let ends = |(gate, link): (&crate::world::Gate, &crate::world::Link)| gate.took && link.loss.is_end();
+        let ends = |(gate, link): (&Gate, &crate::chain::Link)| gate.took && link.loss.is_end();
         world.gates.iter().zip(&self.links).any(ends)
     }
 
@@ -336,74 +336,14 @@ impl Chain {
         let reached = *finish == Finish::Reached;
         world.actors[n].held |= reached;
         let _ = Self::change(world, n, &RecordChange::Detach);
-        world.actors[n].at = At::Away;
+        let id = runner(world, n).id;
+        world.leases.0.remove(&id);
+        (world.actors[n].at, world.actors[n].timed_out) = (At::Away, false);
         world.actors[n].goal = match finish {
-            Finish::Reached | Finish::Stuck(_) => Goal::Release,
+            // Who has no more time gives up.
+            Finish::Reached | Finish::Stuck(_) | Finish::TimedOut(_) => Goal::Release,
             Finish::Over | Finish::Withdrawn => Goal::Over,
             _ => world.actors[n].goal,
         };
-    }
-
-    /// What the engine does before a record leaves the queue: each gate is waited for, the
-    /// innermost first.
-    fn withdraw(&self, world: &mut World, n: usize, end: &RecordChange) -> bool {
-        let ours = |place: &usize| matches!(world.gates[*place].of, Some((of, _)) if of == n);
-        match (0..world.gates.len()).rev().find(ours) {
-            Some(place) if world.gates[place].of == Some((n, Has::Returning)) => return false,
-            Some(place) => self.leave(world, n, place),
-            None => self.commit(world, n, end),
-        }
-        true
-    }
-
-    fn call(&self, world: &mut World, n: usize, action: &Action) {
-        let record = world.record(n).cloned();
-        match action {
-            Action::EnterGate => {
-                if let Some(place) = record.as_ref().and_then(gate::entering) {
-                    Self::enter(world, n, place);
-                }
-            }
-            Action::LeaveGate => {
-                let place = match self.broken {
-                    Broken::OuterFirst => record.as_ref().map(|_| 0),
-                    _ => record.as_ref().and_then(gate::leaving),
-                };
-                if let Some(place) = place {
-                    self.leave(world, n, place);
-                }
-            }
-            Action::Reset(reset) => {
-                if !world.allow(self.holder(n), |place| !world.gates[place].took) {
-                    world.wrong = Some(TOUCHED);
-                }
-                world.machine.on = *reset == ResetType::On;
-                world.node = world.node.after_reset();
-                debug_assert!(matches!(world.machine.power(), PowerState::On | PowerState::Off));
-            }
-            _ => {}
-        }
-    }
-
-    fn enter(world: &mut World, n: usize, place: usize) {
-        if !world.allow(n, |other| other < place && !world.gates[other].took) {
-            world.wrong = Some(ORDER);
-        }
-        if world.gates[place].of.is_none() {
-            world.gates[place].of = Some((n, Has::Requested));
-        }
-    }
-
-    fn leave(&self, world: &mut World, n: usize, place: usize) {
-        if place == 0 && self.leaves_node_behind(world, n) {
-            world.wrong = Some(AWAITED);
-        }
-        let inner = |gate: &crate::world::Gate| matches!(gate.of, Some((of, _)) if of == n);
-        if world.gates[place + 1..].iter().any(inner) {
-            world.wrong = Some(BACK);
-        }
-        if matches!(world.gates[place].of, Some((of, _)) if of == n) {
-            world.gates[place].of = Some((n, Has::Returning));
-        }
     }
 }

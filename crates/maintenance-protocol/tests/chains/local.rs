@@ -1,0 +1,143 @@
+//! What keeps a start back beside the gates: a person's block, the owner of the server, and the
+//! window.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use maintenance_protocol::{
+    approval::{Approval, Claim, Scope},
+    ids::{Generation, Uid},
+    restrictions::Block,
+    window::{OnClose, Period, WindowSpec},
+};
+
+use crate::{
+    chain::Chain,
+    records,
+    world::{Event, World},
+};
+
+/// When it begins: a morning.
+pub const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// When the window closes, and for how long: later than the last run may begin before that, and
+/// shorter than a place in the queue is kept.
+const CLOSES: SignedDuration = SignedDuration::from_secs(600);
+const CLOSED: SignedDuration = SignedDuration::from_secs(60);
+
+/// What was there once already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local {
+    blocked: bool,
+    disapproved: bool,
+}
+
+/// Open from each minute to the next, but for one freeze.
+pub fn window() -> WindowSpec {
+    let closes = START + CLOSES;
+    WindowSpec {
+        schedule: "* * * * *".to_owned(),
+        duration: Duration::from_secs(60),
+        time_zone: "UTC".to_owned(),
+        exclude: Vec::new(),
+        exclude_periods: vec![Period { start: closes, end: closes + CLOSED }],
+        min_remaining: Duration::ZERO,
+        on_close: OnClose::Finish,
+    }
+}
+
+pub fn claim() -> Claim {
+    Claim {
+        uid: Uid("claim".to_owned()),
+        id: records::id("claim"),
+        owner: "owners".to_owned(),
+        contact: None,
+        server: "node-1".to_owned(),
+        since: START,
+        by: String::new(),
+    }
+}
+
+impl Chain {
+    fn is_blocked(world: &World) -> bool {
+        world.lock.block(world.now).is_some()
+    }
+
+    fn is_closed(world: &World) -> bool {
+        let closes = START + CLOSES;
+        closes <= world.now && world.now < closes + CLOSED
+    }
+
+    /// Whether a person, the owner or the window keeps every waiter from the server.
+    pub fn is_kept(&self, world: &World) -> bool {
+        Self::is_blocked(world)
+            || self.asks_owner && world.lock.ownership.approvals.is_empty()
+            || self.closes && Self::is_closed(world)
+    }
+
+    pub fn local_events(&self, world: &World, events: &mut Vec<Event>) {
+        match (self.blocks, Self::is_blocked(world)) {
+            (true, false) if !world.local.blocked => events.push(Event::Block),
+            (_, true) => events.push(Event::Unblock),
+            _ => {}
+        }
+        if self.asks_owner {
+            if world.lock.ownership.approvals.is_empty() {
+                events.push(Event::Approve);
+            } else if !world.local.disapproved {
+                events.push(Event::Disapprove);
+            }
+        }
+        if self.closes && world.now < START + CLOSES {
+            events.push(Event::Close);
+        }
+        if self.closes && Self::is_closed(world) {
+            events.push(Event::Open);
+        }
+    }
+
+    pub fn local_event(&self, world: &mut World, event: Event) {
+        let now = world.now;
+        match event {
+            Event::Block => {
+                world.local.blocked = true;
+                world.write(|lock| lock.extension.restrictions.block = Some(block(now)));
+            }
+            Event::Unblock => world.write(|lock| lock.extension.restrictions.block = None),
+            Event::Approve => {
+                let digest = self.request(world, 0).spec.digest();
+                let approval = Approval {
+                    uid: Uid("approval".to_owned()),
+                    scope: Scope::Maintenance { id: records::id("m0"), digest },
+                    not_before: None,
+                    expires: None,
+                    at: now,
+                    by: String::new(),
+                    used_by: None,
+                };
+                world.write(|lock| lock.ownership.approvals.push(approval));
+            }
+            Event::Disapprove => {
+                world.local.disapproved = true;
+                world.write(|lock| lock.ownership.approvals.clear());
+            }
+            Event::Close => world.now = START + CLOSES,
+            Event::Open => world.now = START + CLOSES + CLOSED,
+            _ => {}
+        }
+    }
+}
+
+fn block(since: Timestamp) -> Block {
+    Block {
+        since,
+        until: Timestamp::MAX,
+        id: records::request("other", 0).id,
+        uid: Uid("other".to_owned()),
+        generation: Generation::default(),
+        owner: String::new(),
+        server: "node-1".to_owned(),
+        by: records::runner(0),
+        reason: String::new(),
+    }
+}
