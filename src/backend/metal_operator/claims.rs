@@ -66,6 +66,13 @@ pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str) -> Result<boo
     }))
 }
 
+/// Whether a claim has the mark that the operator writes for a request: the others may be those of
+/// an owner who approved before anything was requested.
+pub(super) async fn is_needed(fleet: &ClusterObjects, claim: &str) -> Result<bool, BackendError> {
+    let object = fleet.claim(claim, true).await?;
+    Ok(object.is_some_and(|claim| label(&claim, NEEDED).is_some() || annotation(&claim, NEEDED).is_some()))
+}
+
 /// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more.
 /// The operators do that only for a request that was granted.
 pub(super) async fn remove_marks(fleet: &ClusterObjects, claim: &str) -> Result<(), BackendError> {

@@ -130,7 +130,10 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
     let tolerations = metal.field("ServerClaim", "tolerations");
     let found =
         |way, words, priority, warning| ClusterFeatures { way, words, priority, unclaimable, tolerations, warning };
-    match (metal.has(KIND), maintenance.has(KIND)) {
+    // Helm keeps definitions when it upgrades (`crd.keep`): one that no controller serves any more
+    // holds nothing, and then Servers have no reference to it either.
+    let leftover = metal.has(KIND) && !by_reference;
+    match (metal.has(KIND) && by_reference, maintenance.has(KIND)) {
         (true, other) => {
             let words =
                 if metal.field(KIND, "locatorLED") { ApprovalFormat::Labels } else { ApprovalFormat::Annotations };
@@ -143,9 +146,9 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
         }
         (false, true) if by_reference => Ok(found(Way::Maintenance, ApprovalFormat::Labels, true, None)),
         (false, other) if unclaimable => {
-            let warning = other.then_some(
-                "The cluster serves ServerMaintenance of maintenance.metal.ironcore.dev, but its Servers have no \
-                 serverMaintenanceRef, so that it holds nothing: servers are parked.",
+            let warning = (other || leftover).then_some(
+                "The cluster serves ServerMaintenance, but its Servers have no serverMaintenanceRef, so that it holds nothing: \
+                 servers are parked. An upgrade may have left the definition there.",
             );
             Ok(found(Way::Park, ApprovalFormat::Labels, false, warning))
         }
@@ -251,6 +254,8 @@ mod tests {
             (serving(&[seven]), &other, Maintenance, ApprovalFormat::Labels, true),
             (serving(&[eight]), &none, Park, ApprovalFormat::Labels, false),
             (serving(&[eight]), &other, Park, ApprovalFormat::Labels, false),
+            // A definition that an upgrade left there.
+            (serving(&[eight, sm(&["priority", "locatorLED"])]), &none, Park, ApprovalFormat::Labels, false),
         ] {
             let found = judge(&metal, maintenance).unwrap();
             assert_eq!((found.way, found.words, found.priority), (way, words, priority));

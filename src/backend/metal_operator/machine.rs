@@ -1,6 +1,6 @@
 //! One Server: as it is beside others, and as a granted maintenance may change it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use kube::core::DynamicObject;
@@ -25,11 +25,17 @@ use super::{
     discovery::Way,
     fleet::ClusterObjects,
     link,
-    objects::{OUR_BOOT, annotation, name, namespace, text},
+    objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
     operation,
     request::ServerMaintenanceRequest,
     template::Template,
 };
+
+/// How long a server is watched that was forced off.
+const GOES_OFF: Duration = Duration::from_secs(5);
+
+/// The pause between two looks at it.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// A Redfish machine and what keeps its session.
 type BmcSession = (Arc<dyn Machine>, RedfishBackend);
@@ -75,6 +81,35 @@ impl OperatorMachine {
     /// The machine that a hold drives itself; `None`: the operator drives it.
     async fn driven(&self) -> Result<Option<&Arc<dyn Machine>>, BackendError> {
         if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
+    }
+
+    /// Whether the operator shuts the server down to park it.
+    async fn is_being_parked(&self) -> Result<bool, BackendError> {
+        let server = self.server(true).await?;
+        Ok(annotation(&server, OPERATION) == Some("park") && annotation(&server, PARKED).is_none())
+    }
+
+    /// Forces a server off that is being parked, unless it is off already, and lets the operator see
+    /// that. It looks at such a server every two minutes (`parkServer`, `RequeueAfter`), and at once
+    /// when an annotation changes.
+    async fn force_off_to_park(&self, machine: &Arc<dyn Machine>) -> Result<(), BackendError> {
+        if machine.observe().await?.power != PowerState::Off {
+            machine.reset(ResetType::ForceOff).await?;
+            let until = self.fleet.clock.monotonic() + GOES_OFF;
+            while machine.observe().await.is_ok_and(|view| view.power != PowerState::Off) {
+                if self.fleet.clock.monotonic() >= until {
+                    break;
+                }
+                self.fleet.clock.sleep(PAUSE).await;
+            }
+        }
+        let server = self.server(true).await?;
+        let seen = json!({ "metadata": { "annotations": { OUR_LOOK: self.fleet.clock.now().to_string() } } });
+        match self.fleet.patch(&resource(METAL, "Server"), &server, seen).await {
+            // The operator has written meanwhile, and so looks at it.
+            Err(BackendError::Rejected { status: 409, .. }) => Ok(()),
+            patched => patched,
+        }
     }
 
     pub(super) fn request<'a>(&'a self, wish: &'a ExternalRequest) -> ServerMaintenanceRequest<'a> {
@@ -204,6 +239,9 @@ fn union(mut resets: Vec<ResetType>) -> Vec<ResetType> {
 impl PowerControl for OperatorMachine {
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
         if let Some(machine) = self.driven().await? {
+            if reset == ResetType::ForceOff && self.is_being_parked().await? {
+                return self.force_off_to_park(machine).await;
+            }
             return machine.reset(reset).await;
         }
         match (&self.held, reset) {

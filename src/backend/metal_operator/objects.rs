@@ -31,6 +31,8 @@ pub(super) const APPROVAL: &str = "metal.ironcore.dev/maintenance-approval";
 /// The kind of v0.5 and later.
 pub(super) const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 
+/// Ours: written so that the operator looks at a Server.
+pub(super) const OUR_LOOK: &str = "terraform-provider-metal/seen-off";
 /// Ours: where a claim's owner is reached.
 pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
 /// Ours: whose an approval is, beside the key that the operator reads.

@@ -29,6 +29,9 @@ pub(super) const NAMES: [(ResetType, &str); 5] = [
 /// somebody who is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often a key that others write at the same moment is tried to be removed.
+const TRIES: usize = 5;
+
 /// Whether the operator leaves a server beside a maintenance as an operation leaves it. It holds
 /// every one to what its claim wants, and switches off what nobody has claimed.
 pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
@@ -73,13 +76,36 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
     if within(PATIENCE, until_taken(fleet, name, value)).await == Some(Ok(())) {
         return Ok(());
     }
-    let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
-    if annotation(&server, OPERATION) != Some(value) {
+    if !remove(fleet, name, value).await? {
         return Ok(());
     }
-    fleet.patch(&kind, &server, json!({ "metadata": { "annotations": { OPERATION: null } } })).await?;
     let why = format!("metal-operator did not take it within {}s; the request was removed", PATIENCE.as_secs());
-    Err(not_now(fleet.cluster.address(), request(), why))
+    // The operator reads the key before it asks the BMC, so that a restart may still be under way. It
+    // must not be asked for twice; being switched on or off twice changes nothing.
+    if matches!(reset, ResetType::On | ResetType::ForceOff) {
+        return Err(not_now(fleet.cluster.address(), request(), why));
+    }
+    Err(BackendError::ReplyLost { address: fleet.cluster.address(), request: request(), cause: why })
+}
+
+/// Removes a request; `false`: the operator took it first.
+async fn remove(fleet: &ClusterObjects, name: &str, value: &str) -> Result<bool, BackendError> {
+    let kind = resource(METAL, "Server");
+    let mut tries = 0;
+    loop {
+        let Some(server) = fleet.server(name, true).await? else { return Ok(false) };
+        if annotation(&server, OPERATION) != Some(value) {
+            return Ok(false);
+        }
+        let change = json!({ "metadata": { "annotations": { OPERATION: null } } });
+        tries += 1;
+        match fleet.patch(&kind, &server, change).await {
+            Ok(()) => return Ok(true),
+            // Another author wrote at the same moment: perhaps the operator, which took it.
+            Err(BackendError::Rejected { status: 409, .. }) if tries < TRIES => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The one key is in use.

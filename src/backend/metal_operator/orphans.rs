@@ -11,7 +11,7 @@ use super::{
     discovery::Way,
     fleet::ClusterObjects,
     objects::{OUR_STORE, OUR_UID, annotation, full_name, text},
-    withdrawal::delete_request,
+    withdrawal::{delete_request, remove_marks_of},
 };
 
 /// What one of our annotated objects asks. Another one asks nothing of ours.
@@ -59,5 +59,6 @@ pub(super) async fn discard(fleet: &ClusterObjects, request: &ExternalRequestRef
     if annotation(&object, OUR_UID) != Some(&request.uid) {
         return Ok(());
     }
-    delete_request(fleet, &kind, &object).await
+    delete_request(fleet, &kind, &object).await?;
+    remove_marks_of(fleet, &object).await
 }

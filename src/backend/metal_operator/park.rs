@@ -20,14 +20,16 @@ use super::{
     claims::{self, ApprovalCheck},
     fleet::ClusterObjects,
     objects::{
-        METAL, OPERATION, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS, annotation,
-        no_server, our_annotations, reference, resource, text, whose,
+        METAL, OPERATION, OUR_ID, OUR_LOOK, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS,
+        annotation, no_server, our_annotations, reference, resource, text, whose,
     },
     operation,
 };
 
 /// In the memory: whether new claims were kept away before.
 const UNCLAIMABLE: &str = "unclaimable";
+/// Our annotation, which says the same: the next maintenance may come before we opened it again.
+const CLOSED: &str = "terraform-provider-metal/unclaimable";
 
 /// Our parking of one server.
 #[derive(Debug)]
@@ -50,7 +52,8 @@ impl Parking<'_> {
     pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
-            let standing = if self.wish.asked { ExternalState::Lost(why) } else { ExternalState::Refused(why) };
+            // With the Server all that was ours on it is gone.
+            let standing = if self.wish.asked { ExternalState::Absent } else { ExternalState::Refused(why) };
             return Ok(GateView::of(standing));
         };
         let standing = if self.wish.enters { self.standing(&server).await? } else { self.beside(&server).await? };
@@ -89,7 +92,7 @@ impl Parking<'_> {
             }
             (true, false, _) => ExternalState::Leftovers("our annotations are still on the Server".to_owned()),
             (false, true, _) if self.wish.asked => {
-                ExternalState::Lost(format!("the Server is parked by {}", parker(server)))
+                ExternalState::Taken(format!("the Server, which is parked by {}", parker(server)))
             }
             (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))),
             // Gone, whatever becomes of the server now.
@@ -144,6 +147,9 @@ impl Parking<'_> {
         let mut change = json!({ "metadata": { "annotations": annotations } });
         if reference(&server, "/spec/serverClaimRef").is_none() && self.fleet.found().await?.unclaimable {
             change["spec"] = json!({ "unclaimable": true });
+            // That of an earlier maintenance which did not come to open it again counts.
+            let before = annotation(&server, CLOSED).map_or_else(|| is_unclaimable(&server).to_string(), str::to_owned);
+            change["metadata"]["annotations"][CLOSED] = json!(before);
         }
         self.fleet.patch(&resource(METAL, "Server"), &server, change).await
     }
@@ -176,22 +182,28 @@ impl Parking<'_> {
         if let Some(claim) = reference(&server, "/spec/serverClaimRef") {
             claims::remove_marks(self.fleet, &claim).await?;
         }
-        let ours = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET].into_iter().chain(REASONS);
+        let ours =
+            [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_LOOK, CLOSED].into_iter().chain(REASONS);
         let gone: serde_json::Map<String, Value> =
             ours.filter(|key| annotation(&server, key).is_some()).map(|key| (key.to_owned(), Value::Null)).collect();
         let mut change = json!({ "metadata": { "annotations": gone } });
-        // Somebody may have kept claims away before us, and goes on doing so.
-        if self.wish.memory.get(UNCLAIMABLE).map(String::as_str) == Some("false") {
+        // Another author may have kept claims away before us, and goes on doing so. Versions before
+        // wrote no annotation.
+        let before = annotation(&server, CLOSED).or_else(|| self.wish.memory.get(UNCLAIMABLE).map(String::as_str));
+        if before == Some("false") {
             change["spec"] = json!({ "unclaimable": false });
         }
         self.fleet.patch(&kind, &server, change).await
     }
 }
 
+fn is_unclaimable(server: &DynamicObject) -> bool {
+    server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false)
+}
+
 /// What is to be known again when the server is given back.
 fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
-    let unclaimable = server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false);
-    BTreeMap::from([(UNCLAIMABLE.to_owned(), unclaimable.to_string())])
+    BTreeMap::from([(UNCLAIMABLE.to_owned(), is_unclaimable(server).to_string())])
 }
 
 /// Who parked a server, for people.

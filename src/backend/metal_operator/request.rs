@@ -23,7 +23,7 @@ use super::{
     discovery::{ClusterFeatures, Way},
     fleet::ClusterObjects,
     objects::{
-        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, annotation, full_name, no_server,
+        MANAGER, METAL, OUR_BOOT, OUR_ID, OUR_OLD_BOOT, OUR_STORE, OUR_UID, REASONS, annotation, full_name, no_server,
         our_annotations, reference, resource, text, whose,
     },
     template::Template,
@@ -246,7 +246,7 @@ impl ServerMaintenanceRequest<'_> {
         let others = self.fleet.maintenances_of(self.server).await?.iter().any(|other| full_name(other) != ours);
         if holder.is_none() && !others {
             if let Some(claim) = &reference(server, "/spec/serverClaimRef")
-                && claims::has_marks(self.fleet, claim).await?
+                && self.left_marks(claim).await?
                 && !self.others_are_there().await?
             {
                 return Ok(ExternalState::Leftovers(format!(
@@ -259,6 +259,16 @@ impl ServerMaintenanceRequest<'_> {
             }
         }
         Ok(ExternalState::Absent)
+    }
+
+    /// Whether marks on a claim may be those of our request. Before it was granted only those of the
+    /// operator are: an owner may have approved it before it was made, or while it is withdrawn.
+    pub(super) async fn left_marks(&self, claim: &str) -> Result<bool, BackendError> {
+        if self.wish.entered {
+            claims::has_marks(self.fleet, claim).await
+        } else {
+            claims::is_needed(self.fleet, claim).await
+        }
     }
 
     /// Makes the request, or makes one of an earlier incarnation ours.
@@ -281,6 +291,9 @@ impl ServerMaintenanceRequest<'_> {
     ) -> Result<DynamicObject, BackendError> {
         if let Some(before) = before {
             wanted["metadata"]["uid"] = json!(before.metadata.uid);
+            if annotation(before, OUR_UID) == Some(&self.wish.uid) {
+                keep_edits(&mut wanted, before);
+            }
         }
         let Some((_, kind)) = self.fleet.maintenances().await? else {
             return Err(BackendError::Unsupported {
@@ -371,6 +384,23 @@ impl ServerMaintenanceRequest<'_> {
     }
 }
 
+/// Says again what a person changed of our object since it was made: another value of a field that
+/// is theirs by now would be refused as a conflict, and with it the change of power or boot.
+fn keep_edits(wanted: &mut Value, before: &DynamicObject) {
+    for field in ["priority", "policy"] {
+        if let Some(now) = before.data.pointer(&format!("/spec/{field}"))
+            && wanted["spec"].get(field).is_some()
+        {
+            wanted["spec"][field] = now.clone();
+        }
+    }
+    for key in REASONS {
+        if let Some(now) = annotation(before, key) {
+            wanted["metadata"]["annotations"][key] = json!(now);
+        }
+    }
+}
+
 /// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later),
 /// then age, then name.
 fn order(object: &DynamicObject) -> impl Ord + use<> {
@@ -378,4 +408,26 @@ fn order(object: &DynamicObject) -> impl Ord + use<> {
     let asks = text(object, "/spec/policy") != Some("Enforced");
     let since = object.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string());
     (std::cmp::Reverse(priority), asks, since, full_name(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_edited_is_said_again_and_nothing_else() {
+        let object = json!({
+            "apiVersion": "metal.ironcore.dev/v1alpha1", "kind": "ServerMaintenance",
+            "metadata": { "annotations": { REASONS[0]: "edited", OUR_UID: "u", "foreign": "x" } },
+            "spec": { "priority": 9, "policy": "OwnerApproval", "serverPower": "Off" },
+        });
+        let before: DynamicObject = serde_json::from_value(object).unwrap();
+        let annotations = json!({ REASONS[0]: "bios", REASONS[1]: "bios", OUR_UID: "u" });
+        let spec = json!({ "priority": 0, "policy": "OwnerApproval", "serverPower": "On" });
+        let mut wanted = json!({ "metadata": { "annotations": annotations }, "spec": spec });
+        keep_edits(&mut wanted, &before);
+        assert_eq!(wanted["spec"], json!({ "priority": 9, "policy": "OwnerApproval", "serverPower": "On" }));
+        let kept = json!({ REASONS[0]: "edited", REASONS[1]: "bios", OUR_UID: "u" });
+        assert_eq!(wanted["metadata"]["annotations"], kept);
+    }
 }

@@ -53,7 +53,7 @@ impl ServerMaintenanceRequest<'_> {
     /// which one it was.
     async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
         let boots = resource(METAL, "ServerBootConfiguration");
-        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        let (space, name) = (Some(self.namespace()), self.name());
         if let Some(server) = self.fleet.server(self.server, true).await?
             && reference(&server, "/spec/maintenanceBootConfigurationRef") == Some(self.full_name())
         {
@@ -74,10 +74,19 @@ impl ServerMaintenanceRequest<'_> {
     ) -> Result<Option<BootReadiness>, BackendError> {
         let Some(wanted) = object.data.pointer("/spec/serverBootConfigurationTemplate/spec") else { return Ok(None) };
         let boots = resource(METAL, "ServerBootConfiguration");
-        let (space, name) = (Some(self.fleet.namespace.as_str()), self.name());
+        let (space, name) = (Some(self.namespace()), self.name());
         let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
         let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
         let Some(boot) = boot else {
+            // Up to v0.7 the operator does nothing more for an object that failed
+            // (`handleFailedState`).
+            if text(object, "/status/state") == Some("Failed") {
+                return Ok(Some(BootReadiness::Error(format!(
+                    "ServerMaintenance {} is Failed, and metal-operator boots nothing for it any more: release this maintenance, and \
+                     apply again",
+                    full_name(object)
+                ))));
+            }
             return pending("metal-operator has not made the ServerBootConfiguration yet".to_owned());
         };
         let full = full_name(&boot);

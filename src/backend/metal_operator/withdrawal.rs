@@ -30,18 +30,39 @@ impl ServerMaintenanceRequest<'_> {
             return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
         }
         match reference(&server, "/spec/serverClaimRef") {
-            Some(claim) if !self.others_are_there().await? => claims::remove_marks(self.fleet, &claim).await,
+            Some(claim) if self.left_marks(&claim).await? && !self.others_are_there().await? => {
+                claims::remove_marks(self.fleet, &claim).await
+            }
             _ => Ok(()),
         }
     }
 
-    /// Whether anybody else has a request for the server, as it is now: an owner's word serves all
-    /// of them.
+    /// Whether another author has a request for the server, as it is now: an owner's word serves
+    /// all of them.
     pub(super) async fn others_are_there(&self) -> Result<bool, BackendError> {
-        let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(false) };
-        let ours = self.full_name();
-        let all = self.fleet.list(&kind).await?;
-        Ok(all.iter().any(|one| text(one, "/spec/serverRef/name") == Some(self.server) && full_name(one) != ours))
+        others_than(self.fleet, self.server, &self.full_name()).await
+    }
+}
+
+/// Whether there is a request for a server but this one.
+async fn others_than(fleet: &ClusterObjects, server: &str, request: &str) -> Result<bool, BackendError> {
+    let Some((_, kind)) = fleet.maintenances().await? else { return Ok(false) };
+    let all = fleet.list(&kind).await?;
+    Ok(all.iter().any(|one| text(one, "/spec/serverRef/name") == Some(server) && full_name(one) != request))
+}
+
+/// Removes the marks that a request leaves on the claim of its server, unless another request waits
+/// there: a request that is deleted before it was granted leaves them, from v0.6 on.
+pub(super) async fn remove_marks_of(fleet: &ClusterObjects, request: &DynamicObject) -> Result<(), BackendError> {
+    let Some(name) = text(request, "/spec/serverRef/name") else { return Ok(()) };
+    let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
+    match reference(&server, "/spec/serverClaimRef") {
+        Some(claim)
+            if claims::is_needed(fleet, &claim).await? && !others_than(fleet, name, &full_name(request)).await? =>
+        {
+            claims::remove_marks(fleet, &claim).await
+        }
+        _ => Ok(()),
     }
 }
 

@@ -210,6 +210,24 @@ async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_parkings_leaves_a_server_open_to_claims() {
+    let world = cluster(Family::Parked, 1, Options::default()).await;
+    let first = Workspace::new(Host::OpenTofu);
+    configure(&world, &first, &parking(""));
+    first.apply().await.succeeded();
+    assert_eq!(world.server("node1").await["spec"]["unclaimable"], true);
+    let second = first.beside();
+    configure(&world, &second, &parking("").replace("\"held\"", "\"next\"").replace("bios", "next"));
+    let apply = second.start_apply();
+    apply.until_it_logs("waiting for", SOON).await;
+    first.destroy().await.succeeded();
+    apply.wait(SOON * 2).await.succeeded();
+    second.destroy().await.succeeded();
+    world.until_state("node1", "Available").await;
+    assert_ne!(world.server("node1").await["spec"]["unclaimable"], true, "nothing kept claims away before");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parking_that_the_operating_system_ignores_is_forced() {
     let world = cluster(Family::Parked, 1, Options::default()).await;
     world.claim("node1", "owners", "claim1").await;

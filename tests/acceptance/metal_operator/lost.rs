@@ -129,6 +129,32 @@ async fn a_reference_to_a_request_that_was_torn_out_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_server_that_vanishes_can_be_let_go() {
+    let world = cluster(Family::Parked, 1, Options::default()).await;
+    let workspace = Workspace::new(Host::OpenTofu);
+    configure(&world, &workspace, &maintenance("Enforced", ""));
+    workspace.apply().await.succeeded();
+    tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
+    workspace.destroy().await.succeeded();
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_restored_although_a_person_edited_its_request() {
+    let world = cluster(Family::V0_7, 1, Options::default()).await;
+    world.claim("node1", "owners", "claim1").await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure(&world, &workspace, &maintenance("Enforced", "server_power = \"Off\""));
+    workspace.apply().await.succeeded();
+    let key = Key::of(&ours(&world, "node1").await.unwrap());
+    let edit = json!({"metadata": {"annotations": {"metal.ironcore.dev/reason": "edited"}}, "spec": {"priority": 7}});
+    world.cluster.merge(world.maintenances(), &key, edit).await.unwrap();
+    workspace.destroy().await.succeeded();
+    world.until_state("node1", "Reserved").await;
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("it is restored");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_vanishes_while_it_is_held_can_be_let_go() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;
     let workspace = Workspace::new(Host::Terraform);
