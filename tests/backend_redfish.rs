@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "what a BMC is given time for passes in real time")]
 
+#[path = "backend_redfish/odd.rs"]
+mod odd;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

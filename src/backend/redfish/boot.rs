@@ -1,5 +1,7 @@
 //! The boot override of a system and the firmware's boot menu.
 
+use std::sync::PoisonError;
+
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
@@ -17,26 +19,62 @@ use super::{
 /// Entries of the firmware's boot menu that are read.
 const MOST_OPTIONS: usize = 40;
 
+/// Of a system whose settings list an override as well: the object that took the last write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OverrideHolder {
+    Settings,
+    System,
+}
+
+/// An object that lists the override.
+struct OverrideObject<'a> {
+    holder: OverrideHolder,
+    object: &'a RedfishResponse,
+    path: &'a str,
+    /// What a write is compared with: only what differs is sent.
+    found: BootOverride,
+}
+
 #[async_trait]
 impl BootControl for RedfishMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
         let system = self.system().await.map_err(nothing_sent)?;
         let settings = self.settings(&system.body).await.map_err(nothing_sent)?;
-        let own = self.path.get().filter(|_| system::lists_override(&system.body));
+        let viewed = self.viewed(&system.body, settings.as_ref().map(|answer| &answer.body));
+        let hidden = settings.is_some() && viewed.is_none();
+        // The settings are compared with what is viewed: where that is the system's own override,
+        // they would seem to be right already.
+        let found = system::boot_override(viewed.unwrap_or(&system.body));
         let mut objects = Vec::new();
         if let (Some(settings), Some(path)) = (&settings, system::settings_path(&system.body)) {
-            objects.push((settings, path));
+            objects.push(OverrideObject { holder: OverrideHolder::Settings, object: settings, path, found });
         }
-        objects.extend(own.map(|path| (&system, path.as_str())));
+        if let Some(path) = self.path.get().filter(|_| system::lists_override(&system.body)) {
+            let found = system::boot_override(&system.body);
+            objects.push(OverrideObject { holder: OverrideHolder::System, object: &system, path, found });
+        }
+        if hidden {
+            // What is armed at the system is ended there, where that can be written.
+            objects.reverse();
+        }
+        let several = objects.len() > 1;
         let mut refused = self.bmc.unsupported("the machine has no boot override");
-        for (object, path) in objects {
-            match self.write_override(object, path, wanted, clear_http_boot_uri).await {
+        for place in &objects {
+            match self.write_override(place, wanted, clear_http_boot_uri).await {
                 // Listed and yet not writable: some machines take the override only in the other
                 // place.
                 Err(error @ BackendError::Rejected { status: 400 | 405, transient: false, .. }) => refused = error,
-                result => return result,
+                Ok(sent) => {
+                    if sent && several {
+                        self.is_held_by(Some(place.holder));
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
+        // The next write begins with both again.
+        self.is_held_by(None);
         Err(refused)
     }
 
@@ -57,14 +95,33 @@ impl BootControl for RedfishMachine {
 }
 
 impl RedfishMachine {
+    fn is_held_by(&self, holder: Option<OverrideHolder>) {
+        *self.override_holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
+    }
+
+    /// The object that took the last write of the override in this process; `None`: not known.
+    pub(super) fn override_holder(&self) -> Option<OverrideHolder> {
+        *self.override_holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The settings, where they show the override; `None`: the system itself does. A process that
+    /// has not written it cannot tell which of both the firmware uses, so an override that is armed
+    /// at the system is never hidden by settings that show none.
+    pub(super) fn viewed<'a>(&self, system: &Value, settings: Option<&'a Value>) -> Option<&'a Value> {
+        settings.filter(|settings| match self.override_holder() {
+            Some(holder) => holder == OverrideHolder::Settings,
+            None => !system::hides_armed(system, settings),
+        })
+    }
+
+    /// Writes what differs into one object; `false`: nothing did, and nothing was sent.
     async fn write_override(
         &self,
-        object: &RedfishResponse,
-        path: &str,
+        place: &OverrideObject<'_>,
         wanted: &BootOverride,
         clear_http_boot_uri: bool,
-    ) -> Result<(), BackendError> {
-        let found = system::boot_override(&object.body);
+    ) -> Result<bool, BackendError> {
+        let OverrideObject { object, path, found, .. } = place;
         let mut boot = Map::new();
         let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
             if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
@@ -89,7 +146,7 @@ impl RedfishMachine {
             boot.insert("HttpBootUri".to_owned(), Value::Null);
         }
         if boot.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let etag = object.etag.as_deref();
         let mut result = self.patch(path, &json!({ "Boot": boot }), etag).await;
@@ -117,6 +174,6 @@ impl RedfishMachine {
                 result = self.patch(path, &json!({ "Boot": whole }), etag).await;
             }
         }
-        result
+        result.map(|()| true)
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     maintenance::machine::{Capabilities, MachineView, ResetType},
 };
 
-use super::{answer::RedfishResponse, bmc::Bmc, settings::MediaSettings, system};
+use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 
 /// Where systems are listed (DSP0266, "Resource URI requirements").
 const SYSTEMS: &str = "/redfish/v1/Systems";
@@ -39,6 +39,8 @@ pub(super) struct RedfishMachine {
     drives: OnceCell<Vec<String>>,
     /// Whether the system's settings object can be read, once that was tried.
     settings_work: OnceCell<bool>,
+    /// Which object took the last write of the override, where two list one.
+    pub(super) override_holder: Mutex<Option<OverrideHolder>>,
     /// The accepted values of `ResetType`, once they were read.
     resets: OnceCell<Vec<String>>,
 }
@@ -59,6 +61,7 @@ impl RedfishMachine {
             last: Mutex::default(),
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
+            override_holder: Mutex::default(),
             resets: OnceCell::new(),
         }
     }
@@ -183,11 +186,14 @@ impl RedfishMachine {
     }
 
     /// The settings object, when there is one that lists the override: what is set there is what
-    /// the next boot uses.
+    /// the next boot uses, unless the system itself took what this process set.
     ///
     /// A link that never led anywhere is ignored with a warning.
     pub(super) async fn settings(&self, system: &Value) -> Result<Option<RedfishResponse>, BackendError> {
         let Some(path) = system::settings_path(system) else { return Ok(None) };
+        if self.override_holder() == Some(OverrideHolder::System) {
+            return Ok(None);
+        }
         match self.settings_work.get() {
             Some(false) => Ok(None),
             works => match self.bmc.get(path).await {
@@ -353,7 +359,7 @@ impl Machine for RedfishMachine {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let system = self.system().await?.body;
         let settings = self.settings(&system).await?;
-        Ok(system::view(&system, settings.as_ref().map(|answer| &answer.body)))
+        Ok(system::view(&system, self.viewed(&system, settings.as_ref().map(|answer| &answer.body))))
     }
 
     async fn late_answer(&self) -> Option<BackendError> {

@@ -89,6 +89,18 @@ fn is_unclear(object: &Value) -> bool {
     }
 }
 
+/// Whether an object's own override changes a start to come.
+fn is_armed(object: &Value) -> bool {
+    let boot = boot_override(object);
+    matches!(boot.enabled.as_deref(), Some("Once" | "Continuous"))
+        && boot.target.as_deref().is_some_and(|target| target != "None")
+}
+
+/// Whether the settings show no override to come while the system itself shows one.
+pub(super) fn hides_armed(system: &Value, settings: &Value) -> bool {
+    is_armed(system) && !is_armed(settings)
+}
+
 /// Whether a time says nothing: Dell lists the year 0 and BlueField that of the epoch, whatever
 /// happened.
 fn is_constant(time: &str) -> bool {
@@ -210,5 +222,17 @@ mod tests {
         let settings = json!({"Boot": {"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once"}});
         assert_eq!(view(&system, None).boot, None);
         assert_eq!(view(&system, Some(&settings)).boot.unwrap().target.as_deref(), Some("Pxe"));
+    }
+
+    #[test]
+    fn settings_hide_only_an_override_to_come_of_the_system() {
+        let of = |enabled: &str, target: &str| json!({"Boot": {"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled}});
+        let none = of("Disabled", "None");
+        assert!(hides_armed(&of("Once", "Pxe"), &none));
+        assert!(hides_armed(&of("Continuous", "Cd"), &of("Once", "None")));
+        assert!(!hides_armed(&of("Once", "Pxe"), &of("Once", "Cd")), "what is to come is shown");
+        for idle in [of("Disabled", "Pxe"), of("Once", "None"), json!({"Boot": {}}), json!({})] {
+            assert!(!hides_armed(&idle, &none), "{idle}");
+        }
     }
 }

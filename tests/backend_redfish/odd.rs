@@ -1,0 +1,50 @@
+//! BMCs whose parts disagree with each other, and what is refused for a moment.
+
+use std::sync::Arc;
+
+use bmc_simulator::{BootResource, Personality, Quirks, Reply, RequestView};
+use terraform_provider_metal::backend::Machine;
+
+use super::{Bench, once};
+
+/// Settings that list the override, refuse it and never show it: the system itself takes it.
+#[derive(Debug)]
+struct UselessSettings;
+
+impl Quirks for UselessSettings {
+    fn before(&self, request: &RequestView<'_>) -> Option<Reply> {
+        let refused = request.method == "PATCH" && request.path.ends_with("/Settings");
+        refused.then(|| Reply::error_text(400, "Not here."))
+    }
+
+    fn after(&self, request: &RequestView<'_>, reply: &mut Reply) {
+        if request.method == "GET" && request.path.ends_with("/Settings") {
+            reply.edit_json(|settings| {
+                settings["Boot"]["BootSourceOverrideEnabled"] = "Disabled".into();
+                settings["Boot"]["BootSourceOverrideTarget"] = "None".into();
+            });
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_override_that_only_the_system_takes_is_seen_and_ended_there() {
+    let mut personality = Personality { quirks: Some(Arc::new(UselessSettings)), ..Personality::generic() };
+    personality.boot.writable_on = BootResource::Both;
+    let bench = Bench::new(personality).await;
+    let before = bench.machine.observe().await.unwrap().boot.unwrap();
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+
+    // As that of a destroy is.
+    let (_backend, another) = Bench::process(&bench.settings, &bench.clock);
+    let machines: [&dyn Machine; 2] = [&*bench.machine, &*another];
+    for machine in machines {
+        let armed = machine.observe().await.unwrap().boot.unwrap();
+        assert_eq!((armed.enabled.as_deref(), armed.target.as_deref()), (Some("Once"), Some("Pxe")));
+    }
+    another.set_boot_override(&before, true).await.unwrap();
+    for machine in machines {
+        let ended = machine.observe().await.unwrap().boot.unwrap();
+        assert!(ended.is_disabled(), "{ended:?}");
+    }
+}
