@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bmc_simulator::{BootResource, Personality, Quirks, Reply, RequestView};
-use terraform_provider_metal::backend::Machine;
+use bmc_simulator::{BootResource, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig};
+use terraform_provider_metal::backend::{Backend as _, Machine};
 
 use super::{Bench, once};
 
@@ -46,5 +46,25 @@ async fn an_override_that_only_the_system_takes_is_seen_and_ended_there() {
     for machine in machines {
         let ended = machine.observe().await.unwrap().boot.unwrap();
         assert!(ended.is_disabled(), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn drives_of_a_manager_that_may_be_of_another_system_are_left_alone() {
+    let mut personality = Personality::generic();
+    personality.media.offered_under = vec![MediaPath::Manager];
+    personality.http.links_managers = false;
+    for (systems, drives) in [(1, 2), (2, 0)] {
+        let config = SimulatorConfig::with_systems(systems).behind_one_bmc().with_personality(personality.clone());
+        let bench = Bench::with(config, |settings| {
+            for (name, server) in &mut settings.servers {
+                server.system_id = Some(name.clone());
+            }
+        })
+        .await;
+        for name in bench.backend.servers() {
+            let found = bench.backend.machine(&name).unwrap().media(&[]).await.unwrap();
+            assert_eq!(found.len(), drives, "{systems} systems, {name}: {found:?}");
+        }
     }
 }

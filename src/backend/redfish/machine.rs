@@ -246,8 +246,12 @@ impl RedfishMachine {
                 let mut managers: Vec<String> =
                     managed.filter_map(|manager| manager["@odata.id"].as_str().map(str::to_owned)).collect();
                 if managers.is_empty() {
-                    // Huawei names none.
-                    managers = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
+                    // Huawei names none. Of several managers each may be that of another system,
+                    // whose drives are not ours to fill.
+                    let listed = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
+                    if listed.len() == 1 || (listed.len() > 1 && !self.has_siblings().await?) {
+                        managers = listed;
+                    }
                 }
                 for link in managers {
                     let listed = self.bmc.get(&link).await?.body;
