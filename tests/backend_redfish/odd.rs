@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use bmc_simulator::{BootResource, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig};
-use terraform_provider_metal::backend::{Backend as _, Machine};
+use serde_json::Value;
+use terraform_provider_metal::{
+    backend::{Backend as _, Machine},
+    maintenance::machine::BootOverride,
+};
 
 use super::{Bench, once};
 
@@ -67,4 +71,30 @@ async fn drives_of_a_manager_that_may_be_of_another_system_are_left_alone() {
             assert_eq!(found.len(), drives, "{systems} systems, {name}: {found:?}");
         }
     }
+}
+
+/// Takes `Enabled` only beside another target than `None`, and the mode not at all.
+#[derive(Debug)]
+struct OneProperty;
+
+impl Quirks for OneProperty {
+    fn before(&self, request: &RequestView<'_>) -> Option<Reply> {
+        let body: Value = serde_json::from_slice(request.body).unwrap_or_default();
+        let boot = body["Boot"].as_object().filter(|_| request.method == "PATCH")?;
+        let both = boot.contains_key("BootSourceOverrideEnabled")
+            && boot.get("BootSourceOverrideTarget").is_some_and(|target| target == "None");
+        let refused = both || boot.contains_key("BootSourceOverrideMode");
+        refused.then(|| Reply::error_text(400, "Not together."))
+    }
+}
+
+#[tokio::test]
+async fn an_override_is_ended_where_its_properties_are_only_taken_one_by_one() {
+    let personality = Personality { quirks: Some(Arc::new(OneProperty)), ..Personality::generic() };
+    let bench = Bench::new(personality).await;
+    bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+    let disarm = BootOverride { enabled: Some("Disabled".into()), ..once("None") };
+    bench.machine.set_boot_override(&disarm, false).await.unwrap();
+    let ended = bench.machine.observe().await.unwrap().boot.unwrap();
+    assert!(ended.is_disabled(), "{ended:?}");
 }

@@ -122,29 +122,8 @@ impl RedfishMachine {
         clear_http_boot_uri: bool,
     ) -> Result<bool, BackendError> {
         let OverrideObject { object, path, found, .. } = place;
-        let mut boot = Map::new();
-        let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
-            if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
-                // An empty name of an entry clears it.
-                boot.insert(name.to_owned(), if value.is_empty() { Value::Null } else { json!(value) });
-            }
-        };
-        set("BootSourceOverrideTarget", &wanted.target, &found.target);
-        set("BootSourceOverrideEnabled", &wanted.enabled, &found.enabled);
-        set("BootSourceOverrideMode", &wanted.mode, &found.mode);
-        set("HttpBootUri", &wanted.http_boot_uri, &found.http_boot_uri);
-        set("UefiTargetBootSourceOverride", &wanted.uefi_target, &found.uefi_target);
-        set("BootNext", &wanted.boot_next, &found.boot_next);
-        // A target that was set before and has been used up is armed again only when both are sent.
-        if boot.contains_key("BootSourceOverrideEnabled")
-            && let Some(target) = wanted.target.as_ref().filter(|target| *target != "None")
-        {
-            boot.insert("BootSourceOverrideTarget".to_owned(), json!(target));
-        }
         let clear = clear_http_boot_uri && found.http_boot_uri.is_some();
-        if clear {
-            boot.insert("HttpBootUri".to_owned(), Value::Null);
-        }
+        let mut boot = changes(wanted, found, clear);
         if boot.is_empty() {
             return Ok(false);
         }
@@ -174,6 +153,74 @@ impl RedfishMachine {
                 result = self.patch(path, &json!({ "Boot": whole }), etag).await;
             }
         }
+        for boot in endings(&boot) {
+            if !refused(&result) {
+                break;
+            }
+            result = self.patch(path, &json!({ "Boot": boot }), etag).await;
+        }
         result.map(|()| true)
+    }
+}
+
+/// What differs from what was found, as it is written.
+fn changes(wanted: &BootOverride, found: &BootOverride, clear_http_boot_uri: bool) -> Map<String, Value> {
+    let mut boot = Map::new();
+    let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
+        if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
+            // An empty name of an entry clears it.
+            boot.insert(name.to_owned(), if value.is_empty() { Value::Null } else { json!(value) });
+        }
+    };
+    set("BootSourceOverrideTarget", &wanted.target, &found.target);
+    set("BootSourceOverrideEnabled", &wanted.enabled, &found.enabled);
+    set("BootSourceOverrideMode", &wanted.mode, &found.mode);
+    set("HttpBootUri", &wanted.http_boot_uri, &found.http_boot_uri);
+    set("UefiTargetBootSourceOverride", &wanted.uefi_target, &found.uefi_target);
+    set("BootNext", &wanted.boot_next, &found.boot_next);
+    // A target that was set before and has been used up is armed again only when both are sent.
+    if boot.contains_key("BootSourceOverrideEnabled")
+        && let Some(target) = wanted.target.as_ref().filter(|target| *target != "None")
+    {
+        boot.insert("BootSourceOverrideTarget".to_owned(), json!(target));
+    }
+    if clear_http_boot_uri {
+        boot.insert("HttpBootUri".to_owned(), Value::Null);
+    }
+    boot
+}
+
+/// The ways to end an override with one property, where a write of several was refused: iLO takes
+/// `Enabled` only beside a target that is not `None`, and ends the override by either. The rest of
+/// the write is asked for again once the override has ended.
+fn endings(boot: &Map<String, Value>) -> Vec<Value> {
+    let target = boot.get("BootSourceOverrideTarget");
+    if boot.get("BootSourceOverrideEnabled").is_none_or(|enabled| enabled != "Disabled") {
+        return Vec::new();
+    }
+    let mut endings = vec![json!({ "BootSourceOverrideEnabled": "Disabled" })];
+    if target.is_none_or(|target| target == "None") {
+        endings.push(json!({ "BootSourceOverrideTarget": "None" }));
+    }
+    endings.retain(|ending| ending.as_object() != Some(boot));
+    endings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_override_is_ended_by_either_property_where_both_are_refused() {
+        let of = |boot: Value| endings(boot.as_object().unwrap());
+        let enabled = json!({"BootSourceOverrideEnabled": "Disabled"});
+        let target = json!({"BootSourceOverrideTarget": "None"});
+        let both = json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "None"});
+        assert_eq!(of(both), [enabled.clone(), target.clone()]);
+        assert_eq!(of(enabled.clone()), [target.clone()], "it was sent alone already");
+        let leftover = json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Pxe"});
+        assert_eq!(of(leftover), [enabled]);
+        let armed = json!({"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"});
+        assert!(of(armed).is_empty() && of(target).is_empty(), "nothing is ended");
     }
 }
