@@ -9,7 +9,7 @@ use terraform_provider_metal::{
     maintenance::machine::BootOverride,
 };
 
-use super::{Bench, once};
+use super::{Bench, answer, once};
 
 /// Settings that list the override, refuse it and never show it: the system itself takes it.
 #[derive(Debug)]
@@ -97,4 +97,16 @@ async fn an_override_is_ended_where_its_properties_are_only_taken_one_by_one() {
     bench.machine.set_boot_override(&disarm, false).await.unwrap();
     let ended = bench.machine.observe().await.unwrap().boot.unwrap();
     assert!(ended.is_disabled(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_refused_eject_of_a_filled_drive_that_shows_no_image_is_told() {
+    let mut personality = Personality::generic();
+    personality.media.shows_image = false;
+    let bench = Bench::new(personality).await;
+    let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
+    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    bench.inject(answer(409, "ResourceInUse", false), "POST", "*EjectMedia");
+    let error = bench.machine.eject_medium(&slot).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
 }

@@ -152,8 +152,8 @@ impl MediaControl for RedfishMachine {
         match result {
             // Some refuse to empty what is empty.
             Err(error @ BackendError::Rejected { status: 400 | 404 | 409, .. }) => {
-                let (image, inserted) = content(&self.bmc.get(slot).await.map_err(nothing_sent)?.body);
-                if inserted && image.is_some() { Err(error) } else { Ok(()) }
+                let (_, inserted) = content(&self.bmc.get(slot).await.map_err(nothing_sent)?.body);
+                if inserted { Err(error) } else { Ok(()) }
             }
             result => result,
         }
