@@ -110,3 +110,28 @@ async fn a_refused_eject_of_a_filled_drive_that_shows_no_image_is_told() {
     let error = bench.machine.eject_medium(&slot).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
 }
+
+/// Drives whose `Inserted` cannot be written.
+#[derive(Debug)]
+struct FixedInserted;
+
+impl Quirks for FixedInserted {
+    fn before(&self, request: &RequestView<'_>) -> Option<Reply> {
+        let body: Value = serde_json::from_slice(request.body).unwrap_or_default();
+        let refused = request.method == "PATCH" && body.get("Inserted").is_some();
+        refused.then(|| Reply::error_text(400, "Inserted is read only."))
+    }
+}
+
+#[tokio::test]
+async fn a_drive_that_is_filled_by_its_image_alone_is_emptied_so_too() {
+    let mut personality = Personality { quirks: Some(Arc::new(FixedInserted)), ..Personality::generic() };
+    personality.media.by_patch = true;
+    let bench = Bench::new(personality).await;
+    let slot = bench.machine.media(&[]).await.unwrap()[0].slot.clone();
+    let name = &bench.simulator.systems()[0];
+    bench.machine.insert_medium(&slot, "http://images.example/a.iso", true).await.unwrap();
+    assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
+    bench.machine.eject_medium(&slot).await.unwrap();
+    assert_eq!(bench.simulator.system(name).unwrap().media.len(), 0);
+}

@@ -147,7 +147,16 @@ impl MediaControl for RedfishMachine {
         let drive = self.bmc.get(slot).await.map_err(nothing_sent)?;
         let result = match action(&drive.body, "EjectMedia") {
             Some(target) => self.bmc.change(Method::POST, target, &json!({}), None).await.map(|_| ()),
-            None => self.patch(slot, &json!({ "Image": null, "Inserted": false }), drive.etag.as_deref()).await,
+            None => {
+                let both = json!({ "Image": null, "Inserted": false });
+                match self.patch(slot, &both, drive.etag.as_deref()).await {
+                    // Inserted cannot be written on some (iLO4).
+                    Err(BackendError::Rejected { status: 400, transient: false, .. }) => {
+                        self.patch(slot, &json!({ "Image": null }), drive.etag.as_deref()).await
+                    }
+                    result => result,
+                }
+            }
         };
         match result {
             // Some refuse to empty what is empty.
