@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use bmc_simulator::{BootResource, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig};
+use bmc_simulator::{
+    BootResource, Fault, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig,
+};
 use serde_json::Value;
 use terraform_provider_metal::{
-    backend::{Backend as _, Machine},
+    backend::{Backend as _, BackendError, Machine},
     maintenance::machine::BootOverride,
 };
 
@@ -134,4 +136,19 @@ async fn a_drive_that_is_filled_by_its_image_alone_is_emptied_so_too() {
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 1);
     bench.machine.eject_medium(&slot).await.unwrap();
     assert_eq!(bench.simulator.system(name).unwrap().media.len(), 0);
+}
+
+#[tokio::test]
+async fn a_bmc_that_has_no_session_left_is_busy_and_not_closed_to_the_password() {
+    let mut personality = Personality::generic();
+    personality.sessions.basic_auth = false;
+    let bench = Bench::new(personality).await;
+    // A read is tried three times.
+    let full = Fault::new(answer(503, "SessionLimitExceeded", false)).on_request("POST", "*Sessions").times(3);
+    let _ = bench.simulator.inject(full);
+    let error = bench.machine.observe().await.unwrap_err();
+    assert!(matches!(&error, BackendError::Rejected { status: 503, transient: true, .. }), "{error:?}");
+    bench.machine.observe().await.expect("a session has ended meanwhile");
+    let tried = bench.simulator.journal(&JournalQuery { status: Some(401), ..JournalQuery::default() }).len();
+    assert_eq!(tried, 1, "basic authentication was refused once");
 }

@@ -58,6 +58,8 @@ impl Bmc {
                 Ok(RequestAuth::Basic)
             }
             Err(BackendError::Unauthorized { message, .. }) => Err(self.refuse(&mut access, message)),
+            // Where basic is none of the ways in, it would be refused like a wrong password.
+            Err(error @ BackendError::Rejected { transient: true, .. }) if self.only_sessions() => Err(error),
             // No session service, or no session left, or one may have been opened whose name we do
             // not know: it is never tried again, because that makes it worse.
             Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
