@@ -152,3 +152,20 @@ async fn a_bmc_that_has_no_session_left_is_busy_and_not_closed_to_the_password()
     let tried = bench.simulator.journal(&JournalQuery { status: Some(401), ..JournalQuery::default() }).len();
     assert_eq!(tried, 1, "basic authentication was refused once");
 }
+
+#[tokio::test]
+async fn settings_that_cannot_be_read_for_a_moment_are_used_afterwards() {
+    for status in [503, 429] {
+        let mut personality = Personality::generic();
+        personality.boot.writable_on = BootResource::Settings;
+        let bench = Bench::new(personality).await;
+        // A read is tried three times.
+        let busy = Fault::new(answer(status, "GeneralError", false)).on_request("GET", "*/Settings").times(3);
+        let _ = bench.simulator.inject(busy);
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
+        bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
+        let found = bench.machine.observe().await.unwrap().boot.unwrap();
+        assert_eq!(found.target.as_deref(), Some("Pxe"), "{status}");
+    }
+}

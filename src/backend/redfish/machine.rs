@@ -201,7 +201,9 @@ impl RedfishMachine {
                     let _ = self.settings_work.set(true);
                     Ok(system::lists_override(&settings.body).then_some(settings))
                 }
-                Err(error @ (BackendError::Rejected { .. } | BackendError::Protocol { .. })) if works.is_none() => {
+                Err(error @ (BackendError::Rejected { .. } | BackendError::Protocol { .. }))
+                    if works.is_none() && !passes(&error) =>
+                {
                     tracing::warn!(%error, "the settings object of the system cannot be read; the system's own boot override is used");
                     let _ = self.settings_work.set(false);
                     Ok(None)
@@ -315,6 +317,12 @@ impl PowerControl for RedfishMachine {
         };
         self.bmc.change(Method::POST, target, &json!({ "ResetType": value }), None).await.map(|_| ())
     }
+}
+
+/// Whether a refused read says nothing about the resource: the BMC asks to wait, or what is in front
+/// of it does. Some answer 500 for ever where a link leads nowhere.
+fn passes(error: &BackendError) -> bool {
+    error.is_transient() && !matches!(error, BackendError::Rejected { status: 500, .. })
 }
 
 /// A collection that is not there is empty.
