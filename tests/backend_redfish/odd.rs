@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bmc_simulator::{
-    BootResource, Fault, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig,
+    BootResource, Fault, FaultAction, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, Machine},
-    maintenance::machine::BootOverride,
+    maintenance::machine::{BootOverride, ResetType},
 };
 
 use super::{Bench, answer, once};
@@ -168,4 +168,35 @@ async fn settings_that_cannot_be_read_for_a_moment_are_used_afterwards() {
         let found = bench.machine.observe().await.unwrap().boot.unwrap();
         assert_eq!(found.target.as_deref(), Some("Pxe"), "{status}");
     }
+}
+
+#[tokio::test]
+async fn lists_that_are_empty_for_a_moment_are_read_again() {
+    let mut personality = Personality::generic();
+    personality.media.offered_under = vec![MediaPath::System];
+    personality.power.reset_types_told_by = ToldBy::ActionInfo;
+    personality.power.reset_types = vec![bmc_simulator::ResetType::On, bmc_simulator::ResetType::ForceOff];
+    let bench = Bench::new(personality).await;
+    let empty = |property: &str, value: Value, path: &str| {
+        let show = FaultAction::Show { property: property.to_owned(), value };
+        let _ = bench.simulator.inject(Fault::new(show).on_request("GET", path).times(1));
+    };
+    empty("/Members", json!([]), "*/VirtualMedia");
+    empty("/Parameters", json!([]), "*/ResetActionInfo");
+    empty("/Actions", json!({}), "/redfish/v1/Systems/1");
+    assert!(bench.machine.media(&[]).await.unwrap().is_empty());
+    assert_eq!(bench.machine.media(&[]).await.unwrap().len(), 2);
+    let unlisted = bench.machine.capabilities().await.unwrap().resets;
+    assert!(unlisted.contains(&ResetType::GracefulRestart), "told nowhere, each may be tried: {unlisted:?}");
+    let listed = bench.machine.capabilities().await.unwrap().resets;
+    assert_eq!(listed, [ResetType::On, ResetType::ForceOff]);
+}
+
+#[tokio::test]
+async fn a_reset_that_was_hidden_for_a_moment_is_sent() {
+    let bench = Bench::new(Personality::generic()).await;
+    let hidden = FaultAction::Show { property: "/Actions".to_owned(), value: json!({}) };
+    let _ = bench.simulator.inject(Fault::new(hidden).on_request("GET", "/redfish/v1/Systems/1").times(1));
+    bench.machine.observe().await.unwrap();
+    bench.machine.reset(ResetType::ForceOff).await.unwrap();
 }

@@ -35,13 +35,13 @@ pub(super) struct RedfishMachine {
     pub(super) path: OnceCell<String>,
     /// The system as it was read last: for its links and lists, which stay, never for its state.
     last: Mutex<Option<Arc<Value>>>,
-    /// The drives; empty: there are none.
+    /// The drives, once some were found.
     drives: OnceCell<Vec<String>>,
     /// Whether the system's settings object can be read, once that was tried.
     settings_work: OnceCell<bool>,
     /// Which object took the last write of the override, where two list one.
     pub(super) override_holder: Mutex<Option<OverrideHolder>>,
-    /// The accepted values of `ResetType`, once they were read.
+    /// The accepted values of `ResetType`, once some were read.
     resets: OnceCell<Vec<String>>,
 }
 
@@ -73,6 +73,15 @@ impl RedfishMachine {
             Some(last) => Ok(last),
             None => self.system().await.map(|answer| Arc::new(answer.body)),
         }
+    }
+
+    /// As [`Self::links`]; read again where the reset action was hidden when they were read last.
+    async fn links_with_reset(&self) -> Result<Arc<Value>, BackendError> {
+        let links = self.links().await?;
+        if system::reset_action(&links).target.is_some() {
+            return Ok(links);
+        }
+        Ok(Arc::new(self.system().await?.body))
     }
 
     /// Reads the system as it is now.
@@ -173,7 +182,7 @@ impl RedfishMachine {
     /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only
     /// one. A BMC that does not list them counts as one that has more: then the path tells them
     /// apart.
-    async fn has_siblings(&self) -> Result<bool, BackendError> {
+    pub(super) async fn has_siblings(&self) -> Result<bool, BackendError> {
         if self.system_id.is_none() {
             return Ok(false);
         }
@@ -214,59 +223,39 @@ impl RedfishMachine {
     }
 
     /// The values that a reset accepts: from the list beside the action, else from its
-    /// `ActionInfo`.
-    async fn reset_values(&self, system: &Value) -> Result<&Vec<String>, BackendError> {
-        self.resets
-            .get_or_try_init(|| async {
-                let action = system::reset_action(system);
-                match (action.values, action.action_info) {
-                    (Some(values), _) => Ok(values),
-                    (None, Some(info)) => Ok(system::action_info_values(&self.bmc.get(info).await?.body)),
-                    // Told nowhere: then each may be tried, and what it does not know it refuses.
-                    (None, None) if action.target.is_some() => Ok(UNLISTED_RESETS.map(str::to_owned).to_vec()),
-                    (None, None) => Ok(Vec::new()),
-                }
-            })
-            .await
+    /// `ActionInfo`. Where neither holds any, each may be tried, and what it does not know it
+    /// refuses; it is looked again then, because a BMC that starts up lists less.
+    async fn reset_values(&self, system: &Value) -> Result<Vec<String>, BackendError> {
+        if let Some(values) = self.resets.get() {
+            return Ok(values.clone());
+        }
+        let action = system::reset_action(system);
+        let mut values = action.values.unwrap_or_default();
+        if values.is_empty()
+            && let Some(info) = action.action_info
+        {
+            values = system::action_info_values(&self.bmc.get(info).await?.body);
+        }
+        if values.is_empty() {
+            if action.target.is_some() {
+                values = UNLISTED_RESETS.map(str::to_owned).to_vec();
+            }
+        } else {
+            let _ = self.resets.set(values.clone());
+        }
+        Ok(values)
     }
 
-    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in
-    /// 2020).
-    pub(super) async fn drives(&self) -> Result<&Vec<String>, BackendError> {
-        self.drives
-            .get_or_try_init(|| async {
-                let system = self.links().await?;
-                // Some list an empty collection at the system and the drives at the manager
-                // (Intel).
-                if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
-                    let drives = self.members(path).await?;
-                    if !drives.is_empty() {
-                        return Ok(drives);
-                    }
-                }
-                let managed = system["Links"]["ManagedBy"].as_array().into_iter().flatten();
-                let mut managers: Vec<String> =
-                    managed.filter_map(|manager| manager["@odata.id"].as_str().map(str::to_owned)).collect();
-                if managers.is_empty() {
-                    // Huawei names none. Of several managers each may be that of another system,
-                    // whose drives are not ours to fill.
-                    let listed = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
-                    if listed.len() == 1 || (listed.len() > 1 && !self.has_siblings().await?) {
-                        managers = listed;
-                    }
-                }
-                for link in managers {
-                    let listed = self.bmc.get(&link).await?.body;
-                    if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str() {
-                        let drives = self.members(path).await.or_else(nothing_there)?;
-                        if !drives.is_empty() {
-                            return Ok(drives);
-                        }
-                    }
-                }
-                Ok::<_, BackendError>(Vec::new())
-            })
-            .await
+    /// The drives. That there are none is not remembered: a BMC that starts up lists less.
+    pub(super) async fn drives(&self) -> Result<&[String], BackendError> {
+        if let Some(drives) = self.drives.get() {
+            return Ok(drives.as_slice());
+        }
+        let found = self.find_drives().await?;
+        if found.is_empty() {
+            return Ok(&[]);
+        }
+        Ok(self.drives.get_or_init(|| async { found }).await.as_slice())
     }
 
     /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is
@@ -301,20 +290,20 @@ impl RedfishMachine {
 #[async_trait]
 impl PowerControl for RedfishMachine {
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError> {
-        let system = self.links().await.map_err(nothing_sent)?;
+        let system = self.links_with_reset().await.map_err(nothing_sent)?;
         let values = self.reset_values(&system).await.map_err(nothing_sent)?;
         let wanted = reset.to_string();
         let value = match reset {
             ResetType::On if !values.contains(&wanted) && values.iter().any(|value| value == "ForceOn") => "ForceOn",
             _ => wanted.as_str(),
         };
+        let Some(target) = system::reset_action(&system).target else {
+            return Err(self.bmc.unsupported("the system has no reset action"));
+        };
         if !values.iter().any(|accepted| accepted == value) {
             let list = values.join(", ");
             return Err(self.bmc.unsupported(&format!("it does not accept the reset type {value}; it lists {list}")));
         }
-        let Some(target) = system::reset_action(&system).target else {
-            return Err(self.bmc.unsupported("the system has no reset action"));
-        };
         self.bmc.change(Method::POST, target, &json!({ "ResetType": value }), None).await.map(|_| ())
     }
 }
@@ -383,9 +372,9 @@ impl Machine for RedfishMachine {
     }
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
-        let system = self.links().await?;
+        let system = self.links_with_reset().await?;
         let mut capabilities =
-            Capabilities { resets: system::resets(self.reset_values(&system).await?), ..Capabilities::default() };
+            Capabilities { resets: system::resets(&self.reset_values(&system).await?), ..Capabilities::default() };
         let settings = self.settings(&system).await?;
         system::boot_capabilities(&system, settings.as_ref().map(|answer| &answer.body), &mut capabilities);
         capabilities.boot_menu = system::boot_menu(&system).is_some();

@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     answer::RedfishResponse,
-    machine::{RedfishMachine, nothing_sent},
+    machine::{RedfishMachine, nothing_sent, nothing_there},
 };
 
 /// How often an insertion is sent with other parameters, as the BMC's refusals ask for them.
@@ -64,6 +64,40 @@ fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map
 }
 
 impl RedfishMachine {
+    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in
+    /// 2020).
+    pub(super) async fn find_drives(&self) -> Result<Vec<String>, BackendError> {
+        let system = self.links().await?;
+        // Some list an empty collection at the system and the drives at the manager (Intel).
+        if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
+            let drives = self.members(path).await?;
+            if !drives.is_empty() {
+                return Ok(drives);
+            }
+        }
+        let managed = system["Links"]["ManagedBy"].as_array().into_iter().flatten();
+        let mut managers: Vec<String> =
+            managed.filter_map(|manager| manager["@odata.id"].as_str().map(str::to_owned)).collect();
+        if managers.is_empty() {
+            // Huawei names none. Of several managers each may be that of another system, whose
+            // drives are not ours to fill.
+            let listed = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
+            if listed.len() == 1 || (listed.len() > 1 && !self.has_siblings().await?) {
+                managers = listed;
+            }
+        }
+        for link in managers {
+            let listed = self.bmc.get(&link).await?.body;
+            if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str() {
+                let drives = self.members(path).await.or_else(nothing_there)?;
+                if !drives.is_empty() {
+                    return Ok(drives);
+                }
+            }
+        }
+        Ok(Vec::new())
+    }
+
     /// One drive as it is now; `None` where it cannot be filled and is none of ours.
     async fn drive(&self, path: &str) -> Result<Option<MediaSlot>, BackendError> {
         let drive = self.bmc.get(path).await?;
