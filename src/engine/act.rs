@@ -100,11 +100,9 @@ impl Reconciler<'_> {
                     && let Some(error) = machine.late_answer().await
                 {
                     tracing::warn!("{}: {error}", self.server);
-                    let message = with_pause(&error, error.to_string());
-                    // Where the backend does not know how far the change came, it is not sent
-                    // again.
-                    let transient = error.is_transient() && !error.outcome_unknown();
-                    self.note(Reply::Refused { message, transient }).await?;
+                    let operation = spec.as_ref().and_then(|spec| spec.operation.as_ref());
+                    let restarts = operation.is_some_and(|operation| operation.target().is_none());
+                    self.note(late_reply(&error, restarts)).await?;
                 }
                 match need {
                     Need::Machine => {
@@ -351,6 +349,17 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
+/// What a failure means that is told after the call was accepted. A restart whose outcome is not
+/// known is observed and never sent again, so that it is not called failed after it was carried
+/// out. Of other calls that are in doubt it is said so at once, and they are not sent again either.
+fn late_reply(error: &BackendError, restarts: bool) -> Reply {
+    if restarts && error.outcome_unknown() {
+        return Reply::Unknown;
+    }
+    let transient = error.is_transient() && !error.outcome_unknown();
+    Reply::Refused { message: with_pause(error, error.to_string()), transient }
+}
+
 async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), BackendError> {
     match action {
         Action::EnterGate
@@ -370,5 +379,29 @@ async fn perform(machine: Arc<dyn Machine>, action: Action) -> Result<(), Backen
         }
         Action::Insert { slot, image, write_protected } => machine.insert_medium(&slot, &image, write_protected).await,
         Action::Eject { slot } => machine.eject_medium(&slot).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_that_may_have_been_carried_out_is_not_called_refused() {
+        let (address, request) = ("fake".to_owned(), "POST reset".to_owned());
+        let refused = BackendError::Rejected {
+            address: address.clone(),
+            request: request.clone(),
+            status: 202,
+            message: "in use".to_owned(),
+            retry_after: None,
+            transient: true,
+        };
+        let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".to_owned() };
+        assert_eq!(late_reply(&unknown, true), Reply::Unknown);
+        assert!(matches!(late_reply(&unknown, false), Reply::Refused { transient: false, .. }));
+        for restarts in [false, true] {
+            assert!(matches!(late_reply(&refused, restarts), Reply::Refused { transient: true, .. }));
+        }
     }
 }

@@ -84,29 +84,25 @@ impl Bmc {
             match standing(&task.body) {
                 Task::Running => {}
                 Task::Completed => return Ok(()),
-                Task::Ended(message, true) => {
-                    return Err(BackendError::Rejected {
-                        address: self.address(),
-                        request: request.to_owned(),
-                        status: 202,
-                        message,
-                        retry_after: None,
-                        transient: true,
-                    });
-                }
-                // It began: only the machine can tell how far it came.
-                Task::Ended(answer, false) => {
-                    return Err(BackendError::OutcomeUnknown {
-                        address: self.address(),
-                        request: request.to_owned(),
-                        answer,
-                    });
+                Task::Ended(message, not_applied) => {
+                    return Err(self.ended(request.to_owned(), message, not_applied));
                 }
             }
         }
         let changed = request.split_once(' ').map_or(request, |(_, path)| path).to_owned();
         self.tasks.keep(TaskMonitor { changed, request: request.to_owned(), monitor: path });
         Ok(())
+    }
+
+    /// What a task that did not complete says of its change.
+    fn ended(&self, request: String, message: String, not_applied: bool) -> BackendError {
+        let address = self.address();
+        if not_applied {
+            let (status, retry_after, transient) = (202, None, true);
+            return BackendError::Rejected { address, request, status, message, retry_after, transient };
+        }
+        // It began: only the machine can tell how far it came.
+        BackendError::OutcomeUnknown { address, request, answer: message }
     }
 
     /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has
@@ -123,16 +119,8 @@ impl Bmc {
                 continue;
             }
             self.tasks.forget(&task.changed);
-            if let Task::Ended(message, transient) = standing {
-                let (address, request) = (self.address(), task.request);
-                return Some(BackendError::Rejected {
-                    address,
-                    request,
-                    status: 202,
-                    message,
-                    retry_after: None,
-                    transient,
-                });
+            if let Task::Ended(message, not_applied) = standing {
+                return Some(self.ended(task.request, message, not_applied));
             }
         }
         None
