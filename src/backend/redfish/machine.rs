@@ -314,6 +314,12 @@ fn passes(error: &BackendError) -> bool {
     error.is_transient() && !matches!(error, BackendError::Rejected { status: 500, .. })
 }
 
+/// Whether a path is that of a resource or below it: `/Systems/10` is not below `/Systems/1`.
+fn is_within(path: &str, resource: &str) -> bool {
+    let rest = path.strip_prefix(resource.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// A collection that is not there is empty.
 pub(super) fn nothing_there(error: BackendError) -> Result<Vec<String>, BackendError> {
     match error {
@@ -367,7 +373,7 @@ impl Machine for RedfishMachine {
         let system = self.path.get()?;
         let drives = self.drives.get().map(Vec::as_slice).unwrap_or_default();
         self.bmc
-            .late_answer(|path| path.starts_with(system) || drives.iter().any(|drive| path.starts_with(drive)))
+            .late_answer(|path| is_within(path, system) || drives.iter().any(|drive| is_within(path, drive)))
             .await
     }
 
@@ -381,5 +387,22 @@ impl Machine for RedfishMachine {
         capabilities.media_target.clone_from(&self.media.boot_target);
         capabilities.media_slot.clone_from(&self.media.media_slot);
         Ok(capabilities)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_of_another_system_are_not_those_of_this_one() {
+        for system in ["/redfish/v1/Systems/1", "/redfish/v1/Systems/1/"] {
+            for own in ["/redfish/v1/Systems/1", "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"] {
+                assert!(is_within(own, system), "{own} {system}");
+            }
+            for other in ["/redfish/v1/Systems/10/Actions/ComputerSystem.Reset", "/redfish/v1/Systems/2"] {
+                assert!(!is_within(other, system), "{other} {system}");
+            }
+        }
     }
 }
