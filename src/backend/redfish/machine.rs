@@ -260,7 +260,8 @@ impl RedfishMachine {
 
     /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is
     /// read anew and sent as it is, then in its strong form, then not at all: some give out weak
-    /// tags and compare strongly, some refuse every tag. What is refused so was not applied.
+    /// tags and compare strongly, some refuse every tag. One that wants a tag and gives out none
+    /// gets `*`. What is refused so was not applied.
     pub(super) async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BackendError> {
         let first = self.bmc.change(Method::PATCH, path, body, etag).await;
         let Err(mut refusal) = first.map(|_| ()) else { return Ok(()) };
@@ -268,20 +269,13 @@ impl RedfishMachine {
             return Err(refusal);
         }
         let fresh = self.bmc.get(path).await.map_err(nothing_sent)?.etag;
-        let strong = fresh.as_deref().and_then(|tag| tag.strip_prefix("W/")).map(str::to_owned);
         let needed = matches!(refusal, BackendError::Rejected { status: 428, .. });
-        let last = if needed { Some("*".to_owned()) } else { None };
-        let mut sent = vec![etag.map(str::to_owned)];
-        for tag in [fresh, strong, last] {
-            if sent.contains(&tag) {
-                continue;
-            }
+        for tag in other_tags(etag, fresh, needed) {
             match self.bmc.change(Method::PATCH, path, body, tag.as_deref()).await {
                 Ok(_) => return Ok(()),
                 Err(error @ BackendError::Rejected { status: 412 | 428, .. }) => refusal = error,
                 Err(error) => return Err(error),
             }
-            sent.push(tag);
         }
         Err(refusal)
     }
@@ -312,6 +306,20 @@ impl PowerControl for RedfishMachine {
 /// of it does. Some answer 500 for ever where a link leads nowhere.
 fn passes(error: &BackendError) -> bool {
     error.is_transient() && !matches!(error, BackendError::Rejected { status: 500, .. })
+}
+
+/// The entity tags to try after the one that was refused. `needed`: the BMC said that one is.
+fn other_tags(refused: Option<&str>, fresh: Option<String>, needed: bool) -> Vec<Option<String>> {
+    let strong = fresh.as_deref().and_then(|tag| tag.strip_prefix("W/")).map(str::to_owned);
+    let any = needed || (refused.is_none() && fresh.is_none());
+    let last = any.then(|| "*".to_owned());
+    let mut tags: Vec<Option<String>> = Vec::new();
+    for tag in [fresh, strong, last] {
+        if tag.as_deref() != refused && !tags.contains(&tag) {
+            tags.push(tag);
+        }
+    }
+    tags
 }
 
 /// Whether a path is that of a resource or below it: `/Systems/10` is not below `/Systems/1`.
@@ -372,9 +380,7 @@ impl Machine for RedfishMachine {
     async fn late_answer(&self) -> Option<BackendError> {
         let system = self.path.get()?;
         let drives = self.drives.get().map(Vec::as_slice).unwrap_or_default();
-        self.bmc
-            .late_answer(|path| is_within(path, system) || drives.iter().any(|drive| is_within(path, drive)))
-            .await
+        self.bmc.late_answer(|path| is_within(path, system) || drives.iter().any(|drive| is_within(path, drive))).await
     }
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
@@ -404,5 +410,18 @@ mod tests {
                 assert!(!is_within(other, system), "{other} {system}");
             }
         }
+    }
+
+    #[test]
+    fn every_entity_tag_is_tried_once_and_any_where_none_is_given_out() {
+        let of = |refused: Option<&str>, fresh: Option<&str>, needed: bool| {
+            let tags = other_tags(refused, fresh.map(str::to_owned), needed);
+            tags.into_iter().map(|tag| tag.unwrap_or_else(|| "none".to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Some("W/\"1\""), Some("W/\"1\""), false), ["\"1\"", "none"]);
+        assert_eq!(of(Some("\"1\""), Some("\"2\""), false), ["\"2\"", "none"]);
+        assert_eq!(of(Some("\"1\""), None, false), ["none"]);
+        assert_eq!(of(None, None, true), ["*"]);
+        assert_eq!(of(None, None, false), ["*"], "412 to a write without a tag");
     }
 }
