@@ -204,7 +204,20 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
             "the endpoint of server {name:?} holds credentials; give username and password instead"
         )));
     }
+    if !is_root(endpoint.path()) {
+        return Err(wrong(format!(
+            "the endpoint of server {name:?} has the path {:?}; Redfish is asked at /redfish/v1 of the address itself, which may be \
+             another BMC: write scheme, host and port alone, and system_id for one of several systems",
+            endpoint.path()
+        )));
+    }
     Ok(endpoint)
+}
+
+/// Whether the path of an endpoint is where Redfish is asked anyway (DSP0266, "Resource URI
+/// requirements").
+fn is_root(path: &str) -> bool {
+    matches!(path.strip_suffix('/').unwrap_or(path), "" | "/redfish" | "/redfish/v1")
 }
 
 /// Why an address without TLS is not used as its configuration asks, if it is not. What stays on
@@ -277,6 +290,17 @@ fn plain_key(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endpoint_with_a_path_that_is_not_asked_is_refused() {
+        let of = |address: &str| endpoint("node", Some(address));
+        for path in ["", "/", "/redfish", "/redfish/", "/redfish/v1", "/redfish/v1/"] {
+            assert!(of(&format!("https://bmc1.example{path}")).is_ok(), "{path}");
+        }
+        for path in ["/bmc7", "/bmc7/redfish/v1", "/redfish/v1/Systems/1", "//"] {
+            assert!(of(&format!("https://proxy.example{path}")).is_err(), "{path}");
+        }
+    }
 
     #[test]
     fn no_address_without_tls_voids_what_was_asked_or_sends_a_password_unasked() {
