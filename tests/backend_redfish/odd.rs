@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bmc_simulator::{
-    BootResource, Fault, FaultAction, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView, SimulatorConfig,
+    BootResource, Fault, FaultAction, FaultBody, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView,
+    SimulatorConfig,
 };
 use serde_json::{Value, json};
 use terraform_provider_metal::{
@@ -199,4 +200,23 @@ async fn a_reset_that_was_hidden_for_a_moment_is_sent() {
     let _ = bench.simulator.inject(Fault::new(hidden).on_request("GET", "/redfish/v1/Systems/1").times(1));
     bench.machine.observe().await.unwrap();
     bench.machine.reset(ResetType::ForceOff).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_not_a_server_that_shows_nothing() {
+    for body in [FaultBody::Empty, FaultBody::Json(json!({}))] {
+        let bench = Bench::new(Personality::generic()).await;
+        let empty = |times| {
+            let action = FaultAction::Answer { status: 200, body: body.clone(), headers: vec![], apply: false };
+            let _ = bench.simulator.inject(Fault::new(action).on_request("GET", "/redfish/v1/Systems/1").times(times));
+        };
+        empty(1);
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(matches!(error, BackendError::Protocol { .. }), "{body:?}: {error:?}");
+        bench.machine.observe().await.unwrap();
+        empty(1);
+        let error = bench.machine.observe().await.unwrap_err();
+        assert!(error.is_transient(), "it was read before: {body:?}: {error:?}");
+        bench.machine.observe().await.unwrap();
+    }
 }

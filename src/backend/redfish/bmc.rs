@@ -2,6 +2,7 @@
 
 mod facts;
 mod login;
+mod reads;
 mod trouble;
 
 use std::{
@@ -38,14 +39,6 @@ const AT_ONCE: usize = 4;
 /// The same on one that stands for many systems (a chassis manager, an aggregator), which is made
 /// for it: as many as a host has resources under way.
 pub(super) const MOST_AT_ONCE: usize = 10;
-/// How often a read is tried again when the connection broke or the BMC asked to wait.
-const READ_TRIES: usize = 3;
-/// The longest wait that a BMC may ask for between two tries of a read.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-
-/// The longest time for which a BMC is left alone because it asks for that.
-const LONGEST_BUSY: Duration = Duration::from_mins(1);
-
 /// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
@@ -184,79 +177,6 @@ impl Bmc {
     /// Host and port.
     pub(super) fn authority(&self) -> String {
         self.endpoint.authority().to_owned()
-    }
-
-    /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke
-    /// or the BMC asked to wait.
-    pub(super) async fn get(&self, path: &str) -> Result<RedfishResponse, BackendError> {
-        let result = self.get_again(path).await;
-        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
-        let odd = match &result {
-            Ok(answer) => {
-                resources.known.insert(path.to_owned());
-                resources.odd_since = None;
-                if path.trim_end_matches('/') == "/redfish/v1" {
-                    resources.sessions = answer.body["Links"]["Sessions"]["@odata.id"].as_str().map(str::to_owned);
-                }
-                return result;
-            }
-            Err(error @ (BackendError::Protocol { .. } | BackendError::Rejected { status: 404, .. })) => error,
-            Err(_) => return result,
-        };
-        if !resources.known.contains(path) {
-            return result;
-        }
-        let now = self.clock.monotonic();
-        let since = *resources.odd_since.get_or_insert(now);
-        if now.saturating_sub(since) >= self.limits.patience.away {
-            return result;
-        }
-        let cause = match odd {
-            BackendError::Protocol { what, .. } => what.clone(),
-            BackendError::Rejected { request, status, message, .. } => {
-                format!("{request} was answered with {status}: {message}")
-            }
-            _ => odd.to_string(),
-        };
-        Err(BackendError::Unreachable {
-            address: self.address(),
-            cause: format!("{cause}, and in a valid form before: it may be restarting"),
-        })
-    }
-
-    /// Reads a resource, once.
-    pub(super) async fn get_once(&self, path: &str) -> Result<RedfishResponse, BackendError> {
-        self.request(&Method::GET, path, None, None).await
-    }
-
-    async fn get_again(&self, path: &str) -> Result<RedfishResponse, BackendError> {
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            let error = match self.request(&Method::GET, path, None, None).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let pause = match &error {
-                BackendError::ReplyLost { .. } => Duration::from_millis(50),
-                BackendError::Rejected { status: 503 | 429, retry_after, .. } => {
-                    retry_after.unwrap_or(Duration::from_millis(500))
-                }
-                _ => return Err(error),
-            };
-            if pause > LONGEST_PAUSE {
-                // No request is sent to it before.
-                self.is_down_until(self.clock.monotonic() + pause.min(LONGEST_BUSY), &error.to_string());
-            }
-            if tried >= READ_TRIES || pause > LONGEST_PAUSE {
-                return Err(match error {
-                    // A read changes nothing, so there is nothing that may have been applied.
-                    BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
-                    other => other,
-                });
-            }
-            self.clock.sleep(pause).await;
-        }
     }
 
     /// Sends a change, once.

@@ -95,11 +95,11 @@ impl RedfishMachine {
     /// its id says where it is.
     async fn read_system(&self) -> Result<RedfishResponse, BackendError> {
         if let Some(path) = self.path.get() {
-            return self.bmc.get(path).await;
+            return self.bmc.get_system(path).await;
         }
         if let Some(id) = &self.system_id {
             let path = if id.starts_with('/') { id.clone() } else { format!("/redfish/v1/Systems/{id}") };
-            match self.bmc.get(&path).await {
+            match self.bmc.get_system(&path).await {
                 Ok(answer) => {
                     let _ = self.path.set(path);
                     return Ok(answer);
@@ -109,7 +109,7 @@ impl RedfishMachine {
             }
         }
         let path = self.find().await?;
-        let answer = self.bmc.get(&path).await?;
+        let answer = self.bmc.get_system(&path).await?;
         let _ = self.path.set(path);
         Ok(answer)
     }

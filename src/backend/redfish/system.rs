@@ -25,6 +25,12 @@ fn power(system: &Value) -> PowerState {
     }
 }
 
+/// Whether an object is a resource, by any of the properties that each has (DSP0266, "Common
+/// properties").
+pub(super) fn is_resource(object: &Value) -> bool {
+    ["@odata.id", "Id", "Name"].iter().any(|name| object.get(name).is_some_and(Value::is_string))
+}
+
 /// Whether an object lists override properties of its own.
 pub(super) fn lists_override(object: &Value) -> bool {
     let boot = &object["Boot"];
@@ -222,6 +228,20 @@ mod tests {
         let settings = json!({"Boot": {"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once"}});
         assert_eq!(view(&system, None).boot, None);
         assert_eq!(view(&system, Some(&settings)).boot.unwrap().target.as_deref(), Some("Pxe"));
+    }
+
+    #[test]
+    fn an_empty_answer_is_no_system() {
+        for (object, is) in [
+            (Value::Null, false),
+            (json!({}), false),
+            (json!([]), false),
+            (json!({"PowerState": "On"}), false),
+            (json!({"Id": "1"}), true),
+            (json!({"@odata.id": "/redfish/v1/Systems/1"}), true),
+        ] {
+            assert_eq!(is_resource(&object), is, "{object}");
+        }
     }
 
     #[test]
