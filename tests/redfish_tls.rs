@@ -27,7 +27,7 @@ import http.server, ssl, sys
 class Bmc(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
-        body = b'{"PowerState": "On"}'
+        body = b'{"Id": "1", "PowerState": "On"}'
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -39,6 +39,7 @@ const AT_ONCE: usize = 4;
 /// The same on one that stands for many systems (a chassis manager, an aggregator), which is made
 /// for it: as many as a host has resources under way.
 pub(super) const MOST_AT_ONCE: usize = 10;
+
 /// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 

@@ -302,8 +302,8 @@ impl PowerControl for RedfishMachine {
     }
 }
 
-/// Whether a refused read says nothing about the resource: the BMC asks to wait, or what is in front
-/// of it does. Some answer 500 for ever where a link leads nowhere.
+/// Whether a refused read says nothing about the resource: the BMC asks to wait, or a proxy in
+/// front of it does. Some always answer 500 where a link leads nowhere.
 fn passes(error: &BackendError) -> bool {
     error.is_transient() && !matches!(error, BackendError::Rejected { status: 500, .. })
 }

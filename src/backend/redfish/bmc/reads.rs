@@ -18,8 +18,9 @@ impl Bmc {
         self.get_if(path, |_| true).await
     }
 
-    /// Reads a system. An answer that is no resource at all says nothing about it: BMCs that start
-    /// up send an empty object for a moment, which would be a system without power and override.
+    /// Reads a system. An answer without any property of a resource says nothing about it: BMCs
+    /// that start up send an empty object for a moment, which would be a system without power and
+    /// override.
     pub(in crate::backend::redfish) async fn get_system(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         self.get_if(path, system::is_resource).await
     }
