@@ -107,6 +107,46 @@ async fn nodes_of_baremetal_operator_are_refused() {
 }
 
 #[tokio::test]
+async fn what_a_proxy_says_of_a_path_ends_no_hold() {
+    let bench = Bench::active().await;
+    let memory = bench.memory(&wish()).await;
+    bench.enter(&wish()).await.unwrap();
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let behind = backend(&proxy.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
+    let machine = behind.machine("n1").unwrap();
+    let system = machine.maintenance_system().unwrap();
+    proxy.rule(|seen| match seen.path.as_str() {
+        "/v1" => Deal::Pass,
+        _ => Deal::Answer(404, String::new(), "404 page not found".into()),
+    });
+    let held = ExternalRequest { memory, ..entered(&wish()) };
+    let unknown = system.look(&held, true).await.unwrap_err();
+    assert!(unknown.is_transient() && unknown.to_string().contains("not an answer of Ironic"), "{unknown}");
+    assert!(system.leave(&held).await.unwrap_err().is_transient());
+    assert_eq!(bench.ironic.node("n1").await["maintenance"], true);
+}
+
+#[tokio::test]
+async fn a_node_that_was_renamed_is_found_and_left() {
+    let bench = Bench::active().await;
+    let memory = bench.memory(&wish()).await;
+    bench.enter(&wish()).await.unwrap();
+    let uuid = memory["node"].clone();
+    let patch = json!([{ "op": "replace", "path": "/name", "value": "n2" }]);
+    bench.ironic.call(Method::PATCH, "/v1/nodes/n1", Some(patch)).await;
+    // A process that knows only what the record holds.
+    let other = backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
+    assert!(matches!(other.location("n1").await, Err(BackendError::NoSystem { .. })));
+    other.remember("n1", &uuid);
+    let reached = other.location("n1").await.unwrap();
+    assert_eq!(reached.cluster.unwrap().server_uid, Some(uuid));
+    let held = ExternalRequest { memory, ..entered(&wish()) };
+    assert_eq!(bench.standing(&held).await, ExternalState::Granted);
+    bench.leave(&held).await.unwrap();
+    assert_eq!(bench.ironic.node("n2").await["maintenance"], false);
+}
+
+#[tokio::test]
 async fn a_reserved_node_is_waited_for_and_told_apart() {
     let bench = Bench::active().await;
     bench.ironic.sql("update nodes set reservation = 'conductor-1'").await;

@@ -72,6 +72,22 @@ pub(super) fn meaning(status: u16, message: &str) -> Meaning {
     }
 }
 
+/// Whether an error answer is of Ironic itself, and not of a proxy or an ingress before it.
+fn is_of_ironic(body: &str) -> bool {
+    serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("error_message").is_some())
+}
+
+/// Whether Ironic itself says that it has no such node, or none that this account may see (Ironic
+/// 39.0.0, common/exception.py, `NodeNotFound`).
+pub(super) fn is_no_node(error: &BackendError) -> bool {
+    match error {
+        BackendError::Rejected { status: 404, message, transient: false, .. } => {
+            message.starts_with("Node ") && message.contains("could not be found")
+        }
+        _ => false,
+    }
+}
+
 /// An error answer as a machine's error. `changes`: whether the request may have changed something.
 pub(super) fn error(
     address: &str,
@@ -95,6 +111,10 @@ pub(super) fn error(
         Meaning::Version => BackendError::Unsupported { address, what: format!("{request}: {message}") },
         Meaning::Unknown if changes => {
             BackendError::OutcomeUnknown { address, request, answer: format!("{status}: {message}") }
+        }
+        Meaning::NotFound if !is_of_ironic(body) => {
+            let message = format!("this is not an answer of Ironic ({message})");
+            BackendError::Rejected { address, request, status, message, retry_after, transient: true }
         }
         meaning => {
             let transient = matches!(meaning, Meaning::Locked | Meaning::Busy | Meaning::Unknown);
@@ -134,5 +154,21 @@ mod tests {
         assert!(error("a", "PUT /x", 500, "", None, true).outcome_unknown());
         assert!(error("a", "PUT /x", 409, LOCKED, None, true).is_transient());
         assert!(!error("a", "PUT /x", 409, r#"{"error_message":"associated"}"#, None, true).is_transient());
+    }
+
+    #[test]
+    fn only_ironic_itself_says_that_a_node_is_not_there() {
+        let gone =
+            r#"{"error_message": "{\"faultcode\": \"Client\", \"faultstring\": \"Node n1 could not be found.\"}"}"#;
+        let told = error("a", "GET /x", 404, gone, None, false);
+        assert!(is_no_node(&told) && !told.is_transient());
+        for foreign in ["404 page not found", "<html>Node n1 could not be found</html>", "", r#"{"error": "no route"}"#]
+        {
+            let told = error("a", "GET /x", 404, foreign, None, false);
+            assert!(!is_no_node(&told) && told.is_transient(), "{told}");
+        }
+        let part =
+            error("a", "GET /x", 404, r#"{"error_message": "Inventory record could not be found"}"#, None, false);
+        assert!(!is_no_node(&part) && !part.is_transient());
     }
 }

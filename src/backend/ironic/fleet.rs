@@ -14,6 +14,7 @@ use crate::backend::BackendError;
 
 use super::{
     accepted::Accepted,
+    answer::is_no_node,
     client::Client,
     identity::HardwareFacts,
     moment::{Boot, Moment},
@@ -51,6 +52,8 @@ pub(super) struct IronicNodes {
     /// Identities that were found, by the UUID of the node: an inventory is what an inspection
     /// recorded once.
     pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
+    /// The UUIDs that maintenances recorded, by the name of the server: a node may be renamed.
+    recorded: Mutex<BTreeMap<String, String>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
 }
@@ -82,6 +85,7 @@ impl IronicNodes {
             moment: Moment::default(),
             unsettled: Mutex::default(),
             identities: Mutex::default(),
+            recorded: Mutex::default(),
             reads: Mutex::default(),
             listing: tokio::sync::Mutex::default(),
         }
@@ -89,6 +93,16 @@ impl IronicNodes {
 
     fn reads(&self) -> std::sync::MutexGuard<'_, Reads> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the UUID that a maintenance recorded of a server.
+    pub(super) fn remember(&self, server: &str, uuid: &str) {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.insert(server.to_owned(), uuid.to_owned());
+    }
+
+    fn recorded(&self, server: &str) -> Option<String> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner).get(server).cloned()
     }
 
     /// A node by its name or UUID, as it was a moment ago or is now.
@@ -119,21 +133,28 @@ impl IronicNodes {
         Ok(node)
     }
 
-    /// Reads one node now.
+    /// Reads one node now. Where Ironic has none of that name, by the UUID that a maintenance
+    /// recorded: it may have been renamed.
     pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
         let begun = self.client.clock.monotonic();
+        let node = match (self.ask(server).await, self.recorded(server)) {
+            (Err(BackendError::NoSystem { .. }), Some(uuid)) => self.ask(&uuid).await?,
+            (node, _) => node?,
+        };
+        self.moment.keep(server, begun, &node);
+        Ok(node)
+    }
+
+    /// Asks for one node. [`BackendError::NoSystem`] only where Ironic itself says that it has none:
+    /// what a proxy before it answers tells nothing of nodes.
+    async fn ask(&self, ident: &str) -> Result<Arc<Node>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
-        let path = format!("{}?fields={}", path(server, ""), fields(version, false));
+        let path = format!("{}?fields={}", path(ident, ""), fields(version, false));
         match self.client.get(&path, version).await {
-            Ok(body) => {
-                let node = Node::from_answer(body).map_err(|error| {
-                    self.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}"))
-                })?;
-                let node = Arc::new(node);
-                self.moment.keep(server, begun, &node);
-                Ok(node)
-            }
-            Err(BackendError::Rejected { status: 404, .. }) => Err(self.no_node(server)),
+            Ok(body) => Node::from_answer(body)
+                .map(Arc::new)
+                .map_err(|error| self.client.odd(&Method::GET, &path, &format!("the answer is not a node: {error}"))),
+            Err(error) if is_no_node(&error) => Err(self.no_node(ident)),
             Err(error) => Err(error),
         }
     }

@@ -51,8 +51,16 @@ pub(super) async fn requests(fleet: &IronicNodes) -> Result<Vec<ExternalRequestR
 
 impl NodeMachine {
     fn held_by(&self, wish: &ExternalRequest, fresh: bool) -> Arc<dyn Machine> {
+        self.remember(wish);
         let (fleet, server) = (Arc::clone(&self.fleet), self.server.clone());
         Arc::new(Self { fleet, server, held: Some(wish.clone()), fresh })
+    }
+
+    /// What the maintenance recorded of the node: with it a renamed one is found.
+    fn remember(&self, wish: &ExternalRequest) {
+        if let Some(uuid) = wish.memory.get(NODE).filter(|_| wish.asked) {
+            self.fleet.remember(&self.server, uuid);
+        }
     }
 
     async fn put(&self, node: &Node, reason: &str) -> Result<(), BackendError> {
@@ -68,7 +76,7 @@ impl NodeMachine {
             PowerState::On => "power on",
             PowerState::Off if !node.disable_power_off => "power off",
             // An unknown state is not a goal.
-            _ => return self.fleet.read(&self.server).await,
+            _ => return self.fleet.read(&node.uuid).await,
         };
         let request = format!("PUT states/power {target:?}");
         let body = json!({ "target": target });
@@ -127,6 +135,7 @@ impl Gate for NodeMachine {
     }
 
     async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError> {
+        self.remember(wish);
         let node = if fresh { self.fleet.read(&self.server).await } else { self.fleet.node(&self.server).await };
         let node = match node {
             Ok(node) => node,
@@ -149,6 +158,7 @@ impl Gate for NodeMachine {
     }
 
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
+        self.remember(wish);
         let node = self.fleet.read(&self.server).await?;
         if flag::is_ours(&node, wish) {
             return Ok(());
@@ -165,6 +175,7 @@ impl Gate for NodeMachine {
     }
 
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
+        self.remember(wish);
         let node = match self.fleet.read(&self.server).await {
             Err(BackendError::NoSystem { .. }) => return Ok(()),
             node => node?,

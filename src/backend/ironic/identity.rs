@@ -67,7 +67,7 @@ async fn look_for(fleet: &IronicNodes, node: &Node) -> Result<HardwareFacts, Bac
     if fleet.client.has(INVENTORY).await? {
         match fleet.part(node, "/inventory", INVENTORY).await {
             Ok(body) => read_inventory(&body, &mut found),
-            Err(BackendError::Rejected { status: 404, .. }) => {
+            Err(BackendError::Rejected { status: 404, transient: false, .. }) => {
                 found.why.push("the node has no inventory of an inspection".to_owned());
             }
             Err(error @ BackendError::Denied { .. }) => found.why.push(error.to_string()),

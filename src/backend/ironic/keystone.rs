@@ -104,7 +104,7 @@ impl Keystone {
             None => return Err(away(no_answer_within(self.limit))),
         };
         if !(200..300).contains(&status) {
-            return Err(answer::error(&address, request, status, &text, None, false));
+            return Err(refusal(&address, request, status, &text));
         }
         let odd = |what: &str| BackendError::Protocol { address: address.clone(), what: format!("{request}: {what}") };
         let value = value.ok_or_else(|| odd("the answer holds no token"))?;
@@ -113,6 +113,21 @@ impl Keystone {
         let endpoint = endpoint(&body, &self.settings.interface, self.settings.region.as_deref())
             .and_then(|text| Url::parse(text).ok());
         Ok(Token { value: SecretString::from(value), endpoint, expires })
+    }
+}
+
+/// What an error answer of Keystone means: never anything about a node, whatever its status.
+fn refusal(address: &str, request: &str, status: u16, body: &str) -> BackendError {
+    match answer::error(address, request, status, body, None, false) {
+        BackendError::Rejected { address, request, status, message, transient, .. } => {
+            let what = format!("{request} was answered with {status}: {message}");
+            if transient || status == 404 {
+                BackendError::Unreachable { address, cause: what }
+            } else {
+                BackendError::Protocol { address, what }
+            }
+        }
+        error => error,
     }
 }
 
@@ -195,6 +210,17 @@ mod tests {
         assert_eq!(endpoint(&catalog, "public", Some("b")), Some("http://b"));
         assert_eq!(endpoint(&catalog, "internal", Some("a")), Some("http://a-internal"));
         assert_eq!(endpoint(&catalog, "admin", None), None);
+    }
+
+    #[test]
+    fn no_answer_of_keystone_is_one_about_a_node() {
+        let gone = r#"{"error_message": "Node n1 could not be found."}"#;
+        for (status, text, passes) in [(404, "", true), (404, gone, true), (503, "", true), (400, "{}", false)] {
+            let told = refusal("k", "POST /v3/auth/tokens", status, text);
+            assert!(!matches!(told, BackendError::Rejected { .. }), "{told}");
+            assert_eq!(told.is_transient(), passes, "{told}");
+        }
+        assert!(matches!(refusal("k", "POST /v3/auth/tokens", 401, "{}"), BackendError::Denied { .. }));
     }
 
     #[test]

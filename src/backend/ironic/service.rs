@@ -212,7 +212,7 @@ impl NodeMachine {
         }
         let path = format!("{}?fields={FIELDS}", path(&self.server, ""));
         let body = match self.fleet.client.get(&path, STEPS).await {
-            Err(BackendError::Rejected { status: 404, .. }) => {
+            Err(BackendError::Rejected { status: 404, transient: false, .. }) => {
                 self.fleet.read(&self.server).await.map(|_| Value::Null)?
             }
             body => body?,
@@ -251,7 +251,7 @@ impl NodeMachine {
             return Ok(vec![format!("{}.", self.too_old(RUNBOOKS).await?)]);
         }
         let runbook = match self.runbook(name).await {
-            Err(BackendError::Rejected { status: 404, .. }) => {
+            Err(BackendError::Rejected { status: 404, transient: false, .. }) => {
                 return Ok(vec![format!("No runbook that this account may see has the name {name:?}.")]);
             }
             runbook => runbook?,
