@@ -160,13 +160,15 @@ pub trait Backend: Send + Sync + Debug {
         "{}".to_owned()
     }
 
-    /// The machine behind a configured name. Does no I/O. The error is
-    /// [`BackendError::UnknownServer`].
+    /// The machine behind a configured name, without I/O; else [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
 
     /// Where a server is reached, as records keep it. Asks what identifies the cluster, where there
     /// is one.
     async fn location(&self, server: &str) -> Result<Location, BackendError>;
+
+    /// Takes the identifier that a record has of its server: it may have another name by now.
+    fn remember(&self, _server: &str, _uid: &str) {}
 
     /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits,
     /// for as long as the process lives: records name it, and never hold it.

@@ -95,8 +95,9 @@ impl Engine {
     /// [`crate::maintenance::lock::Refusal::Elsewhere`] where it does not; the backend's error
     /// where that cannot be told.
     pub async fn reaches(&self, record: &Maintenance) -> Result<(), EngineError> {
-        if record.location.is_none() {
-            return Ok(());
+        let Some(recorded) = &record.location else { return Ok(()) };
+        if let Some(uid) = recorded.cluster.as_ref().and_then(|cluster| cluster.server_uid.as_deref()) {
+            self.parts.backend.remember(record.server(), uid);
         }
         let reached = self.parts.backend.location(record.server()).await?;
         Ok(reaches(record, Some(&reached))?)

@@ -121,6 +121,10 @@ impl Backend for IronicBackend {
         Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
     }
 
+    fn remember(&self, server: &str, uid: &str) {
+        self.fleet.remember(server, uid);
+    }
+
     async fn external_state(&self, server: &str) -> Option<ServerUse> {
         let node = self.fleet.node(server).await.ok()?;
         let state = node.provision_state.clone().unwrap_or_default();
