@@ -42,7 +42,8 @@ async fn a_boot_device_is_set_seen_and_restored() {
         assert!(can.boot_targets.iter().any(|listed| listed == target), "{can:?}");
     }
     assert!(!can.http_boot_uri);
-    assert_eq!(held.observe().await.unwrap().boot, None, "none is set");
+    let none = held.observe().await.unwrap().boot.unwrap();
+    assert!(none.is_disabled() && none.target.is_none(), "none is set: {none}");
     assert_eq!(can.boot_enabled, ["Once"], "one for all starts could not be taken away");
     held.set_boot_override(&device("Cd", "Once"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
@@ -50,6 +51,12 @@ async fn a_boot_device_is_set_seen_and_restored() {
     held.set_boot_override(&device("Hdd", "Continuous"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
     assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Hdd"), Some("Continuous")));
+    // One that was not used is gone before the power is put back.
+    held.set_boot_override(&device("Pxe", "Once"), false).await.unwrap();
+    let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
+    held.set_boot_override(&disabled, false).await.unwrap();
+    let seen = held.observe().await.unwrap().boot.unwrap();
+    assert_eq!((seen.enabled, seen.target), (none.enabled, none.target));
     let http = BootOverride { http_boot_uri: Some("http://i/a".into()), ..device("UefiHttp", "Once") };
     let refused = held.set_boot_override(&http, false).await.unwrap_err();
     assert!(matches!(refused, BackendError::Unsupported { .. }), "{refused}");

@@ -54,7 +54,7 @@ fn mode_of(node: &Node) -> Option<String> {
     }
 }
 
-/// A boot device as an override; `None`: none is set, or Ironic does not know it.
+/// A boot device as an override; `None`: none is set, or Ironic does not tell it.
 fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     let device = body["boot_device"].as_str()?;
     let enabled = body["persistent"].as_bool().map(|all| if all { "Continuous" } else { "Once" }.to_owned());
@@ -66,13 +66,31 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     })
 }
 
+/// The same as it was before, where none is set and one can be taken away again: then no override
+/// is what is to be put back, and not something unknown. `clears`: whether it can; `cleared`:
+/// whether the disk was set in the place of none.
+fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool) -> Option<BootOverride> {
+    let is_disk = |it: &BootOverride| it.target.as_deref() == target_of(DISK);
+    let holds_once = |it: &BootOverride| it.enabled.as_deref() != Some("Continuous");
+    if clears && seen.as_ref().is_none_or(|it| cleared && is_disk(it) && holds_once(it)) {
+        let enabled = Some("Disabled".to_owned());
+        return Some(BootOverride { enabled, mode: mode_of(node), ..BootOverride::default() });
+    }
+    seen
+}
+
+/// Whether a device can be taken away, by setting the disk in its place.
+fn can_clear(devices: &[String]) -> bool {
+    devices.len() > 1 && devices.iter().any(|device| device == DISK)
+}
+
 /// Whether an error says that the node's interfaces cannot do something: then there is nothing to
 /// see.
 pub(super) fn is_missing(error: &BackendError) -> bool {
     matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
 }
 
-/// The boot device of a node; `None`: none is set, or the node's management interface has none.
+/// The boot device of a node; `None`: the node's management interface has none.
 ///
 /// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes
 /// power). Meanwhile no client changes it through Ironic, and the one that was read last is told.
@@ -91,7 +109,12 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Option<Boot
     let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
-        Ok(body) => view(&body, node),
+        Ok(body) => {
+            let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
+            let asks = cleared || told.is_none();
+            let clears = asks && can_clear(&supported(fleet, node).await?);
+            or_none(told, node, clears, cleared)
+        }
         Err(error) if is_missing(&error) => None,
         Err(error) if error.is_transient() => {
             let last = kept().get(&node.uuid).cloned().filter(|_| matches!(error, BackendError::Rejected { .. }));
@@ -137,7 +160,7 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
     }
     has.boot_enabled = vec!["Once".to_owned()];
     // One that holds for all starts could not be taken away again where none was set before.
-    if observe(fleet, node).await?.is_some() {
+    if observe(fleet, node).await?.is_some_and(|set| !set.is_disabled()) {
         has.boot_enabled.push("Continuous".to_owned());
     }
     if node.boot_mode.is_some() && fleet.client.has(SET_MODE).await? {
@@ -152,17 +175,20 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
     if devices.len() <= 1 {
         return Ok(());
     }
-    if !devices.iter().any(|device| device == DISK) {
+    if !can_clear(&devices) {
         return Err(fleet.client.unsupported(format!(
             "node {}: a boot device cannot be removed through Ironic, and the node's interface cannot set {DISK:?} instead",
             node.listed_name()
         )));
     }
-    set(fleet, node, DISK, false).await
+    set(fleet, node, DISK, false).await?;
+    fleet.cleared().insert(node.uuid.clone());
+    Ok(())
 }
 
 async fn set(fleet: &IronicNodes, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
     let body = json!({ "boot_device": device, "persistent": persistent });
+    fleet.cleared().remove(&node.uuid);
     let result = fleet.change(Method::PUT, node, DEVICE, LEAST, Some(&body)).await.map(|_| ());
     fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
     result
@@ -232,6 +258,14 @@ mod tests {
         assert_eq!(seen.enabled.as_deref(), Some("Once"));
         assert_eq!(seen.mode.as_deref(), Some("UEFI"));
         assert_eq!(view(&json!({ "boot_device": null, "persistent": null }), &node), None, "unknown, or none");
+        let none = or_none(None, &node, true, false).unwrap();
+        assert!(none.is_disabled() && none.target.is_none() && none.mode == seen.mode, "it is put back");
+        assert_eq!(or_none(None, &node, false, false), None, "it could not be put back");
+        let disk = || view(&json!({ "boot_device": "disk", "persistent": false }), &node);
+        assert!(or_none(disk(), &node, true, true).unwrap().is_disabled(), "set in the place of none");
+        assert_eq!(or_none(disk(), &node, true, false), disk());
+        assert_eq!(or_none(Some(seen.clone()), &node, true, true), Some(seen));
+        assert!(can_clear(&["pxe".to_owned(), "disk".to_owned()]) && !can_clear(&["disk".to_owned()]));
         let unknown = view(&json!({ "boot_device": "wanboot", "persistent": null }), &node).unwrap();
         assert_eq!((unknown.target.as_deref(), unknown.enabled), (Some("wanboot"), None));
         assert_eq!(device_of("Hdd"), Some("disk"));

@@ -1,8 +1,8 @@
 //! Nodes as they are read: one by one, or in one list where many are asked for at once.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -45,6 +45,8 @@ pub(super) struct IronicNodes {
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
     /// The boot devices that can be set.
     pub(super) devices: Mutex<SettableDevices>,
+    /// The nodes, by UUID, whose boot device was set to the disk because none was set before.
+    cleared: Mutex<BTreeSet<String>>,
     /// What was read of single nodes a moment ago.
     pub(super) moment: Moment,
     /// Changes that had not ended when their calls returned, by the name of the server.
@@ -82,6 +84,7 @@ impl IronicNodes {
             image_download_source,
             boots: Mutex::default(),
             devices: Mutex::default(),
+            cleared: Mutex::default(),
             moment: Moment::default(),
             unsettled: Mutex::default(),
             identities: Mutex::default(),
@@ -91,7 +94,15 @@ impl IronicNodes {
         }
     }
 
-    fn reads(&self) -> std::sync::MutexGuard<'_, Reads> {
+    pub(super) fn cleared(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.cleared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_cleared(&self, uuid: &str) -> bool {
+        self.cleared().contains(uuid)
+    }
+
+    fn reads(&self) -> MutexGuard<'_, Reads> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
