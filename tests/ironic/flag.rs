@@ -147,6 +147,23 @@ async fn a_node_that_was_renamed_is_found_and_left() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_undeployed_meanwhile_is_let_go_to_be_cleaned() {
+    let bench = Bench::active().await;
+    bench.ironic.sql("update nodes set instance_uuid = '7d5e2d5f-2f3f-4a57-8b0e-3c1f2b1a9d11'").await;
+    let memory = bench.memory(&wish()).await;
+    bench.enter(&wish()).await.unwrap();
+    let held = ExternalRequest { memory, ..entered(&wish()) };
+    assert_eq!(bench.standing(&held).await, ExternalState::Granted);
+    // As Ironic leaves it after `undeploy`: it ignores the agent while the flag is there.
+    bench.ironic.sql("update nodes set instance_uuid = null, provision_state = 'clean wait'").await;
+    let ExternalState::Lost(why) = bench.standing(&held).await else { panic!() };
+    assert!(why.contains("7d5e2d5f"), "{why}");
+    bench.leave(&held).await.unwrap();
+    let node = bench.ironic.node("n1").await;
+    assert_eq!((&node["maintenance"], &node["provision_state"]), (&json!(false), &json!("clean wait")));
+}
+
+#[tokio::test]
 async fn a_reserved_node_is_waited_for_and_told_apart() {
     let bench = Bench::active().await;
     bench.ironic.sql("update nodes set reservation = 'conductor-1'").await;

@@ -17,9 +17,11 @@ use super::{
 
 /// In the memory: the UUID of the node.
 pub(super) const NODE: &str = "node";
+/// In the memory: the instance that was on the node; `none`: it had none.
+pub(super) const INSTANCE: &str = "instance";
 /// In the memory: the boot device before, where that was read; `none`: Ironic told none.
 pub(super) const BOOT: &str = "boot_device";
-/// No boot device.
+/// No boot device, or no instance.
 pub(super) const NONE: &str = "none";
 
 /// Whose the flag of a node is; `None`: there is none, or it is not of this provider.
@@ -47,25 +49,52 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
     })
 }
 
+/// Why a node that was entered serves another purpose by now, although our flag is on it: it was
+/// undeployed, which Ironic allows in maintenance. `None`: it does not.
+pub(super) fn undeployed(node: &Node, wish: &ExternalRequest) -> Option<String> {
+    if !wish.entered {
+        return None;
+    }
+    let before = wish.memory.get(INSTANCE).filter(|before| *before != NONE);
+    match (before, &node.instance_uuid) {
+        (Some(before), None) => Some(format!("instance {before} was removed from the node")),
+        (Some(before), Some(now)) if before != now => {
+            Some(format!("the node has the instance {now} now, and had {before}"))
+        }
+        _ if node.provision_state.as_deref() == Some("clean wait") => {
+            Some("the node was undeployed and waits to be cleaned, which Ironic does not do in maintenance".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Where the flag of a maintenance stands that is on the node.
+fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
+    if let Some(fault) = &node.fault {
+        let why = format!(
+            "Ironic recorded the fault {fault:?} on the node, and its recovery may clear our maintenance flag at any time"
+        );
+        return if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) };
+    }
+    if let Some(why) = undeployed(node, wish) {
+        return ExternalState::Lost(why);
+    }
+    match node.working() {
+        // Work of others that began between our look and our flag; a lock alone is none.
+        Some(work) if !wish.entered && node.in_transition() => {
+            ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
+        }
+        _ => ExternalState::Granted,
+    }
+}
+
 /// Where the flag of a maintenance stands, or whether an operation may go on beside it.
 pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
         return ExternalState::Refused(format!("it is another node now ({}, was {known})", node.uuid));
     }
     if is_ours(node, wish) {
-        return match (&node.fault, node.working()) {
-            (Some(fault), _) => {
-                let why = format!(
-                    "Ironic recorded the fault {fault:?} on the node, and its recovery may clear our maintenance flag at any time"
-                );
-                if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) }
-            }
-            // Work of others that began between our look and our flag; a lock alone is none.
-            (None, Some(work)) if !wish.entered && node.in_transition() => {
-                ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
-            }
-            _ => ExternalState::Granted,
-        };
+        return ours(node, wish);
     }
     if wish.asked {
         return match foreign(node) {
@@ -106,6 +135,8 @@ pub(super) fn left_to_ironic(fault: &str, id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::backend::ironic::reason::{tests::wish, write};
 
@@ -166,6 +197,26 @@ mod tests {
         assert_eq!(standing(&ours, &entered()), ExternalState::Granted, "the flag stays ours");
         let powering = Node { target_power_state: Some("power on".into()), ..flagged(&write(&wish())) };
         assert_eq!(standing(&powering, &asked()), ExternalState::Granted);
+    }
+
+    #[test]
+    fn a_hold_ends_with_the_instance_that_it_was_for() {
+        let ours = Node { instance_uuid: Some("i1".into()), ..flagged(&write(&wish())) };
+        let known = |instance: &str| {
+            let memory = BTreeMap::from([(INSTANCE.to_owned(), instance.to_owned())]);
+            ExternalRequest { memory, ..entered() }
+        };
+        assert_eq!(standing(&ours, &known("i1")), ExternalState::Granted);
+        assert_eq!(standing(&ours, &known(NONE)), ExternalState::Granted, "an instance that came");
+        assert_eq!(standing(&ours, &entered()), ExternalState::Granted, "a record of before");
+        let other = Node { instance_uuid: Some("i2".into()), ..ours.clone() };
+        assert!(matches!(standing(&other, &known("i1")), ExternalState::Lost(_)));
+        let gone = Node { instance_uuid: None, provision_state: Some("cleaning".into()), ..ours.clone() };
+        let ExternalState::Lost(why) = standing(&gone, &known("i1")) else { panic!() };
+        assert!(why.contains("i1"), "{why}");
+        let standalone = Node { provision_state: Some("clean wait".into()), ..gone };
+        assert!(matches!(standing(&standalone, &known(NONE)), ExternalState::Lost(_)));
+        assert!(undeployed(&standalone, &asked()).is_none(), "nothing was entered");
     }
 
     #[test]

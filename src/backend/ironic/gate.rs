@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     boot,
-    flag::{self, BOOT, NODE, NONE},
+    flag::{self, BOOT, INSTANCE, NODE, NONE},
     fleet::IronicNodes,
     machine::NodeMachine,
     node::{LEAST, Node},
@@ -98,7 +98,9 @@ impl NodeMachine {
     /// One that passes while reading the boot device: a node that is entered without it could not
     /// get it back. Where the interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
-        let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone())]);
+        let instance = node.instance_uuid.clone().unwrap_or_else(|| NONE.to_owned());
+        let mut memory =
+            BTreeMap::from([(NODE.to_owned(), node.uuid.clone()), (INSTANCE.to_owned(), instance)]);
         match boot::read(&self.fleet, node).await {
             Ok(seen) => {
                 let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
@@ -188,10 +190,13 @@ impl Gate for NodeMachine {
             // the fault says it again.
             return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
         }
-        if let Some(work) = node.working() {
+        // What waits for its agent ends only once the flag is cleared, and what was undeployed is
+        // not ours to restore.
+        let restores = !node.waits_for_agent() && flag::undeployed(&node, wish).is_none();
+        if let Some(work) = node.working().filter(|_| restores) {
             return Err(self.rejected("DELETE maintenance", &format!("not sent: waiting for {work}"), true));
         }
-        if wish.entered {
+        if wish.entered && restores {
             self.clear_boot(wish, &node).await?;
             // The flag may have changed hands meanwhile.
             let node = self.confirm_power(&node).await?;

@@ -90,6 +90,9 @@ impl NodeMachine {
                 let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag is gone".to_owned());
                 return Err(self.rejected(what, &why, false));
             }
+            if let Some(why) = flag::undeployed(&node, wish) {
+                return Err(self.rejected(what, &why, false));
+            }
             if let Some(fault) = &node.fault {
                 return Err(self.rejected(what, &format!("Ironic recorded the fault {fault:?} on the node"), false));
             }

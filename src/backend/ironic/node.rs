@@ -163,6 +163,12 @@ impl Node {
         BUSY.contains(&self.provision_state.as_deref().unwrap_or_default())
     }
 
+    /// Whether it waits for its agent, to which Ironic does not listen in maintenance: that does not
+    /// end before the flag is cleared (Ironic 39.0.0, conductor/manager.py, `heartbeat`).
+    pub(super) fn waits_for_agent(&self) -> bool {
+        self.provision_state.as_deref().is_some_and(|state| state == "wait call-back" || state.ends_with(" wait"))
+    }
+
     /// The work on the node that ends without us, in words that complete "waiting for"; `None`:
     /// none.
     pub(super) fn working(&self) -> Option<String> {
@@ -222,6 +228,13 @@ mod tests {
         assert_eq!(node(Some("power on"), Some("power off")).power(), PowerState::PoweringOff);
         assert_eq!(node(Some("power on"), Some("rebooting")).power(), PowerState::PoweringOn);
         assert_eq!(node(Some("power on"), None).power(), PowerState::On);
+    }
+
+    #[test]
+    fn an_agent_is_waited_for_in_some_states() {
+        let node = |state: &str| Node { provision_state: Some(state.into()), ..Node::default() };
+        assert!(["clean wait", "wait call-back", "service wait"].iter().all(|state| node(state).waits_for_agent()));
+        assert!(!["active", "cleaning", "clean hold"].iter().any(|state| node(state).waits_for_agent()));
     }
 
     #[test]
