@@ -59,6 +59,23 @@ async fn a_node_or_service_that_is_not_there_is_told() {
 }
 
 #[tokio::test]
+async fn an_ironic_that_starts_behind_a_proxy_is_waited_for() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let bad_gateway = || Deal::Answer(502, String::new(), "<html>Bad Gateway</html>".into());
+    proxy.rule(move |_| bad_gateway());
+    let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let away = behind.machine("n1").unwrap().observe().await.unwrap_err();
+    assert!(away.is_transient() && away.to_string().contains("502"), "{away}");
+    let mut asked = 0;
+    proxy.rule(move |seen| {
+        asked += usize::from(seen.path == "/v1");
+        if asked < 2 { bad_gateway() } else { Deal::Pass }
+    });
+    assert_eq!(behind.machine("n1").unwrap().observe().await.unwrap().power, PowerState::On);
+}
+
+#[tokio::test]
 async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     let bench = Bench::active().await;
     let proxy = Proxy::to(&bench.ironic.url()).await;

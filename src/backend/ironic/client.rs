@@ -34,6 +34,8 @@ const VERSION: &str = "X-OpenStack-Ironic-API-Version";
 const NEWEST: &str = "X-OpenStack-Ironic-API-Maximum-Version";
 /// How often a read is tried.
 const READ_TRIES: usize = 3;
+/// The pause between two tries.
+const READ_PAUSE: Duration = Duration::from_millis(300);
 /// Requests under way at once.
 const AT_ONCE: usize = 16;
 /// The greatest answer that is read, in bytes.
@@ -132,27 +134,46 @@ impl Client {
 
     /// The newest API version of the service, as the number after `1.`.
     pub(super) async fn newest(&self) -> Result<u32, BackendError> {
-        self.newest
-            .get_or_try_init(|| async {
-                let way = self.way(None).await?;
-                let response = self.deliver(&Method::GET, "/v1", &way, |request| request).await;
-                let response = response.map_err(as_read)?;
-                let newest = response.headers().get(NEWEST).and_then(|text| text.to_str().ok());
-                let newest = newest.and_then(|text| text.strip_prefix("1.")?.parse().ok());
-                let Some(newest) = newest else {
-                    let status = response.status().as_u16();
-                    let what = format!("GET /v1 was answered with {status} and without the header {NEWEST}: it is not Ironic");
-                    return Err(BackendError::Protocol { address: self.address(), what });
-                };
-                if newest < LEAST {
-                    return Err(self.unsupported(format!(
-                        "its newest API version is 1.{newest}; 1.{LEAST} or newer is needed, because older ones do not tell faults"
-                    )));
-                }
-                Ok(newest)
-            })
-            .await
-            .copied()
+        self.newest.get_or_try_init(|| self.read_newest()).await.copied()
+    }
+
+    /// Asks for it, as often as for anything else that is read.
+    async fn read_newest(&self) -> Result<u32, BackendError> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.ask_newest().await {
+                Err(error) if tried < READ_TRIES && may_pass(&error) => {}
+                told => return told.map_err(as_read),
+            }
+            self.clock.sleep(jitter(READ_PAUSE)).await;
+        }
+    }
+
+    async fn ask_newest(&self) -> Result<u32, BackendError> {
+        let way = self.way(None).await?;
+        let response = self.deliver(&Method::GET, "/v1", &way, |request| request).await?;
+        let newest = response.headers().get(NEWEST).and_then(|text| text.to_str().ok());
+        let newest: Option<u32> = newest.and_then(|text| text.strip_prefix("1.")?.parse().ok());
+        let status = response.status().as_u16();
+        match newest {
+            Some(newest) if newest < LEAST => Err(self.unsupported(format!(
+                "its newest API version is 1.{newest}; 1.{LEAST} or newer is needed, because older ones do not tell faults"
+            ))),
+            Some(newest) => Ok(newest),
+            // A proxy whose Ironic is away for a moment answers so. A path that it does not know is
+            // a wrong address.
+            None if status >= 400 && status != 404 => {
+                let answer = self.read(&Method::GET, "/v1", response, self.read_limit).await;
+                Err(answer.err().unwrap_or_else(|| self.not_ironic(status)))
+            }
+            None => Err(self.not_ironic(status)),
+        }
+    }
+
+    fn not_ironic(&self, status: u16) -> BackendError {
+        let what = format!("GET /v1 was answered with {status} and without the header {NEWEST}: it is not Ironic");
+        BackendError::Protocol { address: self.address(), what }
     }
 
     /// Whether the service has an API version.
@@ -173,15 +194,10 @@ impl Client {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
-            let again = match &error {
-                BackendError::ReplyLost { .. } => true,
-                BackendError::Rejected { transient, .. } => *transient,
-                _ => false,
-            };
-            if !again || tried >= READ_TRIES {
+            if !may_pass(&error) || tried >= READ_TRIES {
                 return Err(as_read(error));
             }
-            self.clock.sleep(jitter(Duration::from_millis(300))).await;
+            self.clock.sleep(jitter(READ_PAUSE)).await;
         }
     }
 
@@ -334,6 +350,11 @@ impl Client {
     pub(super) fn odd(&self, method: &Method, path: &str, what: &str) -> BackendError {
         BackendError::Protocol { address: self.address(), what: format!("{method} {path}: {what}") }
     }
+}
+
+/// Whether a read that failed so is tried again at once.
+fn may_pass(error: &BackendError) -> bool {
+    matches!(error, BackendError::ReplyLost { .. } | BackendError::Rejected { transient: true, .. })
 }
 
 /// A read that failed: there is nothing that may have been applied.

@@ -99,8 +99,7 @@ impl NodeMachine {
     /// get it back. Where the interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let instance = node.instance_uuid.clone().unwrap_or_else(|| NONE.to_owned());
-        let mut memory =
-            BTreeMap::from([(NODE.to_owned(), node.uuid.clone()), (INSTANCE.to_owned(), instance)]);
+        let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone()), (INSTANCE.to_owned(), instance)]);
         match boot::read(&self.fleet, node).await {
             Ok(seen) => {
                 let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
