@@ -96,8 +96,6 @@ async fn a_fault_between_our_look_and_our_flag_is_left_to_ironic() {
 async fn nodes_of_baremetal_operator_are_refused() {
     let bench = Bench::new(Options::default()).await;
     bench.ironic.active_node("metal3~host-1").await;
-    let patch = json!([{ "op": "add", "path": "/instance_uuid", "value": "7d5e2d5f-2f3f-4a57-8b0e-3c1f2b1a9d11" }]);
-    bench.ironic.call(Method::PATCH, "/v1/nodes/metal3~host-1", Some(patch)).await;
     let machine = bench.backend.machine("metal3~host-1").unwrap();
     let ExternalState::Refused(why) = machine.maintenance_system().unwrap().look(&wish(), true).await.unwrap().standing
     else {

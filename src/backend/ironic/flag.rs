@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn nodes_of_baremetal_operator_and_exchanged_nodes_are_refused() {
-        let bmo = Node { name: Some("metal3~host".into()), instance_uuid: Some("u".into()), ..node() };
+        let bmo = Node { name: Some("metal3~host".into()), ..node() };
         assert!(matches!(standing(&bmo, &wish()), ExternalState::Refused(_)));
         let mut known = entered();
         known.memory.insert(NODE.into(), "n0".into());

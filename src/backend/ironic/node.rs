@@ -190,11 +190,11 @@ impl Node {
         self.target_power_state.is_some() || self.reservation.is_some()
     }
 
-    /// Whether baremetal-operator manages it: it names nodes `namespace~name` and sets
-    /// `instance_uuid` to the UID of the BareMetalHost (baremetal-operator,
-    /// pkg/provisioner/ironic/ironic.go). It clears maintenance flags of others.
+    /// Whether baremetal-operator manages it: it names nodes `namespace~name` from the moment when
+    /// it registers them (baremetal-operator, pkg/provisioner/ironic/ironic.go); `instance_uuid` it
+    /// sets only once it provisions one. It clears maintenance flags of others.
     pub(super) fn is_of_baremetal_operator(&self) -> bool {
-        self.name.as_deref().is_some_and(|name| name.contains('~')) && self.instance_uuid.is_some()
+        self.name.as_deref().is_some_and(|name| name.contains('~'))
     }
 
     /// What is in `properties`, as text.
@@ -249,9 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_baremetal_operator_is_known_by_name_and_instance() {
+    fn a_node_of_baremetal_operator_is_known_by_its_name() {
         let node = Node { name: Some("metal3~host-1".into()), ..Node::default() };
-        assert!(!node.is_of_baremetal_operator());
-        assert!(Node { instance_uuid: Some("u".into()), ..node }.is_of_baremetal_operator());
+        assert!(node.is_of_baremetal_operator(), "provisioned or not");
+        assert!(!Node { name: Some("rack1-node7".into()), ..node }.is_of_baremetal_operator());
+        assert!(!Node::default().is_of_baremetal_operator());
     }
 }
