@@ -109,6 +109,28 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
 }
 
 #[tokio::test]
+async fn a_node_whose_driver_cannot_read_the_boot_device_is_held_without_it() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let machine = behind.machine("n1").unwrap();
+    let system = machine.maintenance_system().unwrap();
+    proxy.rule(|seen| {
+        refuse_boot_device(seen, 500, r#"{"error_message": "IPMI call failed: chassis bootparam get 5"}"#)
+    });
+    let known = system.look(&wish(), true).await.unwrap();
+    assert_eq!((known.standing, known.memory.contains_key("boot_device")), (ExternalState::Absent, false));
+    let seen = system.under(&wish()).observe().await.unwrap();
+    assert_eq!((seen.boot, seen.boot_unclear), (None, true));
+    proxy
+        .rule(|seen| refuse_boot_device(seen, 500, r#"{"error_message": "Timed out waiting for a reply to message"}"#));
+    let away = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let away = away.machine("n1").unwrap();
+    let away = away.maintenance_system().unwrap().look(&wish(), true).await.unwrap_err();
+    assert!(away.is_transient(), "{away}");
+}
+
+#[tokio::test]
 async fn an_image_is_inserted_seen_and_ejected() {
     let redfish = RedfishBench::new().await;
     let held = redfish.bench.held(&wish()).await;

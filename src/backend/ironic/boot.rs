@@ -90,22 +90,31 @@ pub(super) fn is_missing(error: &BackendError) -> bool {
     matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
 }
 
+/// Whether the driver of a node cannot read its boot device: Ironic answers 500 with its words, at
+/// each try. A conductor that does not answer in time tells nothing of the node.
+fn is_unreadable(error: &BackendError) -> bool {
+    match error {
+        BackendError::Rejected { status: 500, message, .. } => !message.contains("Timed out waiting for a reply"),
+        _ => false,
+    }
+}
+
 /// The boot device of a node; `None`: the node's management interface has none.
 ///
 /// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes
 /// power). Meanwhile no client changes it through Ironic, and the one that was read last is told.
 /// So it is where it was read a moment ago and nothing was sent since that may change it.
-pub(super) async fn observe(fleet: &IronicNodes, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+pub(super) async fn observe(fleet: &IronicNodes, node: &Node) -> Result<Boot, BackendError> {
     let last = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).get(&node.uuid).cloned();
     let now = fleet.client.clock.monotonic();
     match last.filter(|last| node.is_changing() || fleet.moment.holds(&node.uuid, last, now)) {
-        Some(last) => Ok(last.device),
+        Some(last) => Ok(last),
         None => read(fleet, node).await,
     }
 }
 
 /// Reads the boot device as it is now: for a change that depends on it.
-pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Option<BootOverride>, BackendError> {
+pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, BackendError> {
     let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
@@ -113,16 +122,20 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Option<Boot
             let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
             let asks = cleared || told.is_none();
             let clears = asks && can_clear(&supported(fleet, node).await?);
-            or_none(told, node, clears, cleared)
+            Boot::new(or_none(told, node, clears, cleared), begun)
         }
-        Err(error) if is_missing(&error) => None,
-        Err(error) if error.is_transient() => {
-            let last = kept().get(&node.uuid).cloned().filter(|_| matches!(error, BackendError::Rejected { .. }));
-            return last.map(|last| last.device).ok_or(error);
+        Err(error) if is_missing(&error) => Boot::new(None, begun),
+        Err(error @ BackendError::Rejected { transient: true, .. }) => {
+            let last = kept().get(&node.uuid).cloned().filter(|last| !last.unclear);
+            match last {
+                Some(last) => return Ok(last),
+                None if is_unreadable(&error) => Boot::unclear(begun),
+                None => return Err(error),
+            }
         }
         Err(error) => return Err(error),
     };
-    kept().insert(node.uuid.clone(), Boot::new(seen.clone(), begun));
+    kept().insert(node.uuid.clone(), seen.clone());
     Ok(seen)
 }
 
@@ -160,7 +173,7 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
     }
     has.boot_enabled = vec!["Once".to_owned()];
     // One that holds for all starts could not be taken away again where none was set before.
-    if observe(fleet, node).await?.is_some_and(|set| !set.is_disabled()) {
+    if observe(fleet, node).await?.device.is_some_and(|set| !set.is_disabled()) {
         has.boot_enabled.push("Continuous".to_owned());
     }
     if node.boot_mode.is_some() && fleet.client.has(SET_MODE).await? {
@@ -213,7 +226,7 @@ impl BootControl for NodeMachine {
         if wanted.enabled.is_none() && wanted.target.is_none() {
             return Ok(());
         }
-        let found = read(&self.fleet, &node).await?;
+        let found = read(&self.fleet, &node).await?.device;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
         let device = target.as_deref().and_then(device_of).ok_or_else(|| {
             let shown = target.as_deref().unwrap_or("none");
@@ -249,6 +262,21 @@ impl NodeMachine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_that_cannot_read_is_told_from_a_conductor_that_is_away() {
+        let told = |status: u16, message: &str| BackendError::Rejected {
+            address: String::new(),
+            request: String::new(),
+            status,
+            message: message.to_owned(),
+            retry_after: None,
+            transient: true,
+        };
+        assert!(is_unreadable(&told(500, "IPMI call failed: chassis bootparam get 5.")));
+        assert!(!is_unreadable(&told(500, "Timed out waiting for a reply to message ID 1")));
+        assert!(!is_unreadable(&told(409, "Node n1 is locked by host c1")));
+    }
 
     #[test]
     fn a_device_is_seen_as_an_override() {

@@ -101,8 +101,11 @@ impl NodeMachine {
         let instance = node.instance_uuid.clone().unwrap_or_else(|| NONE.to_owned());
         let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone()), (INSTANCE.to_owned(), instance)]);
         match boot::read(&self.fleet, node).await {
+            Ok(seen) if seen.unclear => {
+                tracing::warn!("{}: the BMC cannot tell the boot device, which is not restored", self.address());
+            }
             Ok(seen) => {
-                let device = seen.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
+                let device = seen.device.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
                 memory.insert(BOOT.to_owned(), device);
             }
             Err(error) if error.is_transient() => return Err(error),
@@ -117,7 +120,7 @@ impl NodeMachine {
         if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
             return Ok(());
         }
-        let set = boot::read(&self.fleet, node).await?.and_then(|seen| seen.target);
+        let set = boot::read(&self.fleet, node).await?.device.and_then(|seen| seen.target);
         if set.as_deref().is_none_or(|target| target == "Hdd") {
             return Ok(());
         }

@@ -148,13 +148,18 @@ impl Machine for NodeMachine {
             tracing::warn!("{}: the last error of the node: {}", self.address(), crate::shown::line(error));
         }
         // Reading the boot device asks the BMC: only for one that is about to be changed.
-        let boot = if self.fresh { boot::observe(&self.fleet, &node).await? } else { None };
+        let (boot, boot_unclear) = if self.fresh {
+            let seen = boot::observe(&self.fleet, &node).await?;
+            (seen.device, seen.unclear)
+        } else {
+            (None, false)
+        };
         Ok(MachineView {
             power: node.power(),
             boot_progress: None,
             last_reset: None,
             boot,
-            boot_unclear: false,
+            boot_unclear,
             health: None,
             description: MachineDescription {
                 manufacturer: node.property("vendor"),

@@ -22,13 +22,20 @@ const MOMENT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Boot {
     pub(super) device: Option<BootOverride>,
+    /// Whether the BMC could not tell it.
+    pub(super) unclear: bool,
     /// When the read began, on our own clock.
     begun: Duration,
 }
 
 impl Boot {
     pub(super) fn new(device: Option<BootOverride>, begun: Duration) -> Self {
-        Self { device, begun }
+        Self { device, unclear: false, begun }
+    }
+
+    /// One that the BMC could not tell.
+    pub(super) fn unclear(begun: Duration) -> Self {
+        Self { device: None, unclear: true, begun }
     }
 }
 
