@@ -170,6 +170,7 @@ async fn a_reserved_node_is_waited_for_and_told_apart() {
     let locked = bench.enter(&wish()).await.unwrap_err();
     assert!(locked.is_transient() && !locked.outcome_unknown(), "{locked}");
     assert!(locked.to_string().contains("is locked by host"), "{locked}");
+    assert!(matches!(bench.standing(&asked(&wish())).await, ExternalState::Entering(_)), "without further calls");
     // The lock ends while a call waits for it.
     let patient =
         backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |settings| {

@@ -175,6 +175,29 @@ async fn a_thousand_reads_at_once_are_a_few_lists() {
 }
 
 #[tokio::test]
+async fn a_change_waits_for_a_power_change_that_is_under_way() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    let machine = behind.machine("n1").unwrap();
+    machine.observe().await.unwrap();
+    let idle = bench.ironic.node("n1").await;
+    let mut busy = idle.clone();
+    busy["target_power_state"] = json!("rebooting");
+    let mut reads = 0;
+    proxy.rule(move |seen| {
+        reads += usize::from(seen.method == "GET");
+        match seen.method.as_str() {
+            "PUT" => Deal::Answer(202, String::new(), String::new()),
+            _ if reads <= 2 => Deal::Answer(200, String::new(), busy.to_string()),
+            _ => Deal::Answer(200, String::new(), idle.to_string()),
+        }
+    });
+    machine.reset(ResetType::ForceOff).await.unwrap();
+    assert_eq!(proxy.count("PUT", "/states/power"), 1);
+}
+
+#[tokio::test]
 async fn a_power_change_that_fails_after_its_call_is_told_once() {
     let bench = Bench::active().await;
     let proxy = Proxy::to(&bench.ironic.url()).await;

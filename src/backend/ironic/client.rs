@@ -50,7 +50,7 @@ pub(super) struct Client {
     pub(super) clock: Arc<dyn Clock>,
     change_limit: Duration,
     read_limit: Duration,
-    lock_patience: Duration,
+    pub(super) lock_patience: Duration,
     newest: OnceCell<u32>,
     places: Semaphore,
 }

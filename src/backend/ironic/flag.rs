@@ -79,7 +79,12 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(why) = undeployed(node, wish) {
         return ExternalState::Lost(why);
     }
-    match node.working() {
+    match node.busy() {
+        // A call to leave would meet the work. An agent is not waited for: that does not end while
+        // the flag is there.
+        Some(work) if wish.leaving && !node.waits_for_agent() => {
+            ExternalState::Returning(format!("waiting for {work}"))
+        }
         // Work of others that began between our look and our flag; a lock alone is none.
         Some(work) if !wish.entered && node.in_transition() => {
             ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
@@ -97,9 +102,11 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
         return ours(node, wish);
     }
     if wish.asked {
-        return match foreign(node) {
-            Some(why) => ExternalState::Refused(why),
-            None => ExternalState::Absent,
+        return match (foreign(node), node.busy()) {
+            (Some(why), _) => ExternalState::Refused(why),
+            // It could not be entered now, and is tried again once that ended, however long it takes.
+            (None, Some(work)) if !wish.entered && !wish.leaving => ExternalState::Entering(work),
+            (None, _) => ExternalState::Absent,
         };
     }
     if node.is_of_baremetal_operator() {
@@ -186,7 +193,8 @@ mod tests {
     fn a_flag_that_is_gone_is_absent_whatever_the_node_does() {
         let busy = Node { provision_state: Some("cleaning".into()), ..node() };
         assert_eq!(standing(&busy, &entered()), ExternalState::Absent);
-        assert_eq!(standing(&busy, &asked()), ExternalState::Absent);
+        let back = ExternalRequest { leaving: true, ..asked() };
+        assert_eq!(standing(&busy, &back), ExternalState::Absent, "nothing of ours is there");
         assert!(matches!(standing(&busy, &wish()), ExternalState::Waiting(_)));
     }
 
@@ -229,6 +237,23 @@ mod tests {
             assert!(matches!(standing(&node, &wish()), ExternalState::Waiting(_)), "{node:?}");
         }
         assert_eq!(standing(&node(), &wish()), ExternalState::Absent);
+    }
+
+    #[test]
+    fn work_of_ironic_is_waited_for_without_calls_also_while_leaving() {
+        let locked = |node: Node| Node { reservation: Some("c1".into()), ..node };
+        assert!(matches!(standing(&locked(node()), &asked()), ExternalState::Entering(_)));
+        let ours = flagged(&write(&wish()));
+        let back = ExternalRequest { leaving: true, ..entered() };
+        assert_eq!(standing(&locked(ours.clone()), &entered()), ExternalState::Granted, "a hold goes on");
+        assert_eq!(standing(&ours, &back), ExternalState::Granted);
+        let ExternalState::Returning(why) = standing(&locked(ours.clone()), &back) else { panic!() };
+        assert!(why.starts_with("waiting for") && why.contains("c1"), "{why}");
+        let powering = Node { target_power_state: Some("power on".into()), ..ours.clone() };
+        assert!(matches!(standing(&powering, &back), ExternalState::Returning(_)));
+        // Only clearing the flag ends it.
+        let inspected = Node { provision_state: Some("inspect wait".into()), ..ours };
+        assert_eq!(standing(&inspected, &back), ExternalState::Granted);
     }
 
     #[test]

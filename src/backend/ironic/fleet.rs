@@ -258,6 +258,18 @@ impl IronicNodes {
         self.client.get(&path(&node.uuid, part), minor).await
     }
 
+    /// Waits until a power change of a node ended, as long as a call waits for its lock, and returns
+    /// the node as it is then.
+    pub(super) async fn powered(&self, node: Arc<Node>) -> Result<Arc<Node>, BackendError> {
+        let until = self.client.clock.monotonic() + self.client.lock_patience;
+        let mut seen = node;
+        while seen.target_power_state.is_some() && self.client.clock.monotonic() < until {
+            self.client.clock.sleep(Duration::from_millis(500)).await;
+            seen = self.read(&seen.uuid).await?;
+        }
+        Ok(seen)
+    }
+
     /// Waits until the conductor works on a node no more, at most for a while, and returns it as it
     /// is then.
     pub(super) async fn settled(&self, node: &Node, limit: Duration) -> Result<Arc<Node>, BackendError> {

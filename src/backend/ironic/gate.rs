@@ -167,6 +167,7 @@ impl Gate for NodeMachine {
         if flag::is_ours(&node, wish) {
             return Ok(());
         }
+        let node = self.fleet.powered(node).await?;
         let request = "PUT maintenance";
         if let Some(why) = flag::foreign(&node) {
             return Err(self.rejected(request, &why, false));
@@ -182,7 +183,7 @@ impl Gate for NodeMachine {
         self.remember(wish);
         let node = match self.fleet.read(&self.server).await {
             Err(BackendError::NoSystem { .. }) => return Ok(()),
-            node => node?,
+            node => self.fleet.powered(node?).await?,
         };
         if !flag::is_ours(&node, wish) {
             return Ok(());

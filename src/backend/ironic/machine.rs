@@ -85,6 +85,7 @@ impl NodeMachine {
     /// without a conductor at work.
     pub(super) async fn before_change(&self, what: &str) -> Result<Arc<Node>, BackendError> {
         let node = self.fleet.read(&self.server).await?;
+        let node = self.fleet.powered(node).await?;
         if let Some(wish) = &self.held {
             if !flag::is_ours(&node, wish) {
                 let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag is gone".to_owned());
