@@ -24,6 +24,7 @@ use super::{
     fleet::path,
     machine::NodeMachine,
     node::Node,
+    reason,
     service_history::{self, Run},
 };
 
@@ -84,10 +85,15 @@ impl Serviced {
             (Some(name), _, _) => format!("step {name}"),
             _ => "no step yet".to_owned(),
         };
+        let server = self.node.listed_name();
         match self.state() {
+            // A heartbeat of the agent means nothing to Ironic then.
+            "service wait" if self.node.maintenance => format!(
+                "{step} (it does not go on while the node is in maintenance, {}: openstack baremetal node maintenance unset {server})",
+                reason::shown_reason(self.node.maintenance_reason.as_deref())
+            ),
             "service wait" => format!("{step} (Ironic waits for it: service wait)"),
             "service hold" => {
-                let server = self.node.listed_name();
                 format!("{step} (held by a step of the runbook: openstack baremetal node unhold {server})")
             }
             _ => step,
@@ -372,4 +378,27 @@ fn step(step: &ServiceStep) -> Value {
         value["args"] = args;
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maintenance_that_stops_a_service_is_told_with_the_way_out() {
+        let seen = |maintenance: bool| {
+            let body = json!({
+                "uuid": "u", "name": "n1", "provision_state": "service wait",
+                "maintenance": maintenance, "maintenance_reason": "disk swap by carol",
+                "service_step": { "interface": "bios", "step": "apply_configuration" },
+            });
+            Serviced::from_answer(body).unwrap().progress()
+        };
+        let told = seen(true);
+        for words in ["bios.apply_configuration", "disk swap by carol", "openstack baremetal node maintenance unset n1"]
+        {
+            assert!(told.contains(words), "{told}");
+        }
+        assert!(!seen(false).contains("maintenance"), "{}", seen(false));
+    }
 }
