@@ -41,9 +41,10 @@ const RUNBOOK_TRAITS: u32 = 112;
 const HISTORY: u32 = 78;
 
 /// What is read of a node, besides what [`Node`] has: the fields of the lowest version with
-/// services.
+/// services. Without owner and lessee an older Ironic hides the last error from accounts of a
+/// project, because it judges their rights by the fields that were asked for.
 const FIELDS: &str = "uuid,name,maintenance,maintenance_reason,fault,power_state,target_power_state,provision_state,last_error,\
-                      reservation,instance_uuid,traits,service_step,provision_updated_at,driver_internal_info";
+                      reservation,instance_uuid,owner,lessee,traits,service_step,provision_updated_at,driver_internal_info";
 
 /// Steps of Ironic itself, which need a ramdisk.
 const OF_IRONIC: [&str; 5] = ["hold", "power_on", "power_off", "reboot", "wait"];
@@ -383,6 +384,12 @@ fn step(step: &ServiceStep) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_decides_about_the_rights_of_an_account_is_read_too() {
+        let fields: Vec<&str> = FIELDS.split(',').collect();
+        assert!(["owner", "lessee", "last_error"].iter().all(|field| fields.contains(field)), "{fields:?}");
+    }
 
     #[test]
     fn a_maintenance_that_stops_a_service_is_told_with_the_way_out() {
