@@ -175,6 +175,25 @@ async fn a_thousand_reads_at_once_are_a_few_lists() {
 }
 
 #[tokio::test]
+async fn a_node_that_a_shared_list_does_not_have_is_asked_for() {
+    let bench = Bench::active().await;
+    let proxy = Proxy::to(&bench.ironic.url()).await;
+    let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
+    proxy.rule(|seen| {
+        if seen.is("GET", "/v1/nodes?limit=") {
+            Deal::Answer(200, String::new(), json!({ "nodes": [] }).to_string())
+        } else {
+            Deal::Pass
+        }
+    });
+    let machine = behind.machine("n1").unwrap();
+    let reads = (0..20).map(|_| machine.observe());
+    for seen in futures_util::future::join_all(reads).await {
+        assert_eq!(seen.unwrap().power, PowerState::On);
+    }
+}
+
+#[tokio::test]
 async fn a_change_waits_for_a_power_change_that_is_under_way() {
     let bench = Bench::active().await;
     let proxy = Proxy::to(&bench.ironic.url()).await;

@@ -130,7 +130,11 @@ impl IronicNodes {
             return self.read(server).await;
         }
         let list = self.shared_list().await?;
-        list.iter().find(|node| node.is_called(server)).cloned().ok_or_else(|| self.no_node(server))
+        match list.iter().find(|node| node.is_called(server)) {
+            Some(node) => Ok(Arc::clone(node)),
+            // Ironic's database may compare names otherwise, and a node may be newer than the list.
+            None => self.read(server).await,
+        }
     }
 
     /// A node for what it shows beside its flag. The read that just judged its flag serves for
