@@ -65,6 +65,15 @@ pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Clo
     })
 }
 
+/// A path as it is written in `clouds.yaml`, where `~` is the home directory, as for the clients of
+/// OpenStack.
+pub(super) fn expanded(path: &str, env: &dyn Fn(&str) -> Option<String>) -> String {
+    match (path.strip_prefix("~/"), env("HOME")) {
+        (Some(rest), Some(home)) => format!("{}/{rest}", home.trim_end_matches('/')),
+        _ => path.to_owned(),
+    }
+}
+
 fn lay_over(below: &mut Value, above: Value) {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {
@@ -211,6 +220,14 @@ clouds:
             assert!(error.contains(words) || error.contains("it has"), "{error}");
         }
         assert!(read("prod", "{", None).unwrap_err().contains("not valid YAML"));
+    }
+
+    #[test]
+    fn a_path_may_begin_at_home() {
+        let home = |name: &str| (name == "HOME").then(|| "/home/u/".to_owned());
+        assert_eq!(expanded("~/ca.pem", &home), "/home/u/ca.pem");
+        assert_eq!(expanded("/etc/~/ca.pem", &home), "/etc/~/ca.pem");
+        assert_eq!(expanded("~/ca.pem", &|_| None), "~/ca.pem");
     }
 
     #[test]

@@ -105,7 +105,9 @@ fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem
     let text = read_file(&path.to_string_lossy(), &[at])?;
     let beside = path.parent().unwrap_or_else(|| Path::new("")).join("secure.yaml");
     let secure = if beside.exists() { Some(read_file(&beside.to_string_lossy(), &[at])?) } else { None };
-    clouds::read(name, &text, secure.as_deref()).map_err(|problem| Problem::of(&["cloud"], problem))
+    let cloud = clouds::read(name, &text, secure.as_deref()).map_err(|problem| Problem::of(&["cloud"], problem))?;
+    let ca_certificate_file = cloud.ca_certificate_file.map(|path| clouds::expanded(&path, &|name| env(name)));
+    Ok(Cloud { ca_certificate_file, ..cloud })
 }
 
 /// Who asks, and what a cloud says besides.
@@ -185,6 +187,14 @@ impl BackendPlugin for Plugin {
                 detail: "The credentials of ironic are sent in clear: use an https endpoint.".to_owned(),
             });
         }
+        if let IronicAccess::Keystone(keystone) = &access
+            && keystone.auth_url.scheme() == "http"
+        {
+            warnings.push(Warning {
+                summary: "Keystone is reached without TLS",
+                detail: "The password or secret of the cloud is sent in clear: use an https auth_url.".to_owned(),
+            });
+        }
         let authority = block.text("ca_certificate_file").or(ca_certificate_file);
         let trust = if block.flag("insecure").unwrap_or(insecure && !block.has("ca_certificate_file")) {
             IronicTrust::Anything
@@ -261,6 +271,27 @@ mod tests {
         let account = block(&[("endpoint", "http://ironic:6385"), ("username", "u")]);
         assert_eq!(connect(&account, &[]).unwrap_err().at, ["password"]);
         assert_eq!(connect(&account, &[("METAL_IRONIC_PASSWORD", "p")]).unwrap().warnings.len(), 1, "in clear");
+    }
+
+    #[test]
+    fn a_cloud_whose_keystone_has_no_tls_is_warned_about_and_its_authority_is_read_from_home() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clouds.yaml");
+        let home = folder.path().to_string_lossy().into_owned();
+        let file = path.to_string_lossy().into_owned();
+        let write = |scheme: &str, more: &str| {
+            let auth = format!("auth_url: \"{scheme}://keystone:5000\", username: ci, password: p, project_name: ops");
+            std::fs::write(&path, format!("clouds: {{ lab: {{ auth: {{ {auth} }}{more} }} }}")).unwrap();
+        };
+        let block = block(&[("cloud", "lab"), ("clouds_file", &file)]);
+        write("http", "");
+        let warned = connect(&block, &[]).unwrap().warnings;
+        assert!(warned.iter().any(|warning| warning.summary.contains("Keystone")) && warned.len() == 1);
+        write("https", "");
+        assert!(connect(&block, &[]).unwrap().warnings.is_empty());
+        write("https", ", cacert: \"~/absent.pem\"");
+        let missing = connect(&block, &[("HOME", &home)]).unwrap_err();
+        assert!(missing.problem.contains(&format!("{home}/absent.pem")), "{missing}");
     }
 
     #[test]
