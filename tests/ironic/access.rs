@@ -49,6 +49,7 @@ async fn a_node_or_service_that_is_not_there_is_told() {
     let bench = Bench::new(Options::default()).await;
     let missing = bench.machine().observe().await.unwrap_err();
     assert!(matches!(missing, BackendError::NoSystem { .. }), "{missing}");
+    assert!(missing.to_string().contains("openstack baremetal node list"), "{missing}");
     let nowhere = backend("http://127.0.0.1:9", IronicAccess::Open, |_| {});
     let away = nowhere.machine("n1").unwrap().observe().await.unwrap_err();
     assert!(matches!(away, BackendError::Unreachable { .. }), "{away}");

@@ -51,7 +51,7 @@ async fn a_boot_device_is_set_seen_and_restored() {
     held.set_boot_override(&device("Hdd", "Continuous"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
     assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Hdd"), Some("Continuous")));
-    // One that was not used is gone before the power is put back.
+    // One that was not used is gone before the power is restored.
     held.set_boot_override(&device("Pxe", "Once"), false).await.unwrap();
     let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
     held.set_boot_override(&disabled, false).await.unwrap();

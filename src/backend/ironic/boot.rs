@@ -66,9 +66,9 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     })
 }
 
-/// The same as it was before, where none is set and one can be taken away again: then no override
-/// is what is to be put back, and not something unknown. `clears`: whether it can; `cleared`:
-/// whether the disk was set in the place of none.
+/// A boot device as it is told: where none is set and one can be cleared, a disabled override,
+/// which a release restores, and not something unknown. `clears`: whether one can be cleared;
+/// `cleared`: whether the disk was set in the place of none.
 fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool) -> Option<BootOverride> {
     let is_disk = |it: &BootOverride| it.target.as_deref() == target_of(DISK);
     let holds_once = |it: &BootOverride| it.enabled.as_deref() != Some("Continuous");
@@ -79,7 +79,7 @@ fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool)
     seen
 }
 
-/// Whether a device can be taken away, by setting the disk in its place.
+/// Whether a device can be cleared, by setting the disk in its place.
 fn can_clear(devices: &[String]) -> bool {
     devices.len() > 1 && devices.iter().any(|device| device == DISK)
 }
@@ -287,8 +287,8 @@ mod tests {
         assert_eq!(seen.mode.as_deref(), Some("UEFI"));
         assert_eq!(view(&json!({ "boot_device": null, "persistent": null }), &node), None, "unknown, or none");
         let none = or_none(None, &node, true, false).unwrap();
-        assert!(none.is_disabled() && none.target.is_none() && none.mode == seen.mode, "it is put back");
-        assert_eq!(or_none(None, &node, false, false), None, "it could not be put back");
+        assert!(none.is_disabled() && none.target.is_none() && none.mode == seen.mode, "a release restores it");
+        assert_eq!(or_none(None, &node, false, false), None, "it could not be restored");
         let disk = || view(&json!({ "boot_device": "disk", "persistent": false }), &node);
         assert!(or_none(disk(), &node, true, true).unwrap().is_disabled(), "set in the place of none");
         assert_eq!(or_none(disk(), &node, true, false), disk());

@@ -104,7 +104,7 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if wish.asked {
         return match (foreign(node), node.busy()) {
             (Some(why), _) => ExternalState::Refused(why),
-            // It could not be entered now, and is tried again once that ended, however long it takes.
+            // It could not be entered now, and is tried again once that ended, however late.
             (None, Some(work)) if !wish.entered && !wish.leaving => ExternalState::Entering(work),
             (None, _) => ExternalState::Absent,
         };

@@ -160,8 +160,8 @@ impl IronicNodes {
         Ok(node)
     }
 
-    /// Asks for one node. [`BackendError::NoSystem`] only where Ironic itself says that it has none:
-    /// what a proxy before it answers tells nothing of nodes.
+    /// Asks for one node. [`BackendError::NoSystem`] only where Ironic itself says that it has
+    /// none: what a proxy before it answers tells nothing of nodes.
     async fn ask(&self, ident: &str) -> Result<Arc<Node>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
         let path = format!("{}?fields={}", path(ident, ""), fields(version, false));
@@ -177,7 +177,9 @@ impl IronicNodes {
     fn no_node(&self, server: &str) -> BackendError {
         BackendError::NoSystem {
             address: self.client.address(),
-            what: format!("no node that this account may see has the name or UUID {server:?}"),
+            what: format!(
+                "no node that this account may see has the name or UUID {server:?} (openstack baremetal node list shows them)"
+            ),
         }
     }
 
@@ -262,8 +264,8 @@ impl IronicNodes {
         self.client.get(&path(&node.uuid, part), minor).await
     }
 
-    /// Waits until a power change of a node ended, as long as a call waits for its lock, and returns
-    /// the node as it is then.
+    /// Waits until a power change of a node ended, as long as a call waits for its lock, and
+    /// returns the node as it is then.
     pub(super) async fn powered(&self, node: Arc<Node>) -> Result<Arc<Node>, BackendError> {
         let until = self.client.clock.monotonic() + self.client.lock_patience;
         let mut seen = node;

@@ -163,8 +163,8 @@ impl Node {
         BUSY.contains(&self.provision_state.as_deref().unwrap_or_default())
     }
 
-    /// Whether it waits for its agent, to which Ironic does not listen in maintenance: that does not
-    /// end before the flag is cleared (Ironic 39.0.0, conductor/manager.py, `heartbeat`).
+    /// Whether it waits for its agent, to which Ironic does not listen in maintenance: this does
+    /// not end before the flag is cleared (Ironic 39.0.0, conductor/manager.py, `heartbeat`).
     pub(super) fn waits_for_agent(&self) -> bool {
         self.provision_state.as_deref().is_some_and(|state| state == "wait call-back" || state.ends_with(" wait"))
     }
