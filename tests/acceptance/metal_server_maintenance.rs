@@ -1,6 +1,6 @@
 //! `metal_server_maintenance`: held, prepared, given back.
 
-use bmc_simulator::PowerState;
+use bmc_simulator::{Fault, PowerState};
 use serde_json::json;
 
 use crate::support::{
@@ -208,6 +208,23 @@ for_each_host! {
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let plan = workspace.plan().await;
         assert_eq!(plan.changes()[0].1, ["delete", "create"]);
+    }
+}
+
+for_one_host! {
+    async fn a_hold_whose_destroy_failed_is_released_and_requested_again(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\"\n  timeouts = { delete = \"3s\" }"));
+        workspace.apply().await.succeeded();
+        let _ = fleet.simulator.inject(Fault::error(500, "The service failed.").on_request("POST", "*Reset"));
+        workspace.destroy().await.failed();
+        fleet.simulator.clear_faults();
+        let plan = workspace.plan().await;
+        assert_eq!(plan.change("metal_server_maintenance.held")["actions"], json!(["delete", "create"]));
+        workspace.apply().await.succeeded();
+        let held = workspace.resource("metal_server_maintenance.held").await.unwrap();
+        assert_eq!((&held["state"], fleet.system("node1").power), (&json!("InMaintenance"), PowerState::Off));
+        workspace.destroy().await.succeeded();
     }
 }
 

@@ -8,6 +8,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::V
 use crate::{
     engine::{Control, Engine, EngineError, MaintenanceRequest},
     maintenance::{
+        decide::Finish,
         lock::{AskingState, Refusal},
         spec::{MaintenanceKind, WaitFor},
         state::Ending,
@@ -22,6 +23,7 @@ use crate::provider::{
     shared::cell::Cell,
     shared::diagnostics::{changed_since, kept, managed_elsewhere, of_engine, other_owner},
     shared::effect,
+    shared::ended,
     shared::moved,
     shared::not_updated::not_updated,
     shared::private::{Private, Remembered, missing_here},
@@ -231,6 +233,11 @@ impl Resource for ServerMaintenance {
                 let state = &wish.asking.state;
                 let concluded = conclude(diags, &engine, model, &driven, control.timeout, state);
                 let (mut model, private) = concluded?;
+                // It was released meanwhile: what depends on the lock must not run.
+                let over = ended::ended_meanwhile(&driven.record, &model).filter(|_| driven.finish == Finish::Over);
+                if let Some(error) = over {
+                    diags.add_error(error);
+                }
                 fill_place(&engine, &mut model, &private).await;
                 Some((Value::Value(model), Value::Value(private)))
             }

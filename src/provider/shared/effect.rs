@@ -82,7 +82,11 @@ pub(in crate::provider) fn of_update(prior: &MaintenanceModel, model: &Maintenan
         return Value::Value(format!("{} again, because its power is {power}", of(spec)));
     }
     match given(&prior.state) {
-        Some("Preparing" | "Releasing") => resumed(spec.as_ref()),
+        Some("Preparing") => resumed(spec.as_ref()),
+        Some("Releasing") => {
+            let server = given(&model.server).unwrap_or_default();
+            Value::Value(format!("resumes: {server} is restored and released"))
+        }
         Some("Pending") if !goes_on => of_create(model),
         Some("Pending") => planned(spec.as_ref()),
         _ if acts(prior, model) => planned(spec.as_ref()),
@@ -151,6 +155,7 @@ mod tests {
             ("InMaintenance", "Off", "On", false, "node1 is switched on"),
             ("InMaintenance", "Off", "", false, "node1 is locked; power and boot do not change"),
             ("Preparing", "Off", "Off", true, "resumes: node1 is switched off"),
+            ("Releasing", "Off", "Off", true, "resumes: node1 is restored and released"),
             ("Pending", "Off", "Off", true, "node1 is switched off"),
             ("Pending", "Off", "On", false, "node1 is not touched yet. After a later apply: node1 is switched on"),
         ] {

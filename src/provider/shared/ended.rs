@@ -30,8 +30,11 @@ fn stays_wanted(model: &MaintenanceModel) -> bool {
 
 /// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not
 /// replaced.
+///
+/// One that is being released ends too: to go on with it frees the server.
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
-    (is_over(&prior.state) && stays_wanted(model)).then(|| AttributePath::new("state"))
+    let ends = is_over(&prior.state) || given(&prior.state) == Some("Releasing");
+    (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
 
 /// The attributes whose change would have an effect, if the maintenance had not ended.
@@ -140,7 +143,9 @@ mod tests {
             ("Completed", "InMaintenance", Some("keep"), false),
             ("Completed", "Completed", None, false),
             ("InMaintenance", "InMaintenance", None, false),
-            ("Releasing", "InMaintenance", None, false),
+            ("Releasing", "InMaintenance", None, true),
+            ("Releasing", "InMaintenance", Some("keep"), false),
+            ("Releasing", "Completed", None, false),
         ] {
             let prior = model(state, wait_for, on_end);
             assert_eq!(replaced(&prior, &prior).is_some(), replaces, "{state} {wait_for} {on_end:?}");
