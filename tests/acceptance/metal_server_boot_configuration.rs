@@ -50,6 +50,24 @@ for_each_host! {
     }
 }
 
+for_one_host! {
+    async fn one_that_is_tainted_is_restored_and_made_again(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let before = fleet.system("node1");
+        fleet.configure(&workspace, &boot("method = \"pxe\"\n  server_power = \"On\""));
+        workspace.apply().await.succeeded();
+        workspace.refresh().await.succeeded();
+        workspace.run(&["taint", ADDRESS]).await.succeeded();
+        workspace.apply().await.succeeded();
+        assert_eq!(workspace.resource(ADDRESS).await.unwrap()["state"], "Ready");
+        workspace.plan().await.is_empty();
+        workspace.run(&["taint", ADDRESS]).await.succeeded();
+        workspace.destroy().await.succeeded();
+        let after = fleet.system("node1");
+        assert_eq!((after.power, &after.boot, &after.media), (before.power, &before.boot, &before.media));
+    }
+}
+
 for_each_host! {
     async fn under_a_hold_it_takes_no_turn_of_its_own(host) {
         let (fleet, images, workspace) = (Fleet::new(1).await, Images::start().await, Workspace::new(host));

@@ -273,8 +273,7 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state =
-            Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: Value::Null };
+        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: None };
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));
             return None;

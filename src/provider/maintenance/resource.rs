@@ -267,7 +267,7 @@ impl Resource for ServerMaintenance {
             id: &model.id,
             lock_key: &model.lock_key,
             requested_at: Some(&model.requested_at),
-            generation: model.generation,
+            generation: Some(model.generation),
         };
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
             diags.add_error(Private::missing(&server));

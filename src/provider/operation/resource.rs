@@ -330,7 +330,7 @@ impl Resource for ServerOperation {
             id: &model.id,
             lock_key: &model.lock_key,
             requested_at: Some(&model.requested_at),
-            generation: Value::Null,
+            generation: None,
         };
         // Without a record there is nothing that could be made again.
         let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else { return Some(()) };

@@ -38,7 +38,8 @@ pub(in crate::provider) struct Remembered<'a> {
     pub(in crate::provider) id: &'a Text,
     pub(in crate::provider) lock_key: &'a Text,
     pub(in crate::provider) requested_at: Option<&'a Text>,
-    pub(in crate::provider) generation: ValueNumber,
+    /// `None` for a resource without that attribute.
+    pub(in crate::provider) generation: Option<ValueNumber>,
 }
 
 impl Private {
@@ -125,8 +126,9 @@ impl Private {
         let same = record.owner == engine.owner()
             && Some(record.lock_key.0.as_str()) == given(state.lock_key)
             && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()))
-            // A state that was copied, or lost the maintenance, is behind.
-            && (record.known_to.is_none() || state.generation == number(record.generation));
+            // A state that was copied, or lost the maintenance, is behind. Where the state shows no
+            // generation, the refresh before has dropped what another state manages.
+            && state.generation.is_none_or(|known| record.known_to.is_none() || known == number(record.generation));
         same.then(|| record.uid.clone())
     }
 
