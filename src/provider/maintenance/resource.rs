@@ -341,7 +341,7 @@ impl Resource for ServerMaintenance {
             }
             Ok(None) => {
                 let gone = missing_here(diags, &engine, &server, &private);
-                Some((if gone { Value::Null } else { Value::Value(model) }, private))
+                Some((ended::without_record(gone, model), private))
             }
             Err(error) => {
                 diags.add_warning(kept(&server, &error));

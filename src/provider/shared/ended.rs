@@ -1,6 +1,6 @@
 //! A maintenance that has ended although its resource is still in the state.
 
-use tf_provider::{AttributePath, Diagnostic, Diagnostics};
+use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
 use crate::{
     maintenance::{
@@ -35,6 +35,12 @@ fn stays_wanted(model: &MaintenanceModel) -> bool {
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
     let ends = is_over(&prior.state) || given(&prior.state) == Some("Releasing");
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
+}
+
+/// What stays in the state of a maintenance whose record is `gone` from its store. The record of one
+/// that has ended is pruned with the history, which runs nothing again.
+pub(in crate::provider) fn without_record(gone: bool, model: MaintenanceModel) -> Value<MaintenanceModel> {
+    if gone && !is_over(&model.state) { Value::Null } else { Value::Value(model) }
 }
 
 /// The attributes whose change would have an effect, if the maintenance had not ended.
@@ -121,8 +127,6 @@ fn how(record: &Maintenance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tf_provider::value::Value;
-
     use super::*;
 
     fn model(state: &str, wait_for: &str, on_end: Option<&str>) -> MaintenanceModel {
@@ -149,6 +153,20 @@ mod tests {
         ] {
             let prior = model(state, wait_for, on_end);
             assert_eq!(replaced(&prior, &prior).is_some(), replaces, "{state} {wait_for} {on_end:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_has_ended_stays_when_its_record_is_pruned() {
+        for (gone, state, stays) in [
+            (true, "Completed", true),
+            (true, "Failed", true),
+            (true, "InMaintenance", false),
+            (true, "Pending", false),
+            (false, "InMaintenance", true),
+        ] {
+            let left = without_record(gone, model(state, "Completed", None));
+            assert_eq!(!left.is_null(), stays, "{gone} {state}");
         }
     }
 
