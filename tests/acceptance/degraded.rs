@@ -66,11 +66,8 @@ async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
     workspace.destroy().await.succeeded();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_locked_store_keeps_what_is_known() {
-    let (fleet, workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
-    fleet.configure(&workspace, &all(2));
-    workspace.apply().await.succeeded();
+/// A process that keeps all others from the embedded store until it ends.
+async fn locked(workspace: &Workspace) -> tokio::process::Child {
     let file = workspace.state_home().join("terraform-provider-metal/coordination.sqlite");
     assert!(file.exists(), "{}", file.display());
     let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\nd.execute('PRAGMA locking_mode=EXCLUSIVE')\nd.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\nsys.stdin.read()\n";
@@ -84,12 +81,36 @@ async fn a_locked_store_keeps_what_is_known() {
         .unwrap();
     let mut said = [0; 6];
     tokio::io::AsyncReadExt::read_exact(lock.stdout.as_mut().unwrap(), &mut said).await.unwrap();
+    lock
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_store_keeps_what_is_known() {
+    let (fleet, workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
+    fleet.configure(&workspace, &all(2));
+    workspace.apply().await.succeeded();
+    let mut lock = locked(&workspace).await;
     let run = workspace.refresh().await;
     lock.kill().await.unwrap();
     run.succeeded();
     assert!(workspace.resource("metal_server_maintenance.all[1]").await.is_some());
     workspace.plan().await.is_empty();
     workspace.destroy().await.succeeded();
+}
+
+for_one_host! {
+    async fn a_tainted_resource_is_not_given_up_when_its_store_does_not_answer(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", ""));
+        workspace.apply().await.succeeded();
+        workspace.run(&["taint", "metal_server_maintenance.held"]).await.succeeded();
+        let mut lock = locked(&workspace).await;
+        let run = workspace.run(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]).await;
+        lock.kill().await.unwrap();
+        run.failed().is_silent_about("Remove the resource from the state");
+        assert!(workspace.resource("metal_server_maintenance.held").await.is_some());
+        workspace.destroy().await.succeeded();
+    }
 }
 
 for_one_host! {

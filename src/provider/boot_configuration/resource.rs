@@ -20,7 +20,7 @@ use crate::provider::{
     boot_configuration::outcome::{conclude, refused, taken_away},
     maintenance::end::{over_already, released},
     shared::cell::Cell,
-    shared::diagnostics::{kept, managed_elsewhere, of_engine},
+    shared::diagnostics::{kept, managed_elsewhere, of_engine, value_or_error},
     shared::effect,
     shared::not_updated::not_updated,
     shared::own_turn::hold_named,
@@ -274,7 +274,8 @@ impl Resource for ServerBootConfiguration {
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
         let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: None };
-        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
+        let found = Private::of_destroyed(&engine, &private, &state).await;
+        let Some(uid) = value_or_error(diags, &server, found)? else {
             diags.add_error(Private::missing(&server));
             return None;
         };

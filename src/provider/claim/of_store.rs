@@ -90,8 +90,8 @@ impl ClaimLifecycle for StoreClaims<'_> {
         let server = given(&model.server).unwrap_or_default().to_owned();
         let private = match given(&model.lock_key).map(|key| LockKey(key.to_owned())) {
             Some(key) if private.is_null() => {
-                let view = self.engine.view(&key).await.ok();
-                let claim = view.and_then(|view| view.lock.ownership.claim.clone());
+                let view = value_or_error(diags, &server, self.engine.view(&key).await)?;
+                let claim = view.lock.ownership.claim.clone();
                 let same = claim.filter(|claim| Some(claim.since.to_string().as_str()) == given(&model.claimed_at));
                 Owned::of_destroyed(self.engine, private.clone(), same.map(|claim| claim.uid), &model.lock_key)
             }

@@ -21,7 +21,7 @@ use crate::provider::{
     maintenance::model::{MaintenanceModel, maintenance_schema},
     maintenance::outcome::{conclude, imported, refresh, show},
     shared::cell::Cell,
-    shared::diagnostics::{changed_since, kept, managed_elsewhere, of_engine, other_owner},
+    shared::diagnostics::{changed_since, kept, managed_elsewhere, of_engine, other_owner, value_or_error},
     shared::effect,
     shared::ended,
     shared::moved,
@@ -269,7 +269,8 @@ impl Resource for ServerMaintenance {
             requested_at: Some(&model.requested_at),
             generation: Some(model.generation),
         };
-        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else {
+        let found = Private::of_destroyed(&engine, &private, &state).await;
+        let Some(uid) = value_or_error(diags, &server, found)? else {
             diags.add_error(Private::missing(&server));
             return None;
         };

@@ -21,7 +21,7 @@ use crate::provider::{
     operation::model::{OperationModel, operation_schema},
     operation::plan::review_operation,
     shared::cell::Cell,
-    shared::diagnostics::{kept, no_longer_ours, of_engine},
+    shared::diagnostics::{kept, no_longer_ours, of_engine, value_or_error},
     shared::effect,
     shared::own_turn::hold_named,
     shared::private::{Private, Remembered, missing_here},
@@ -332,8 +332,9 @@ impl Resource for ServerOperation {
             requested_at: Some(&model.requested_at),
             generation: None,
         };
+        let found = Private::of_destroyed(&engine, &private, &state).await;
         // Without a record there is nothing that could be made again.
-        let Some(uid) = Private::of_destroyed(&engine, &private, &state).await else { return Some(()) };
+        let Some(uid) = value_or_error(diags, &server, found)? else { return Some(()) };
         if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
             return None;
         }

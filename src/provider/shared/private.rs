@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use crate::{
     backend::ExternalOwnership,
-    engine::Engine,
+    engine::{Engine, EngineError},
     maintenance::{
-        ids::{Generation, LockKey, Uid},
+        ids::{Generation, LockKey, MaintenanceId, Uid},
         state::Maintenance,
     },
     plugin::diagnostic,
@@ -111,17 +111,19 @@ impl Private {
 
     /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted
     /// resource (OpenTofu 1.6.2, Terraform 1.15.5): there the name tells, if the last record of
-    /// that name is of this owner, this machine and, where the state says it, this run.
+    /// that name is of this owner, this machine and, where the state says it, this run. `None`: there
+    /// is no such record; a store that does not answer proves nothing.
     pub(in crate::provider) async fn of_destroyed(
         engine: &Engine,
         private: &Value<Self>,
         state: &Remembered<'_>,
-    ) -> Option<Uid> {
+    ) -> Result<Option<Uid>, EngineError> {
         if let Some(uid) = Self::uid(private) {
-            return Some(uid);
+            return Ok(Some(uid));
         }
+        let Some(id) = given(state.id).and_then(|id| id.parse::<MaintenanceId>().ok()) else { return Ok(None) };
         // Also one that is over: then there is nothing left to do, and the destroy says so.
-        let found = engine.known(&given(state.id)?.parse().ok()?).await.ok()??;
+        let Some(found) = engine.known(&id).await? else { return Ok(None) };
         let record = found.record();
         let same = record.owner == engine.owner()
             && Some(record.lock_key.0.as_str()) == given(state.lock_key)
@@ -129,7 +131,7 @@ impl Private {
             // A state that was copied, or lost the maintenance, is behind. Where the state shows no
             // generation, the refresh before has dropped what another state manages.
             && state.generation.is_none_or(|known| record.known_to.is_none() || known == number(record.generation));
-        same.then(|| record.uid.clone())
+        Ok(same.then(|| record.uid.clone()))
     }
 
     /// The error of a state without it.
