@@ -4,7 +4,12 @@ use serde_json::json;
 
 use crate::{
     engine::{Control, Engine},
-    maintenance::{decide::Finish, ids::MaintenanceId, spec::WaitFor, state::Phase},
+    maintenance::{
+        decide::Finish,
+        ids::MaintenanceId,
+        spec::WaitFor,
+        state::{Ending, Phase},
+    },
 };
 
 use super::commands::{CommandError, pretty};
@@ -23,6 +28,11 @@ pub(super) async fn run(
     }
     let driven = engine.go_on(&record, until, control).await?;
     let state = driven.record.phase.name();
+    if driven.finish == Finish::Over
+        && let Some(why) = ended_early(&driven.record.phase, driven.record.spec.complete_when.is_some())
+    {
+        return Err(CommandError::Other(format!("{id} has ended and does not hold {server}: {why}")));
+    }
     match driven.finish {
         Finish::Reached | Finish::Over => {
             if json {
@@ -43,5 +53,33 @@ pub(super) async fn run(
         }
         Finish::Withdrawn => Err(CommandError::Other(format!("{id} left the queue; {server} was not changed"))),
         Finish::Lost => Err(CommandError::Other(format!("another process took over {id}"))),
+    }
+}
+
+/// Why a maintenance that ended while it was driven did not do what it is for; `None`: its own
+/// `complete_when` came true.
+fn ended_early(phase: &Phase, ends_by_itself: bool) -> Option<String> {
+    match phase {
+        Phase::Completed { ending: Ending::CompletedBy(_), .. } if ends_by_itself => None,
+        Phase::Completed { ending, .. } => Some(ending.to_string()),
+        Phase::Failed { cause, .. } => Some(cause.clone()),
+        phase => Some(phase.name().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_complete_when_is_a_good_end() {
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let completed = |ending| Phase::Completed { at, ending };
+        let by = Ending::CompletedBy("power is Off".to_owned());
+        assert_eq!(ended_early(&completed(by.clone()), true), None);
+        assert_eq!(ended_early(&completed(by), false).as_deref(), Some("completed by power is Off"));
+        assert_eq!(ended_early(&completed(Ending::Expired), true).as_deref(), Some("expired"));
+        let failed = Phase::Failed { at, cause: "no image".to_owned() };
+        assert_eq!(ended_early(&failed, true).as_deref(), Some("no image"));
     }
 }
