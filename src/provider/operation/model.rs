@@ -27,7 +27,7 @@ use crate::provider::{
     shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
-        short, texts,
+        same_texts, short, texts,
     },
     shared::window::WindowModel,
 };
@@ -260,7 +260,7 @@ impl OperationModel {
         if self.service != prior.service {
             paths.push(AttributePath::new("service"));
         }
-        if self.triggers != prior.triggers {
+        if !same_texts(&self.triggers, &prior.triggers) {
             paths.push(AttributePath::new("triggers"));
         }
         paths

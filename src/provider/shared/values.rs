@@ -18,6 +18,8 @@ use crate::{
     shown,
 };
 
+use crate::provider::shared::block::MayBeUnknown as _;
+
 /// A text that may be null or unknown.
 pub(in crate::provider) type Text = Value<String>;
 /// A map of texts.
@@ -272,6 +274,11 @@ pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
     }
 }
 
+/// Whether two maps say the same: a null in them says nothing. What is not known yet differs.
+pub(in crate::provider) fn same_texts(one: &Texts, other: &Texts) -> bool {
+    one == other || (!one.has_unknown() && !other.has_unknown() && texts(one) == texts(other))
+}
+
 /// A value that is there.
 pub(in crate::provider) fn value_of<T>(value: &Value<T>) -> Option<&T> {
     match value {
@@ -295,6 +302,20 @@ mod tests {
         assert_eq!(shown_duration(Duration::from_mins(90)), "1h30m");
         assert_eq!(shown_duration(Duration::from_secs(59)), "59s");
         assert_eq!(parse_duration(&shown_duration(Duration::from_secs(93_784))).unwrap().as_secs(), 93_784);
+    }
+
+    #[test]
+    fn maps_say_the_same_without_their_nulls_once_they_are_known() {
+        let map = |name: &str, value: Text| Value::Value(BTreeMap::from([(name.to_owned(), value)]));
+        let one = |text: &str| map("run", Value::Value(text.to_owned()));
+        let empty = [Value::Null, Value::Value(BTreeMap::new()), map("run", Value::Null)];
+        for (before, now) in empty.iter().flat_map(|before| empty.iter().map(move |now| (before, now))) {
+            assert!(same_texts(before, now), "{before:?} {now:?}");
+        }
+        assert!(same_texts(&one("1"), &one("1")) && !same_texts(&one("1"), &one("2")));
+        for unknown in [Value::Unknown, map("run", Value::Unknown)] {
+            assert!(empty.iter().all(|before| !same_texts(before, &unknown)), "{unknown:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use tf_provider::{AttributePath, value::Value};
 
 use super::MaintenanceModel;
-use crate::provider::shared::values::given;
+use crate::provider::shared::values::{given, same_texts};
 
 impl MaintenanceModel {
     /// Whether a maintenance that another state manages is taken over.
@@ -38,9 +38,26 @@ impl MaintenanceModel {
                 paths.push(AttributePath::new(name));
             }
         }
-        if self.triggers != prior.triggers {
+        if !same_texts(&self.triggers, &prior.triggers) {
             paths.push(AttributePath::new("triggers"));
         }
         paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn triggers_that_say_nothing_replace_nothing() {
+        let prior = MaintenanceModel::default();
+        let empty = MaintenanceModel { triggers: Value::Value(BTreeMap::new()), ..MaintenanceModel::default() };
+        assert!(empty.replacing(&prior).is_empty());
+        let run = Value::Value(BTreeMap::from([("run".to_owned(), Value::Value("2".to_owned()))]));
+        let again = MaintenanceModel { triggers: run, ..MaintenanceModel::default() };
+        assert_eq!(again.replacing(&empty), [AttributePath::new("triggers")]);
     }
 }
