@@ -293,11 +293,6 @@ impl MaintenanceModel {
         {
             or_default(&mut complete.status, 200);
         }
-        if let Value::Value(complete) = &mut self.complete_when
-            && complete.status.is_unknown()
-        {
-            complete.status = if complete.url.is_null() { Value::Null } else { Value::Value(200) };
-        }
     }
 
     /// Whether the parts that name it are all known.

@@ -63,3 +63,25 @@ impl MaintenanceModel {
         check_url(diags, &Value::Value(check), &at).map(CompleteWhen::Url)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::maintenance::model::CompleteModel;
+
+    #[test]
+    fn a_status_that_is_not_known_yet_is_planned_as_it_is() {
+        let url = Value::Value("https://node1/done".to_owned());
+        for (url, status, planned) in [
+            (url.clone(), Value::Unknown, Value::Unknown),
+            (Value::Null, Value::Unknown, Value::Unknown),
+            (url, Value::Null, Value::Value(200)),
+            (Value::Null, Value::Null, Value::Null),
+        ] {
+            let complete = CompleteModel { url, status, ..CompleteModel::default() };
+            let mut model = MaintenanceModel { complete_when: Value::Value(complete), ..MaintenanceModel::default() };
+            model.set_defaults();
+            assert_eq!(model.complete_when.as_ref_option().map(|complete| complete.status), Some(planned));
+        }
+    }
+}
