@@ -187,6 +187,12 @@ impl Block {
         self.0.contains_key(name)
     }
 
+    /// Whether an attribute is set to a value that is known.
+    #[must_use]
+    pub fn is_known(&self, name: &str) -> bool {
+        self.has(name) && !self.is_unknown(name)
+    }
+
     /// Whether an attribute is known only after apply.
     #[must_use]
     pub fn is_unknown(&self, name: &str) -> bool {
@@ -234,7 +240,7 @@ mod tests {
         block.set("servers", Given::Objects(BTreeMap::from([("node1".to_owned(), inner)])));
         assert!(block.has_unknown() && !block.is_unknown("servers"));
         let (_, server) = block.objects("servers").next().unwrap();
-        assert!(server.is_unknown("endpoint") && server.has("endpoint"));
+        assert!(server.is_unknown("endpoint") && server.has("endpoint") && !server.is_known("endpoint"));
         assert_eq!(server.text("endpoint"), None);
     }
 }

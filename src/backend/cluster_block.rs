@@ -66,12 +66,13 @@ pub(super) const BMC_AUTHORITY: &str = "bmc_ca_certificate_file";
 /// What is wrong with these settings as they are written.
 pub(super) fn check(block: &Block) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
-    if block.has(HOST.name) && (block.has(KUBECONFIG.name) || block.has(CONTEXT.name)) {
+    // A value that is not known yet may turn out to be absent.
+    if block.is_known(HOST.name) && (block.is_known(KUBECONFIG.name) || block.is_known(CONTEXT.name)) {
         let problem = "host is instead of a kubeconfig: leave out kubeconfig and context, or host";
         problems.push(Problem::of(&[HOST.name], problem));
     }
     if !block.has(HOST.name) {
-        for name in [TOKEN_FILE.name, CA_CERTIFICATE_FILE.name].into_iter().filter(|name| block.has(name)) {
+        for name in [TOKEN_FILE.name, CA_CERTIFICATE_FILE.name].into_iter().filter(|name| block.is_known(name)) {
             problems.push(Problem::of(&[name], "it belongs to host; a kubeconfig names its own"));
         }
     }

@@ -101,6 +101,37 @@ fn table() -> Vec<(String, &'static str)> {
     ]
 }
 
+/// Configurations with a variable that may turn out to be null, which makes them right.
+fn not_known_yet() -> Vec<String> {
+    let held = |more: &str| maintenance("node1", "m", more);
+    let typed = |kind: &str, more: &str| format!("resource \"{kind}\" \"x\" {{\n  server = \"node1\"\n  {more}\n}}\n");
+    let named = "namespace = \"a\"\n  name = \"b\"\n  policy = \"Enforced\"";
+    let boots = |more: &str| typed("metal_server_boot_configuration", more);
+    let provider = |more: &str| format!("provider \"metal\" {{\n  {more}\n}}\n{}", held(""));
+    let window = "window = { schedule = \"0 22 * * SAT\", duration = \"1h\" }";
+    vec![
+        held("complete_when = { power_state = var.x, url = \"http://x/\" }"),
+        held("window = { name = \"night\", schedule = var.x }"),
+        held("boot_configuration = { method = \"pxe\", image = var.x, image_sha256 = var.x, ignition_wo = var.x }"),
+        boots(&format!("method = \"pxe\"\n  maintenance_id = var.x\n  {window}")),
+        boots("method = \"pxe\"\n  maintenance_id = var.x\n  require_claim = true"),
+        boots("method = \"pxe\"\n  policy = \"Enforced\"\n  require_claim = false\n  escalate_after = var.x"),
+        typed(
+            "metal_server_operation",
+            &format!("{named}\n  operation = \"On\"\n  service = var.x == null ? null : {{ steps = [] }}"),
+        ),
+        typed(
+            "metal_server_claim",
+            "namespace = \"a\"\n  name = \"b\"\n  ignition = { secret_name = \"s\" }\n  ignition_wo = var.x",
+        ),
+        provider("redfish = var.x == null ? null : { insecure = true }\n  ironic = { endpoint = \"https://i\" }"),
+        provider(
+            "ironic = { cloud = var.x, endpoint = \"https://i\", username = \"u\", insecure = true, ca_certificate_file = var.x }",
+        ),
+        provider("metal_operator = { host = var.x, context = \"c\", token_file = var.x }"),
+    ]
+}
+
 /// Wrong configurations of what only newer hosts know.
 fn newer() -> Vec<(String, &'static str)> {
     let names = "server = \"node1\"\n namespace = \"a\"\n name = \"b\"\n";
@@ -169,5 +200,9 @@ for_each_host! {
         let right = "provider \"metal\" {\n  redfish = { servers = { a = { endpoint = \"https://10.0.0.1\" } } }\n}\n";
         workspace.configure(&format!("{right}{}", maintenance("a", "m", "")));
         workspace.run(&["validate", "-no-color"]).await.succeeded();
+        for late in not_known_yet() {
+            workspace.configure(&format!("variable \"x\" {{\n  type    = string\n  default = null\n}}\n{late}"));
+            workspace.run(&["validate", "-no-color"]).await.succeeded();
+        }
     }
 }

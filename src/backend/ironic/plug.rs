@@ -154,13 +154,15 @@ impl BackendPlugin for Plugin {
     fn check(&self, block: &Block) -> Vec<Problem> {
         let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
         problems.extend(block.text(ENDPOINT.name).and_then(|text| address(&text).err()));
-        for name in [USERNAME.name, PASSWORD.name].into_iter().filter(|name| block.has("cloud") && block.has(name)) {
+        // A value that is not known yet may turn out to be absent.
+        let account = [USERNAME.name, PASSWORD.name].into_iter().filter(|name| block.is_known(name));
+        for name in account.filter(|_| block.is_known("cloud")) {
             problems.push(Problem::of(&[name], "it is for HTTP basic; a cloud of clouds.yaml has its own account"));
         }
-        if block.has("clouds_file") && !block.has("cloud") && block.has(ENDPOINT.name) {
+        if block.is_known("clouds_file") && !block.has("cloud") && block.is_known(ENDPOINT.name) {
             problems.push(Problem::of(&["clouds_file"], "it is read for a cloud; set cloud, too"));
         }
-        if block.flag("insecure") == Some(true) && block.has("ca_certificate_file") {
+        if block.flag("insecure") == Some(true) && block.is_known("ca_certificate_file") {
             problems.push(Problem::of(&["insecure"], "set either insecure or ca_certificate_file"));
         }
         if block.text("image_download_source").is_some_and(|it| it != "http" && it != "local") {

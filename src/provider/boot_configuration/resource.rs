@@ -77,6 +77,7 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
+        model.boot().check_write_only(diags, &AttributePath::root());
         model.effect = effect::planned(model.acting().as_ref());
         self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
         model.unknown_outputs();
@@ -95,6 +96,7 @@ impl Resource for ServerBootConfiguration {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
+        model.boot().check_write_only(diags, &AttributePath::root());
         model.keep_absent(&prior);
         if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
             engine.note_managed(&uid);
@@ -161,6 +163,7 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
+        model.boot().check_write_only(diags, &AttributePath::root());
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -209,6 +212,7 @@ impl Resource for ServerBootConfiguration {
         }
         let engine = self.cell.engine(diags)?;
         model.take_write_only(&config);
+        model.boot().check_write_only(diags, &AttributePath::root());
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);

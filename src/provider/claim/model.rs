@@ -27,7 +27,7 @@ use crate::provider::{
     shared::outputs::outputs,
     shared::schema::{attributes, computed, object, optional, required, schema, secret, timeouts},
     shared::toleration::{self, Tolerations, tolerations_attribute},
-    shared::values::{Text, Timeouts, bad, check_names, check_timeouts, given, known, power, short},
+    shared::values::{Text, Timeouts, bad, check_names, check_timeouts, given, is_given, known, power, short},
     shared::write_only::WriteOnly,
 };
 
@@ -183,7 +183,7 @@ impl ClaimModel {
             ignition.check(diags, &AttributePath::new("ignition"));
         }
         let at = AttributePath::new("ignition_wo");
-        if !self.ignition.is_null() && !self.ignition_wo.is_absent() {
+        if is_given(&self.ignition) && self.ignition_wo.content().is_some() {
             bad(diags, at, "One source is possible", "Give ignition or ignition_wo, not both.");
         } else {
             self.ignition_wo.check_version(diags, &self.ignition_wo_version, &AttributePath::root(), "ignition_wo");

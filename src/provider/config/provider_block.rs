@@ -135,9 +135,11 @@ impl ProviderModel {
 
 /// The one backend that is configured.
 fn configured(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> BackendInput {
-    let mut given = plugins().iter().filter_map(|plugin| Some((*plugin, given_block(blocks, plugin.name())?)));
-    let Some((plugin, values)) = given.next() else { return BackendInput::default() };
-    let others: Vec<&str> = given.map(|(plugin, _)| plugin.name()).collect();
+    let given = plugins().iter().filter_map(|plugin| Some((*plugin, given_block(blocks, plugin.name())?)));
+    // One that is not known yet may turn out to be absent.
+    let (known, unknown): (Vec<_>, Vec<_>) = given.partition(|(_, values)| **values != ValueAny::Unknown);
+    let Some((plugin, values)) = known.first().or(unknown.first()).copied() else { return BackendInput::default() };
+    let others: Vec<&str> = known.iter().skip(1).map(|(plugin, _)| plugin.name()).collect();
     if let Some(second) = others.first() {
         bad(
             diags,

@@ -85,6 +85,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = config else { return None };
         model.set_defaults();
+        model.check_write_only(diags);
         model.effect = effect::of_create(&model);
         let engine = self.cell.engine_if_ready();
         let spec = model.check(diags, engine.as_deref());
@@ -120,6 +121,7 @@ impl Resource for ServerMaintenance {
         }
         let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
+        model.check_write_only(diags);
         let replaced = Box::pin(self.plan_change(diags, &prior, &mut model, &private)).await?;
         Some((Value::Value(model), private, replaced))
     }
@@ -147,6 +149,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
+        model.check_write_only(diags);
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -181,6 +184,7 @@ impl Resource for ServerMaintenance {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
         model.take_write_only(&config);
+        model.check_write_only(diags);
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();

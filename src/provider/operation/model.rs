@@ -26,8 +26,8 @@ use crate::provider::{
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
     shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
-        Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, known, one_of, or_default,
-        same_texts, short, texts,
+        Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, is_given, known, one_of,
+        or_default, same_texts, short, texts,
     },
     shared::window::WindowModel,
 };
@@ -231,7 +231,7 @@ impl OperationModel {
 
     /// Checks that one of the two is asked for, and the service.
     fn check_service(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
-        let both = !self.service.is_null() && !self.operation.is_null();
+        let both = is_given(&self.service) && is_given(&self.operation);
         if both || (self.service.is_null() && self.operation.is_null()) {
             let detail =
                 "Give operation, for a power operation, or service, for work of the external system, and not both.";

@@ -19,7 +19,7 @@ use crate::{
 
 use crate::provider::{
     shared::schema::{defaulted, object, optional},
-    shared::values::{Text, bad, boot_mode, given, known, not_empty, one_of, or_default, web_url},
+    shared::values::{Text, bad, boot_mode, given, is_given, known, not_empty, one_of, or_default, web_url},
     shared::write_only::{WriteOnly, sha256},
 };
 
@@ -245,16 +245,17 @@ impl BootModel {
             web_url(diags, &self.image, path("image"))
         };
         let digest = self.check_digest(diags, path("image_sha256"));
-        let given_twice = !self.ignition.is_null() && !self.ignition_wo.is_absent();
+        let has_content = self.ignition_wo.content().is_some();
+        let given_twice = is_given(&self.ignition) && has_content;
         let ignition = match &self.ignition {
             _ if given_twice => {
                 bad(diags, path("ignition_wo"), "One source is possible", "Give ignition or ignition_wo, not both.");
                 None
             }
-            _ if method.is_some() && !takes_ignition && !(self.ignition.is_null() && self.ignition_wo.is_absent()) => {
+            _ if method.is_some() && !takes_ignition && (is_given(&self.ignition) || has_content) => {
                 bad(
                     diags,
-                    path(if self.ignition.is_null() { "ignition_wo" } else { "ignition" }),
+                    path(if has_content { "ignition_wo" } else { "ignition" }),
                     "Ignition cannot be handed over",
                     format!(
                         "Only method = {} hands an ignition file to a server. Build it into the image, or name it on the \
@@ -267,7 +268,7 @@ impl BootModel {
             Value::Value(ignition) => ignition.check(diags, &path("ignition")).map(|(ignition, _)| ignition),
             _ => self.ignition_wo.content().map(|content| Ignition::Content(sha256(content))),
         };
-        if let Some(name) = external.filter(|_| self.image_sha256 != Value::Null) {
+        if let Some(name) = external.filter(|_| is_given(&self.image_sha256)) {
             bad(
                 diags,
                 path("image_sha256"),
@@ -282,7 +283,7 @@ impl BootModel {
             Some(BootMethod::Http | BootMethod::VirtualMedia | BootMethod::External(_)) if self.image.is_null() => {
                 bad(diags, path("image"), "An image is needed", format!("Method {name:?} boots an image: say which."));
             }
-            Some(BootMethod::Pxe | BootMethod::Disk) if !self.image.is_null() => bad(
+            Some(BootMethod::Pxe | BootMethod::Disk) if is_given(&self.image) => bad(
                 diags,
                 path("image"),
                 "No image is possible",
@@ -290,7 +291,7 @@ impl BootModel {
             ),
             _ => {}
         }
-        if !self.image_sha256.is_null() && self.image.is_null() {
+        if is_given(&self.image_sha256) && self.image.is_null() {
             bad(diags, path("image_sha256"), "No image to compare", "Give image too, or leave image_sha256 out.");
         }
         let once = match self.once {

@@ -20,7 +20,7 @@ use crate::{
 
 use crate::provider::{
     shared::schema::{Attributes, attributes, defaulted, optional},
-    shared::values::{Text, bad, check_priority, duration, given, one_of, read_id, short},
+    shared::values::{Text, bad, check_priority, duration, given, is_given, one_of, read_id, short},
     shared::window::{self, WindowModel, window_attribute},
 };
 
@@ -92,7 +92,7 @@ impl OwnTurn<'_> {
         short(diags, self.ticket, path("ticket"), limits::TICKET);
         check_priority(diags, self.priority, path("priority"));
         hold_named(diags, self.maintenance_id);
-        if !self.maintenance_id.is_null() && !self.window.is_null() {
+        if is_given(self.maintenance_id) && is_given(self.window) {
             let detail = "With maintenance_id the server is held already: the window of that maintenance counted.";
             bad(diags, path("window"), "Not under a maintenance", detail);
         }
@@ -130,16 +130,18 @@ impl OwnTurn<'_> {
             }
             (false, _) => one_of(diags, self.policy, path("policy"), &Policy::NAMES, Policy::from_name),
         };
-        if policy == Some(Policy::Enforced) {
+        // Without a maintenance, another policy may be the default.
+        let is_certain = is_given(self.policy) || is_given(self.maintenance_id);
+        if policy == Some(Policy::Enforced) && is_certain {
             let detail = if under && self.policy.is_null() {
                 "Under a maintenance no approval is needed without a policy. Set policy = \"OwnerApproval\"."
             } else {
                 "policy = \"Enforced\" needs no approval. Remove it, or set policy = \"OwnerApproval\"."
             };
-            for (name, is_given) in
-                [("require_claim", !self.require_claim.is_null()), ("escalate_after", !self.escalate_after.is_null())]
+            let require_claim = *self.require_claim == Value::Value(true);
+            for (name, counts) in [("require_claim", require_claim), ("escalate_after", is_given(self.escalate_after))]
             {
-                if is_given {
+                if counts {
                     bad(diags, path(name), "Only with OwnerApproval", detail);
                 }
             }

@@ -274,6 +274,11 @@ pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
     }
 }
 
+/// Whether a value is there and known. One that is not known yet may turn out to be absent.
+pub(in crate::provider) fn is_given<T>(value: &Value<T>) -> bool {
+    value_of(value).is_some()
+}
+
 /// Whether two maps say the same: a null in them says nothing. What is not known yet differs.
 pub(in crate::provider) fn same_texts(one: &Texts, other: &Texts) -> bool {
     one == other || (!one.has_unknown() && !other.has_unknown() && texts(one) == texts(other))

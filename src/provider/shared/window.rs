@@ -18,7 +18,7 @@ use crate::{
 use crate::provider::{
     shared::block::MayBeUnknown,
     shared::schema::{Attributes, attributes, optional},
-    shared::values::{Text, bad, duration, given, known, one_of, shown_duration},
+    shared::values::{Text, bad, duration, given, is_given, known, one_of, shown_duration},
 };
 
 /// The zone of a window that names none.
@@ -108,11 +108,22 @@ impl MayBeUnknown for WindowModel {
     fn has_unknown(&self) -> bool {
         let Self { name, schedule, duration, time_zone, min_remaining, exclude, exclude_calendar_file } = self;
         let texts = [name, schedule, duration, time_zone, min_remaining, exclude_calendar_file];
-        texts.into_iter().any(Value::is_unknown) || exclude.is_unknown()
+        let days = match exclude {
+            Value::Value(days) => days.iter().any(Value::is_unknown),
+            other => other.is_unknown(),
+        };
+        days || texts.into_iter().any(Value::is_unknown)
     }
 }
 
 impl WindowModel {
+    /// Whether anything but a name is given.
+    fn is_defined(&self) -> bool {
+        let Self { name: _, schedule, duration, time_zone, min_remaining, exclude, exclude_calendar_file } = self;
+        let texts = [schedule, duration, time_zone, min_remaining, exclude_calendar_file];
+        is_given(exclude) || texts.into_iter().any(is_given)
+    }
+
     /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window
     /// that never opens is refused; with `named` its name is looked up.
     pub(in crate::provider) fn check(
@@ -125,7 +136,7 @@ impl WindowModel {
     ) -> Option<WindowSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         if let Some(name) = given(&self.name) {
-            if *self != (Self { name: self.name.clone(), ..Self::default() }) {
+            if self.is_defined() {
                 let detail = "A named window is defined in the provider; give name alone, or everything but name.";
                 bad(diags, path("name"), "A name and a definition", detail);
                 return None;

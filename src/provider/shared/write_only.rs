@@ -20,7 +20,7 @@ use crate::provider::{
     maintenance::model::MaintenanceModel,
     shared::boot,
     shared::schema::{optional, secret},
-    shared::values::{Text, bad},
+    shared::values::{Text, bad, is_given},
 };
 
 /// A text that is read from the configuration and never written: it encodes as null, two of them
@@ -48,15 +48,16 @@ impl WriteOnly {
         name: &str,
     ) {
         let path = at.clone().attribute(format!("{name}_version"));
-        match (self.is_absent(), version.is_null()) {
-            (false, true) => {
+        // What is not known yet may turn out to be absent.
+        match (self.content().is_some(), is_given(version)) {
+            (true, false) if version.is_null() => {
                 let detail = format!(
                     "The content of {name} is in no plan and no state, so that a change of it is not seen. Give \
                      {name}_version, and raise it with each change."
                 );
                 bad(diags, path, "A version is needed", detail);
             }
-            (true, false) => {
+            (false, true) if self.is_absent() => {
                 bad(diags, path, "Version without content", format!("Give {name} too, or leave {name}_version out."));
             }
             _ => {}
@@ -193,6 +194,9 @@ mod tests {
             (WriteOnly::default(), Value::Null, false),
             (given("x"), Value::Value(1), false),
             (WriteOnly(Value::Unknown), Value::Value(1), false),
+            (WriteOnly(Value::Unknown), Value::Null, false),
+            (given("x"), Value::Unknown, false),
+            (WriteOnly::default(), Value::Unknown, false),
             (given("x"), Value::Null, true),
             (WriteOnly::default(), Value::Value(1), true),
         ] {

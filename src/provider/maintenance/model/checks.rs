@@ -9,7 +9,7 @@ use crate::{
     maintenance::spec::{CompleteWhen, WaitFor},
     provider::{
         shared::boot::{UrlModel, check_url},
-        shared::values::{bad, given, not_empty, power},
+        shared::values::{bad, given, is_given, not_empty, power},
     },
 };
 
@@ -37,12 +37,10 @@ impl MaintenanceModel {
             }
             return None;
         };
-        match (complete.power_state.is_null(), complete.url.is_null()) {
-            (true, true) => bad(diags, at.clone(), "complete_when is empty", "Give power_state or url."),
-            (false, false) => {
-                bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
-            }
-            _ => {}
+        if complete.power_state.is_null() && complete.url.is_null() {
+            bad(diags, at.clone(), "complete_when is empty", "Give power_state or url.");
+        } else if is_given(&complete.power_state) && is_given(&complete.url) {
+            bad(diags, at.clone(), "One condition is possible", "Give power_state or url, not both.");
         }
         let wanted = power(diags, &complete.power_state, at.clone().attribute("power_state"));
         if wanted.is_some() && given(&self.server_power) == given(&complete.power_state) {
