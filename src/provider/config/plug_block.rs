@@ -49,7 +49,7 @@ impl MayBeUnknown for ValueAny {
     }
 }
 
-/// The values of a block. What is null is absent.
+/// The values of a block. What is null is absent. Of a block that is not known yet no attribute is.
 pub(in crate::provider) fn read(
     diags: &mut Diagnostics,
     value: &ValueAny,
@@ -57,6 +57,11 @@ pub(in crate::provider) fn read(
     at: &AttributePath,
 ) -> Block {
     let mut block = Block::default();
+    if *value == ValueAny::Unknown {
+        for setting in settings {
+            block.set(setting.name, Given::Unknown);
+        }
+    }
     let ValueAny::Map(values) = value else { return block };
     for setting in settings {
         let at = at.clone().attribute(setting.name);
@@ -140,6 +145,20 @@ mod tests {
         let servers: Vec<_> = block.objects("servers").collect();
         assert_eq!(servers[0].1.texts("labels").get("rack").map(String::as_str), Some("1"));
         assert!(!servers[0].1.has("insecure") && servers[1].1.is_unknown("endpoint"));
+    }
+
+    #[test]
+    fn an_object_that_is_not_known_lacks_nothing() {
+        let redfish = plugins().iter().find(|plugin| plugin.name() == "redfish").unwrap();
+        let value = map([("servers", map([("node1", ValueAny::Unknown)]))]);
+        let mut diags = Diagnostics::default();
+        for (value, problems) in
+            [(value, 0), (ValueAny::Unknown, 0), (map([("servers", map([("node1", map([]))]))]), 1)]
+        {
+            let block = read(&mut diags, &value, redfish.settings(), &AttributePath::new("redfish"));
+            assert_eq!(redfish.check(&block).len(), problems, "{block:?}");
+            assert_eq!(block.has_unknown(), problems == 0);
+        }
     }
 
     #[test]

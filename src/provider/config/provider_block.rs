@@ -41,7 +41,7 @@ block! {
             Bool,
             "No approval is required: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
         );
-        windows: Value<BTreeMap<String, WindowModel>> => windows_attribute();
+        windows: Value<BTreeMap<String, Value<WindowModel>>> => windows_attribute();
         aging: Text => optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.");
         history_days: ValueNumber => optional(
             Number,
@@ -100,6 +100,7 @@ impl ProviderModel {
         }
         let mut named_windows = BTreeMap::new();
         for (name, window) in value_of(windows).into_iter().flatten() {
+            let Value::Value(window) = window else { continue };
             let at = path("windows").key(name.clone());
             let spec = window.check(diags, &at, OnClose::Finish, None, None);
             named_windows.extend(spec.map(|spec| (name.clone(), spec)));
@@ -173,5 +174,33 @@ pub(in crate::provider) fn flag(value: ValueBool) -> Option<bool> {
     match value {
         Value::Value(flag) => Some(flag),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::provider::shared::block::MayBeUnknown as _;
+
+    /// A provider block with these windows, as it arrives from a host.
+    fn with_windows(windows: &serde_json::Value) -> ProviderModel {
+        let mut all = serde_json::to_value(ProviderModel::default()).unwrap();
+        all["windows"].clone_from(windows);
+        serde_json::from_value(all).unwrap()
+    }
+
+    #[test]
+    fn a_window_that_is_not_known_or_null_is_none_yet() {
+        let mut model = with_windows(&serde_json::json!({ "night": null }));
+        let mut diags = Diagnostics::default();
+        assert!(!model.has_unknown());
+        assert!(model.check(&mut diags).unwrap().windows.is_empty());
+        model.windows = Value::Value(BTreeMap::from([("night".to_owned(), Value::Unknown)]));
+        assert!(model.has_unknown() && model.check(&mut diags).unwrap().windows.is_empty());
+        let day = serde_json::json!({ "schedule": "0 22 * * *", "duration": "1h", "exclude": ["2026-12-24"] });
+        let model = with_windows(&serde_json::json!({ "night": day }));
+        assert!(!model.has_unknown());
+        assert_eq!(model.check(&mut diags).unwrap().windows.len(), 1);
     }
 }

@@ -276,3 +276,17 @@ pub(in crate::provider) fn on_close(diags: &mut Diagnostics, value: &Text, windo
     }
     one_of(diags, value, at(), &OnClose::NAMES, OnClose::from_name).unwrap_or(OnClose::Finish)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_that_is_not_known_yet_is_not_left_out() {
+        let day = Value::Value("2026-12-24".to_owned());
+        let mut window = WindowModel { exclude: Value::Value(vec![day.clone()]), ..WindowModel::default() };
+        assert!(!window.has_unknown());
+        window.exclude = Value::Value(vec![day, Value::Unknown]);
+        assert!(window.has_unknown());
+    }
+}
