@@ -88,7 +88,7 @@ impl DataSource for ServerClaimDataSource {
         let engine = self.cell.engine(diags)?;
         let id = given(&model.id)?;
         let claims = claims(&engine, &self.cell);
-        match self.cell.unless_stopped(claims.look(id)).await? {
+        match self.cell.read(diags, id, claims.look(id)).await? {
             Ok(Some(found)) => Some(Value::Value(found)),
             Ok(None) => {
                 let place = claims.place();

@@ -279,7 +279,7 @@ impl DataSource for MaintenancePreview {
             servers.iter().filter_map(given).map(|server| Spec { server: server.to_owned(), ..spec.clone() }).collect();
         let looks: Vec<_> = specs.iter().map(|spec| Box::pin(preview(&engine, spec, id.as_ref(), timeout))).collect();
         let looks = stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>();
-        model.previews = Value::Value(Box::pin(self.cell.unless_stopped(looks)).await?);
+        model.previews = Value::Value(Box::pin(self.cell.read(diags, "the servers", looks)).await?);
         Some(Value::Value(model))
     }
 }

@@ -161,7 +161,7 @@ impl DataSource for ServerDataSource {
             }
         };
         model.address = Value::Value(machine.address());
-        match self.cell.unless_stopped(machine.observe()).await? {
+        match self.cell.read(diags, &name, machine.observe()).await? {
             Ok(view) => {
                 let boot = view.boot.unwrap_or_default();
                 model.reachable = Value::Value(true);
@@ -201,13 +201,13 @@ impl DataSource for ServerDataSource {
         model.labels = Value::Value(listed.labels.into_iter().map(|(name, text)| (name, Value::Value(text))).collect());
         let found = match (listed.system_id, &model.reachable, &model.endpoint) {
             (None, Value::Value(true), Value::Value(_)) => {
-                self.cell.unless_stopped(machine.identify()).await?.ok().and_then(|seen| seen.system_id())
+                self.cell.read(diags, &name, machine.identify()).await?.ok().and_then(|seen| seen.system_id())
             }
             (configured, _, _) => configured,
         };
         model.system_id = known(found);
         if model.check_capabilities == Value::Value(true) {
-            match self.cell.unless_stopped(engine.check(&name)).await? {
+            match self.cell.read(diags, &name, engine.check(&name)).await? {
                 Ok(check) => model.check = Value::Value(check.into()),
                 Err(error) => {
                     diags.add_error(of_engine(&name, &error));
@@ -215,7 +215,7 @@ impl DataSource for ServerDataSource {
                 }
             }
         }
-        let gates = self.cell.unless_stopped(engine.gate_states(&name)).await?;
+        let gates = self.cell.read(diags, &name, engine.gate_states(&name)).await?;
         model.gates = Value::Value(gates.into_iter().map(|(gate, state)| (gate, Value::Value(state))).collect());
         if let Some(found) = engine.backend().external_state(&name).await {
             model.state = known(Some(found.state).filter(|state| !state.is_empty()));

@@ -137,7 +137,7 @@ impl DataSource for Servers {
     ) -> Option<Self::State<'a>> {
         let Value::Value(mut model) = config else { return Some(Value::Null) };
         let engine = self.cell.engine(diags)?;
-        let found = match self.cell.unless_stopped(engine.backend().inventory()).await? {
+        let found = match self.cell.read(diags, "the servers", engine.backend().inventory()).await? {
             Ok(found) => found,
             Err(error) => {
                 let problem = of_machine("the inventory", &error);
@@ -149,7 +149,7 @@ impl DataSource for Servers {
             found.into_iter().filter(|(name, listed)| model.selects(name, listed)).collect();
         model.names = Value::Value(chosen.keys().cloned().map(Value::Value).collect());
         let all = chosen.iter().map(async |(name, listed)| (name.clone(), in_use(&engine, name, listed).await));
-        let all = self.cell.unless_stopped(join_all(all)).await?;
+        let all = self.cell.read(diags, "the servers", join_all(all)).await?;
         model.servers = Value::Value(all.into_iter().collect());
         model.inventory = Value::Value(engine.backend().inventory_file(&chosen.into_keys().collect()));
         Some(Value::Value(model))

@@ -54,6 +54,25 @@ impl Cell {
         }
     }
 
+    /// What comes of what a data source reads. Where the process is asked to stop first, an error says
+    /// so: hosts take no answer without an error for a bug of the provider.
+    pub(in crate::provider) async fn read<T>(
+        &self,
+        diags: &mut Diagnostics,
+        what: &str,
+        reading: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        let read = self.unless_stopped(reading).await;
+        if read.is_none() {
+            diags.add_error(diagnostic(
+                format!("Reading {what} was interrupted"),
+                "Nothing was changed.",
+                AttributePath::root(),
+            ));
+        }
+        read
+    }
+
     /// What comes of a reading that decides what is kept. A process that was asked to stop waits
     /// for it only briefly: a person does not wait a second time for a store that is away.
     pub(in crate::provider) async fn soon_if_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
@@ -94,5 +113,21 @@ impl Cell {
             diags.add_error(diagnostic("The provider is not configured", detail, AttributePath::root()));
         }
         ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_read_comes_unless_it_is_interrupted_which_is_said() {
+        let (stop, mut diags) = (CancellationToken::new(), Diagnostics::default());
+        let cell = Cell::new(stop.clone());
+        assert_eq!(cell.read(&mut diags, "node1", async { 1 }).await, Some(1));
+        assert!(diags.errors.is_empty());
+        stop.cancel();
+        assert_eq!(cell.read(&mut diags, "node1", std::future::pending::<i32>()).await, None);
+        assert_eq!(diags.errors[0].summary, "Reading node1 was interrupted");
     }
 }
