@@ -11,7 +11,7 @@ use tf_provider::{
 use crate::{
     engine::Engine,
     maintenance::{
-        ids::MaintenanceId,
+        ids::{MaintenanceId, check_name},
         limits,
         machine::{BootOverride, shown_url},
         spec::{MaintenanceKind, Policy, Spec},
@@ -25,7 +25,7 @@ use crate::provider::{
     shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
     shared::schema::{attributes, object, optional, required, schema, timeouts},
-    shared::values::{Text, Timeouts, check_timeouts, given, known, or_default, power, short, shown_duration},
+    shared::values::{Text, Timeouts, bad, check_timeouts, given, known, or_default, power, short, shown_duration},
     shared::window::WindowModel,
     shared::write_only::{self, WriteOnly},
 };
@@ -202,6 +202,7 @@ impl BootConfigurationModel {
         let boot = self.boot().check(diags, &AttributePath::root());
         let server_power = power(diags, &self.server_power, AttributePath::new("server_power"));
         check_timeouts(diags, &self.timeouts);
+        self.check_record_name(diags, engine.map(Engine::owner));
         let base = Spec::new(MaintenanceKind::BootConfiguration, given(&self.server).unwrap_or_default());
         let spec = self.turn().check(diags, engine, base)?;
         let reason = spec.reason.clone().or_else(|| Some(own_reason(given(&self.method)?)));
@@ -221,14 +222,35 @@ impl BootConfigurationModel {
     /// The name of its record: found again from the configuration alone. Without a hold it is made
     /// of the owner and the server, because names of servers belong to an owner.
     pub(in crate::provider) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {
-        let (namespace, name) = match given(&self.maintenance_id) {
+        let (namespace, name) = self.record_name(owner)?;
+        MaintenanceId::new(&namespace, &name).ok()
+    }
+
+    /// Namespace and name of its record, however long they are.
+    fn record_name(&self, owner: &str) -> Option<(String, String)> {
+        Some(match given(&self.maintenance_id) {
             Some(hold) => {
                 let hold: MaintenanceId = hold.parse().ok()?;
                 (hold.namespace().to_owned(), format!("{}.boot", hold.name()))
             }
             None => ("boot-configuration".to_owned(), format!("{}.{}", plain(owner), plain(given(&self.server)?))),
+        })
+    }
+
+    /// Complains where no record can have its name. Without a maintenance the owner counts, which
+    /// only a configured provider knows.
+    fn check_record_name(&self, diags: &mut Diagnostics, owner: Option<&str>) {
+        let (attribute, made_of, owner) = match (&self.maintenance_id, owner) {
+            (Value::Value(_), _) => ("maintenance_id", "the name of the maintenance and .boot", ""),
+            (Value::Null, Some(owner)) => ("server", "the provider's owner and the name of the server", owner),
+            _ => return,
         };
-        MaintenanceId::new(&namespace, &name).ok()
+        if let Some((_, name)) = self.record_name(owner)
+            && let Err(problem) = check_name(&name)
+        {
+            let detail = format!("It is made of {made_of}, and {problem}. Choose shorter names.");
+            bad(diags, AttributePath::new(attribute), "Name of the boot configuration is too long", detail);
+        }
     }
 
     pub(in crate::provider) fn show(&mut self, record: &Maintenance) {
@@ -334,4 +356,36 @@ fn plain(text: &str) -> String {
     }
     let digest: String = Sha256::digest(text)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}{digest}", if replaced.is_empty() { String::new() } else { format!("{replaced}-") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(maintenance_id: Text, server: &str) -> BootConfigurationModel {
+        let (server, method) = (Value::Value(server.to_owned()), Value::Value("pxe".to_owned()));
+        BootConfigurationModel { server, maintenance_id, method, ..BootConfigurationModel::default() }
+    }
+
+    #[test]
+    fn a_record_that_could_have_no_name_is_refused_with_the_attribute() {
+        for (length, refused) in [(248, false), (249, true)] {
+            let hold = Value::Value(format!("tests/{}", "n".repeat(length)));
+            let mut diags = Diagnostics::default();
+            assert_eq!(model(hold, "node1").check(&mut diags, None).is_none(), refused, "{length}: {diags:?}");
+            let paths: Vec<_> = diags.errors.iter().map(|error| error.attribute.clone()).collect();
+            assert_eq!(paths.contains(&AttributePath::new("maintenance_id")), refused, "{length}");
+        }
+        let (long, short) = ("o".repeat(250), "o".repeat(200));
+        for (maintenance_id, owner, refused) in [
+            (Value::Null, Some(long.as_str()), true),
+            (Value::Null, Some(short.as_str()), false),
+            (Value::Null, None, false),
+            (Value::Unknown, Some(long.as_str()), false),
+        ] {
+            let mut diags = Diagnostics::default();
+            model(maintenance_id, "node1").check_record_name(&mut diags, owner);
+            assert_eq!(!diags.errors.is_empty(), refused, "{owner:?}");
+        }
+    }
 }
