@@ -3,7 +3,7 @@
 use std::{io::Write, time::Duration};
 
 use jiff::SpanRelativeTo;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -57,8 +57,23 @@ pub(super) enum CommandError {
          and --coordination-url"
     )]
     UnknownServer { store: String, server: String, owner: String },
+    /// Nodes that stay cordoned, and everything that was done to Nodes.
+    #[error("{text}")]
+    NodesKept { text: String, answer: Map<String, Value> },
     #[error("{0}")]
     Other(String),
+}
+
+impl CommandError {
+    /// What `--json` prints of it: the error, and what the command has to tell nevertheless.
+    pub(super) fn json(&self) -> Value {
+        let mut fields = match self {
+            Self::NodesKept { answer, .. } => answer.clone(),
+            _ => Map::new(),
+        };
+        fields.insert("error".to_owned(), json!(self.to_string()));
+        Value::Object(fields)
+    }
 }
 
 impl From<EngineError> for CommandError {
@@ -160,6 +175,9 @@ pub(super) async fn watch(
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
+    if common.json {
+        return Err(CommandError::Other("watch prints no JSON: leave --json out, or use queue --json".to_owned()));
+    }
     if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
         return Err(CommandError::NoStore(address));
     }

@@ -408,11 +408,7 @@ pub async fn run(
             exit => exit,
         },
         Err(problem) => {
-            let text = if json {
-                shape::document(serde_json::json!({ "error": problem.to_string() }))
-            } else {
-                format!("Error: {problem}\n")
-            };
+            let text = if json { shape::document(problem.json()) } else { format!("Error: {problem}\n") };
             let _ = err.write_all(shown::lines(&text).as_bytes());
             Exit::Failure
         }

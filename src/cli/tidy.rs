@@ -1,6 +1,6 @@
 //! What ended maintenances left behind: requests to external systems, and cordoned Nodes.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,24 +39,35 @@ pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken)
         tidied = engine.tidy_nodes() => tidied.map_err(CommandError::from)?,
         () = stop.cancelled() => return Err(CommandError::Other("stopped before all Nodes were looked at".to_owned())),
     };
-    let text = told_of_nodes(&tidied, json);
-    if tidied.kept.is_empty() { Ok(text) } else { Err(CommandError::Other(text.trim_end().to_owned())) }
+    outcome(&tidied, json)
 }
 
-fn told_of_nodes(tidied: &TidiedNodes, json: bool) -> String {
-    if json {
-        let kept: Vec<Value> = tidied
-            .kept
-            .iter()
-            .map(|(cordon, why)| json!({ "node": cordon.node, "maintenance": cordon.id, "why": why }))
-            .collect();
-        let removed: Vec<Value> = tidied
-            .annotations_removed
-            .iter()
-            .map(|(node, cordoned)| json!({ "node": node, "cordoned": cordoned }))
-            .collect();
-        return pretty(&json!({ "uncordoned": tidied.uncordoned, "annotations_removed": removed, "kept": kept }));
+/// What to say of Nodes; an error while one of them stays cordoned.
+fn outcome(tidied: &TidiedNodes, json: bool) -> Result<String, CommandError> {
+    let (text, answer) = (told_of_nodes(tidied), fields_of_nodes(tidied));
+    if !tidied.kept.is_empty() {
+        return Err(CommandError::NodesKept { text: text.trim_end().to_owned(), answer });
     }
+    Ok(if json { pretty(&Value::Object(answer)) } else { text })
+}
+
+fn fields_of_nodes(tidied: &TidiedNodes) -> Map<String, Value> {
+    let kept: Vec<Value> = tidied
+        .kept
+        .iter()
+        .map(|(cordon, why)| json!({ "node": cordon.node, "maintenance": cordon.id, "why": why }))
+        .collect();
+    let removed: Vec<Value> = tidied
+        .annotations_removed
+        .iter()
+        .map(|(node, cordoned)| json!({ "node": node, "cordoned": cordoned }))
+        .collect();
+    let fields =
+        [("uncordoned", json!(tidied.uncordoned)), ("annotations_removed", json!(removed)), ("kept", json!(kept))];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn told_of_nodes(tidied: &TidiedNodes) -> String {
     if *tidied == TidiedNodes::default() {
         return "No Node is cordoned for a maintenance that has ended.\n".to_owned();
     }
@@ -135,4 +146,32 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_stays_cordoned_is_an_error_with_fields() {
+        let cordon = Cordon {
+            node: "worker1".to_owned(),
+            store: "store".to_owned(),
+            uid: "uid".to_owned(),
+            id: "tests/m".to_owned(),
+            by_hand: "kubectl uncordon worker1".to_owned(),
+        };
+        let kept = vec![(cordon, "it is not Ready".to_owned())];
+        let tidied = TidiedNodes { uncordoned: vec!["worker2".to_owned()], kept, ..TidiedNodes::default() };
+        for json in [true, false] {
+            let error = outcome(&tidied, json).unwrap_err();
+            assert!(error.to_string().contains("worker1 stays cordoned for tests/m"), "{error}");
+            let fields = error.json();
+            assert_eq!((&fields["kept"][0]["node"], &fields["uncordoned"][0]), (&"worker1".into(), &"worker2".into()));
+            assert_eq!(fields["error"], error.to_string());
+        }
+        let gone = TidiedNodes { kept: Vec::new(), ..tidied };
+        assert!(outcome(&gone, true).unwrap().contains("\"kept\": []"));
+        assert_eq!(outcome(&gone, false).unwrap(), "Node worker2: uncordoned.\n");
+    }
 }

@@ -174,6 +174,7 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
         &maintenance("node1", "second", "server_power = \"Off\"\n  wait_for = \"Enqueued\"\n  expires_after = \"2h\""),
     );
     second.apply().await.succeeded();
+    workspace.metal(&["watch", "--json"]).await.failed().says("watch prints no JSON");
     let watch = workspace.start_metal(&["watch"]);
     watch.until_it_says("tests/second", SOON).await;
 
