@@ -54,8 +54,8 @@ impl Cell {
         }
     }
 
-    /// What comes of what a data source reads. Where the process is asked to stop first, an error says
-    /// so: hosts take no answer without an error for a bug of the provider.
+    /// What comes of what a data source reads. Where the process is asked to stop first, an error
+    /// says so: hosts take no answer without an error for a bug of the provider.
     pub(in crate::provider) async fn read<T>(
         &self,
         diags: &mut Diagnostics,

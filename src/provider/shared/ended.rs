@@ -37,8 +37,8 @@ pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &Maintenanc
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
 
-/// What stays in the state of a maintenance whose record is `gone` from its store. The record of one
-/// that has ended is pruned with the history, which runs nothing again.
+/// What stays in the state of a maintenance whose record is `gone` from its store. The record of
+/// one that has ended is pruned with the history, which runs nothing again.
 pub(in crate::provider) fn without_record(gone: bool, model: MaintenanceModel) -> Value<MaintenanceModel> {
     if gone && !is_over(&model.state) { Value::Null } else { Value::Value(model) }
 }

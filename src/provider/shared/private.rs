@@ -111,8 +111,8 @@ impl Private {
 
     /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted
     /// resource (OpenTofu 1.6.2, Terraform 1.15.5): there the name tells, if the last record of
-    /// that name is of this owner, this machine and, where the state says it, this run. `None`: there
-    /// is no such record; a store that does not answer proves nothing.
+    /// that name is of this owner, this machine and, where the state says it, this run. `None`: the
+    /// store has none. One that does not answer proves nothing.
     pub(in crate::provider) async fn of_destroyed(
         engine: &Engine,
         private: &Value<Self>,
