@@ -216,7 +216,7 @@ for_one_host! {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\"\n  timeouts = { delete = \"3s\" }"));
         workspace.apply().await.succeeded();
-        let _ = fleet.simulator.inject(Fault::error(500, "The service failed.").on_request("POST", "*Reset"));
+        let _ = fleet.simulator.inject(Fault::error(503, "busy").on_request("POST", "*Reset"));
         workspace.destroy().await.failed();
         fleet.simulator.clear_faults();
         let plan = workspace.plan().await;
