@@ -65,7 +65,10 @@ fn pursue_as(
             }
         }
         Reply::Refused { message, transient: true } => {
-            let tries = if now < patient_until(attempts, last, message, limits) { usize::MAX } else { 0 };
+            // By when the next try was due, and not by now: nothing is tried while the machine does not
+            // answer at all, and that time is not held against it.
+            let due = after(last.answered_at(), pause_after(message, limits));
+            let tries = if due < patient_until(attempts, last, message, limits) { usize::MAX } else { 0 };
             (pause_after(message, limits), format!("refused: {message}"), tries)
         }
         // A power state that was read may be old, and the machine is where it shall be: it is
@@ -104,11 +107,13 @@ fn is_observed(action: &Action) -> bool {
     matches!(action, Action::Reset(_) | Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. })
 }
 
-/// Since when the machine refuses a call for now, without a break.
-fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp) -> Timestamp {
+/// Since when the machine refuses a call for now, without a break. A time in which it was not asked
+/// because it did not answer at all is one: once it is there again, it may be busy for a while.
+fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp, limits: &Limits) -> Timestamp {
     let mut since = last;
     for attempt in attempts.iter().rev().filter(|attempt| attempt.action == *action) {
-        if !matches!(attempt.reply, Reply::Refused { transient: true, .. }) {
+        let Reply::Refused { message, transient: true } = &attempt.reply else { break };
+        if since > after(attempt.answered_at(), pause_after(message, limits).saturating_add(limits.busy)) {
             break;
         }
         since = attempt.at;
@@ -120,12 +125,18 @@ fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp) -> Time
 ///
 /// What the machine asked for is not held against it, within bounds.
 fn patient_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &Limits) -> Timestamp {
-    let since = refused_since(attempts, &last.action, last.at);
+    let since = refused_since(attempts, &last.action, last.at, limits);
     let (pause, busy) = (pause_after(message, limits), busy_for(message, limits));
     let asked = pause > limits.retry_pause;
     let answered = last.answered_at();
     let patience = if asked { after(answered, pause.saturating_add(limits.retry_pause)) } else { answered };
     after(since, busy).max(patience).min(after(since, limits.post.max(busy)))
+}
+
+/// Until when an operating system is asked again to shut down by a machine that refuses for now.
+fn busy_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &Limits) -> Timestamp {
+    let since = refused_since(attempts, &last.action, last.at, limits);
+    after(since, limits.graceful_shutdown).max(patient_until(attempts, last, message, limits))
 }
 
 /// How the pause begins that a machine asks for, at the end of a refusal.
@@ -166,15 +177,13 @@ pub fn switch_off(
     let forced = Action::Reset(ResetType::ForceOff);
     let forced_before = attempts_at(attempts, &forced).next().is_some();
     if !forced_before && capabilities.can(ResetType::GracefulShutdown) {
-        let (first, last) = (attempts_at(attempts, &graceful).next(), attempts_at(attempts, &graceful).last());
-        let (Some(first), Some(last)) = (first, last) else { return Verdict::Act(graceful) };
+        let Some(last) = attempts_at(attempts, &graceful).last() else { return Verdict::Act(graceful) };
         match &last.reply {
             // It did not reach the operating system: a BMC that is busy, or away for a moment, is
             // no reason to cut power. How long a shutdown may take says nothing about how long a
-            // BMC may be busy.
+            // BMC may be busy, and nothing was asked while it was away.
             Reply::Refused { message, transient: true }
-                if now
-                    < after(first.at, limits.graceful_shutdown).max(patient_until(attempts, last, message, limits)) =>
+                if after(last.answered_at(), pause_after(message, limits)) < busy_until(attempts, last, message, limits) =>
             {
                 let until = after(last.answered_at(), pause_after(message, limits));
                 if now >= until {
@@ -381,5 +390,27 @@ mod tests {
         let next = |now| pursue(on.clone(), &attempts, limits.power_change, &limits, at(now));
         assert!(matches!(next(1), Verdict::Wait { .. }), "what was read may be old");
         assert!(matches!(next(5), Verdict::Fail(_)));
+    }
+
+    #[test]
+    fn a_machine_that_was_away_is_asked_again_before_its_power_is_cut() {
+        let limits = Limits::default();
+        let capabilities = Capabilities {
+            resets: vec![ResetType::GracefulShutdown, ResetType::ForceOff],
+            ..Capabilities::default()
+        };
+        let (graceful, on) = (Action::Reset(ResetType::GracefulShutdown), Action::Reset(ResetType::On));
+        let machine = MachineView { power: PowerState::On, ..MachineView::default() };
+        let next = |attempts: &[Attempt], now| switch_off(&machine, &capabilities, attempts, &limits, at(now));
+        let away = || busy("connection refused");
+        assert_eq!(next(&[attempt(&graceful, 0, away())], 300), Verdict::Act(graceful.clone()));
+        let back = [attempt(&graceful, 0, away()), attempt(&graceful, 300, busy("503: starting"))];
+        assert_eq!(next(&back, 305), Verdict::Act(graceful.clone()), "it may be busy once it is there again");
+        let busy_for: Vec<Attempt> = (0..30).map(|n| attempt(&graceful, n * 5, away())).collect();
+        assert_eq!(next(&busy_for, 150), Verdict::Act(Action::Reset(ResetType::ForceOff)), "not for ever");
+        let pursued = |attempts: &[Attempt], now| pursue(on.clone(), attempts, limits.power_change, &limits, at(now));
+        assert_eq!(pursued(&[attempt(&on, 0, away())], 300), Verdict::Act(on.clone()));
+        let back = [attempt(&on, 0, away()), attempt(&on, 300, away())];
+        assert_eq!(pursued(&back, 305), Verdict::Act(on.clone()));
     }
 }

@@ -427,7 +427,9 @@ mod tests {
             let at = Timestamp::UNIX_EPOCH;
             let attempt = Attempt { reply, ..Attempt::intended(action.clone(), at) };
             let later = at + std::time::Duration::from_hours(1);
-            restore_boot(&disabled, &found, &[attempt.clone(), attempt], &Limits::default(), later)
+            let limits = Limits::default();
+            let last = Attempt { at: after(at, limits.busy), ..attempt.clone() };
+            restore_boot(&disabled, &found, &[attempt, last], &limits, later)
         };
         let refused = |transient| Reply::Refused { message: "no".into(), transient };
         assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
