@@ -183,7 +183,8 @@ pub fn switch_off(
             // no reason to cut power. How long a shutdown may take says nothing about how long a
             // BMC may be busy, and nothing was asked while it was away.
             Reply::Refused { message, transient: true }
-                if after(last.answered_at(), pause_after(message, limits)) < busy_until(attempts, last, message, limits) =>
+                if after(last.answered_at(), pause_after(message, limits))
+                    < busy_until(attempts, last, message, limits) =>
             {
                 let until = after(last.answered_at(), pause_after(message, limits));
                 if now >= until {
@@ -395,10 +396,8 @@ mod tests {
     #[test]
     fn a_machine_that_was_away_is_asked_again_before_its_power_is_cut() {
         let limits = Limits::default();
-        let capabilities = Capabilities {
-            resets: vec![ResetType::GracefulShutdown, ResetType::ForceOff],
-            ..Capabilities::default()
-        };
+        let capabilities =
+            Capabilities { resets: vec![ResetType::GracefulShutdown, ResetType::ForceOff], ..Capabilities::default() };
         let (graceful, on) = (Action::Reset(ResetType::GracefulShutdown), Action::Reset(ResetType::On));
         let machine = MachineView { power: PowerState::On, ..MachineView::default() };
         let next = |attempts: &[Attempt], now| switch_off(&machine, &capabilities, attempts, &limits, at(now));
