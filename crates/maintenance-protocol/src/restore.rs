@@ -1,7 +1,8 @@
 //! The rules of the steps back: the server is given back exactly as it was.
 //!
 //! They compare what is seen with what was recorded, not with what was changed: so they also put
-//! back what a person, or a boot configuration under the hold, did meanwhile.
+//! back what a person, or a boot configuration under the hold, did meanwhile. Virtual drives are
+//! compared only where the maintenance, or what acted under it, used them.
 
 use jiff::Timestamp;
 
@@ -127,7 +128,7 @@ pub fn judge(
     let attempts = &progress.attempts;
     match step {
         Step::StopForRestore => {
-            let media = match media_to_compare(prior, facts) {
+            let media = match media_to_compare(record, prior, facts) {
                 Ok(media) => media,
                 Err(need) => return Verdict::Look(need),
             };
@@ -139,12 +140,15 @@ pub fn judge(
             };
             switch_off(machine, capabilities, attempts, limits, now)
         }
+        Step::RestoreMedia if record.drives.is_empty() => Verdict::Done,
         Step::RestoreMedia => {
             let Some(media) = &facts.media else {
                 return Verdict::Look(Need::Media);
             };
             restore_media(record, prior, media, progress, limits, now)
         }
+        // No start follows that would use an override up.
+        Step::DisarmBoot if machine.power.settled() == Some(PowerTarget::On) => Verdict::Done,
         Step::DisarmBoot => {
             let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
             let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
@@ -157,13 +161,17 @@ pub fn judge(
             }
         }
         Step::RestoreBoot => {
-            let (Some(before), Some(found)) = (&prior.boot, &machine.boot) else {
+            let Some(before) = &prior.boot else {
                 return Verdict::Done;
             };
             if is_unlisted(before) && record.spec.boot.is_none() {
                 return Verdict::Done;
             }
-            restore_boot(before, found, attempts, limits, now)
+            match &machine.boot {
+                Some(found) => restore_boot(before, found, attempts, limits, now),
+                None => not_shown_yet(before, progress, limits, now)
+                    .unwrap_or_else(|| restore_boot(before, &BootOverride::default(), attempts, limits, now)),
+            }
         }
         Step::RestorePower => {
             let Some(target) = prior.power.settled() else {
@@ -189,9 +197,10 @@ fn once(boot: &BootOverride) -> bool {
     boot.enabled.as_deref() == Some("Once") && !boot.is_disabled()
 }
 
-/// The drives to compare with the recorded ones, when those matter.
-fn media_to_compare<'a>(prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
-    if prior.media.is_empty() {
+/// The drives to compare with the recorded ones, when those matter: a maintenance that used none
+/// needs no BMC that shows them.
+fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
+    if prior.media.is_empty() || record.drives.is_empty() {
         return Ok(&[]);
     }
     facts.media.as_deref().ok_or(Need::Media)
@@ -199,8 +208,8 @@ fn media_to_compare<'a>(prior: &PriorState, facts: &'a Facts) -> Result<&'a [Med
 
 /// Whether the server must be off before it is put back.
 ///
-/// It must when it was off, when it may run what the maintenance booted, and when a drive's content
-/// changes under it (rule 8: media is never ejected from a running installer).
+/// It must when it was off, when it may run what the maintenance booted, and when the content of a
+/// drive that it used changes under it (rule 8: media is never ejected from a running installer).
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;
@@ -210,10 +219,10 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
         || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| is_other(record, before, now)))
 }
 
-/// Whether something else is in a drive than before. What a BMC does not tell of a drive that this
-/// maintenance never used is not held against it.
+/// Whether this maintenance left something else in a drive than before. What others did to a drive
+/// that it never used is theirs, and no reason to stop what runs.
 fn is_other(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> bool {
-    if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
+    is_used(record, before) && now.content() != before.content()
 }
 
 /// Whether this maintenance may have filled or emptied a drive.
@@ -299,6 +308,14 @@ fn restore_media(
     Verdict::Done
 }
 
+/// Waits for a boot override that was recorded, and of which nothing is shown: a BMC that was just
+/// restarted shows little for a moment. Afterwards it counts as not set.
+fn not_shown_yet(before: &BootOverride, progress: &Progress, limits: &Limits, now: Timestamp) -> Option<Verdict> {
+    let until = after(progress.since, limits.settle);
+    let why = format!("the machine shows no boot override any more, which was {before}");
+    (now < until).then_some(Verdict::Wait { why, until: Some(until) })
+}
+
 fn restore_boot(
     before: &BootOverride,
     found: &BootOverride,
@@ -377,15 +394,22 @@ fn verify(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    let media = match media_to_compare(prior, facts) {
+    let media = match media_to_compare(record, prior, facts) {
         Ok(media) => media,
         Err(need) => return Verdict::Look(need),
     };
+    if let (Some(before), None) = (&prior.boot, &machine.boot)
+        && !before.is_disabled()
+        && let Some(verdict) = not_shown_yet(before, progress, limits, now)
+    {
+        return verdict;
+    }
+    let none = BootOverride::default();
     let mut differs = Vec::new();
     if prior.power.settled().is_some() && prior.power.settled() != machine.power.settled() {
         differs.push(format!("power is {}, was {}", machine.power, prior.power));
     }
-    if let (Some(before), Some(found)) = (&prior.boot, &machine.boot)
+    if let (Some(before), found) = (&prior.boot, machine.boot.as_ref().unwrap_or(&none))
         && ((before.target.is_some() && before.target != found.target)
             || (is_unlisted(before) && record.spec.boot.is_some())
             || ((before.external || found.external) && before.http_boot_uri != found.http_boot_uri))
@@ -395,7 +419,7 @@ fn verify(
     }
     for before in &prior.media {
         match listed(before, media) {
-            Some(now) if now.inserted != before.inserted => {
+            Some(now) if is_used(record, before) && now.inserted != before.inserted => {
                 let was = if before.inserted { "filled" } else { "empty" };
                 differs.push(format!("virtual drive {} was {was} and is not", before.slot));
             }
@@ -415,30 +439,4 @@ fn verify(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_busy_machine_did_not_take_is_not_left_behind() {
-        let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
-        let found = BootOverride { http_boot_uri: Some("http://images/a.iso".into()), ..disabled.clone() };
-        let action = boot_change(&disabled, &found).unwrap();
-        let judged = |reply: Reply| {
-            let at = Timestamp::UNIX_EPOCH;
-            let attempt = Attempt { reply, ..Attempt::intended(action.clone(), at) };
-            let later = at + std::time::Duration::from_hours(1);
-            let limits = Limits::default();
-            let last = Attempt { at: after(at, limits.busy), ..attempt.clone() };
-            restore_boot(&disabled, &found, &[attempt, last], &limits, later)
-        };
-        let refused = |transient| Reply::Refused { message: "no".into(), transient };
-        assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
-        assert_eq!(judged(refused(false)), Verdict::Done);
-        assert_eq!(judged(Reply::Unknown), Verdict::Done, "some fail at null");
-        assert_eq!(judged(Reply::Accepted), Verdict::Done, "accepted, and still shown");
-        let chosen = BootOverride { boot_next: Some("Boot0010".into()), ..disabled.clone() };
-        let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else { panic!("it is left") };
-        assert_eq!(wanted.boot_next.as_deref(), Some(""));
-        assert_eq!(restore_boot(&disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH), Verdict::Done);
-    }
-}
+mod tests;

@@ -201,7 +201,8 @@ impl BootOverride {
     #[must_use]
     pub fn is_disabled(&self) -> bool {
         self.enabled.as_deref() == Some("Disabled")
-            || (self.enabled.is_none() && matches!(self.target.as_deref(), None | Some("None")))
+            || self.target.as_deref() == Some("None")
+            || (self.enabled.is_none() && self.target.is_none())
     }
 
     /// Whether it is `wanted` in every property that this names.
