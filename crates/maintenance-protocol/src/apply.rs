@@ -331,9 +331,17 @@ impl ServerLock {
         }
         if let Some(record) = self.get(uid).cloned() {
             self.expect_effect(&record, action, at.limits, now);
+            let parent = record.spec.parent.as_ref();
+            let boots = starts(action)
+                && self
+                    .active
+                    .iter()
+                    .any(|it| it.spec.boot.is_some() && (Some(&it.uid) == parent || it.spec.parent.as_ref() == parent));
             // The hold restores all that was done under it.
-            if let Some(hold) = self.active.iter_mut().find(|hold| Some(&hold.uid) == record.spec.parent.as_ref()) {
+            if let Some(hold) = self.active.iter_mut().find(|hold| Some(&hold.uid) == parent) {
                 media::note_drive(hold, action);
+                // Whichever of them starts the server: what is booted is what any of them set.
+                hold.booted |= boots && !matches!(record.phase, Phase::Releasing { .. });
             }
             self.disturb(record.spec.parent.as_ref(), now);
         }
@@ -402,6 +410,14 @@ fn progress_of(phase: &mut Phase) -> Option<&mut Progress> {
     }
 }
 
+/// Whether a server runs what is set to be booted once an action has taken effect.
+fn starts(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Reset(ResetType::On | ResetType::ForceRestart | ResetType::GracefulRestart | ResetType::PowerCycle)
+    )
+}
+
 /// What preparing sent to switch the server off.
 fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
     let Phase::Preparing(progress) = &record.phase else { return Vec::new() };
@@ -421,3 +437,6 @@ fn leaves(action: &Action) -> Option<Step> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

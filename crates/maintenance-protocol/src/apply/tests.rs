@@ -1,0 +1,46 @@
+//! What a change leaves in the records that it is not about.
+
+use super::*;
+use crate::{
+    ids::{LockKey, Runner, Token},
+    model::{
+        lock::{EnqueueRequest, Leases},
+        verdict::Limits,
+    },
+    spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
+};
+
+/// Whether a hold counts as booted once something under it sent a reset.
+fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
+    let (now, leases, limits) = (Timestamp::UNIX_EPOCH, Leases::default(), Limits::default());
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let hold = lock.enqueue(EnqueueRequest::sample("hold"), &leases, now).unwrap().uid().clone();
+    lock.active[0].spec.boot = boot;
+    lock.active[0].phase = Phase::InMaintenance { since: now };
+    let spec = Spec { parent: Some(hold), ..Spec::new(MaintenanceKind::Operation, "node") };
+    let request = EnqueueRequest { spec, ..EnqueueRequest::sample("operation") };
+    let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
+    let fence = lock.attach(&uid, Runner::new("r", "ada", "desk", 1), Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    lock.active[1].phase = Phase::Preparing(Progress::new(vec![Step::Operate], now));
+    let at = Moment { leases: &leases, now, limits: &limits, aging: std::time::Duration::from_secs(1) };
+    assert_eq!(lock.intend_call(&uid, fence, &Action::Reset(reset), &at).unwrap(), Applied::Done);
+    lock.active[0].booted
+}
+
+#[test]
+fn a_restart_under_a_hold_boots_what_the_hold_has_set() {
+    let boot = BootSpec {
+        ignition: None,
+        method: BootMethod::Pxe,
+        image: None,
+        image_sha256: None,
+        once: true,
+        boot_mode: None,
+        ready_when: None,
+    };
+    for reset in [ResetType::ForceRestart, ResetType::PowerCycle, ResetType::On] {
+        assert!(booted_by(reset, Some(boot.clone())), "{reset}");
+        assert!(!booted_by(reset, None), "{reset}");
+    }
+    assert!(!booted_by(ResetType::GracefulShutdown, Some(boot)));
+}
