@@ -295,11 +295,18 @@ pub(super) fn insert(
     match slot.content() {
         // Some machines list the image under a name of their own.
         Some(found) if address::same(found, image) || accepted => Verdict::Done,
-        Some("") => Verdict::Fail(unknown_medium(&slot)),
+        Some("") if !is_ours(record, &slot) => Verdict::Fail(unknown_medium(&slot)),
         Some(_) => eject(&slot),
         None if menu_may_tell(boot, has) && facts.menu_before.is_none() => Verdict::Look(Need::MenuBefore),
         None => pursue(insert, &progress.attempts, limits.media, limits, now),
     }
+}
+
+/// Whether a medium without an address can only be one that this maintenance inserted before: some
+/// machines list an image under no name, and the drive was empty.
+fn is_ours(record: &Maintenance, slot: &MediaSlot) -> bool {
+    let before = record.prior.as_ref().and_then(|prior| prior.media.iter().find(|before| before.slot == slot.slot));
+    record.drives.contains(&slot.slot) && before.is_some_and(|before| before.content().is_none())
 }
 
 /// Notes the drive that a call changes: the release has to see it again.
@@ -332,103 +339,4 @@ pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn drive(path: &str, kinds: &[&str]) -> MediaSlot {
-        MediaSlot {
-            slot: path.into(),
-            media_types: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
-            image: None,
-            inserted: false,
-            write_protected: None,
-        }
-    }
-
-    fn boot() -> BootSpec {
-        BootSpec {
-            ignition: None,
-            method: BootMethod::VirtualMedia,
-            image: Some("http://images/a.iso".into()),
-            image_sha256: None,
-            once: true,
-            boot_mode: None,
-            ready_when: None,
-        }
-    }
-
-    fn lists(targets: &[&str]) -> Capabilities {
-        Capabilities {
-            boot_targets: targets.iter().map(|target| (*target).to_owned()).collect(),
-            boot_menu: true,
-            ..Capabilities::default()
-        }
-    }
-
-    fn option(reference: &str, name: &str, path: &str) -> BootOption {
-        BootOption { reference: reference.into(), name: name.into(), path: Some(path.into()) }
-    }
-
-    #[test]
-    fn the_first_slot_by_number_is_filled_and_a_configured_one_before_all() {
-        let media = [drive("/m/2", &["CD"]), drive("/m/10", &["CD"]), drive("/m/1", &["CD", "USBStick"])];
-        assert_eq!(choose_slot(&media, "http://i/a.iso", None).unwrap().slot, "/m/1");
-        assert_eq!(choose_slot(&media, "http://i/a.iso", Some("10")).unwrap().slot, "/m/10");
-        assert_eq!(choose_slot(&media, "http://i/a.iso", Some("3")), None);
-        let problem = missing_drive(&boot(), &Capabilities { media_slot: Some("3".into()), ..lists(&[]) }, &media);
-        assert!(problem.unwrap().1.contains("2, 10, 1"));
-    }
-
-    #[test]
-    fn a_medium_that_could_boot_instead_is_replaced_or_taken_out() {
-        let of = |path: &str, image: Option<&str>| MediaSlot {
-            inserted: image.is_some(),
-            image: image.filter(|image| !image.is_empty()).map(str::to_owned),
-            ..drive(path, &["CD"])
-        };
-        let (ours, theirs) = ("http://i/a.iso", Some("http://i/theirs.iso"));
-        let media = [of("/m/1", theirs), of("/m/2", None)];
-        assert_eq!(choose_slot(&media, ours, None).unwrap().slot, "/m/1", "`Cd` boots what is in the first one");
-        let media = [of("/m/1", Some("")), of("/m/2", theirs), of("/m/3", theirs)];
-        let chosen = choose_slot(&media, ours, None).unwrap();
-        assert_eq!((chosen.slot.as_str(), rival(&media, chosen, ours).unwrap().slot.as_str()), ("/m/2", "/m/3"));
-        let media = [of("/m/1", None), of("/m/2", Some(ours)), drive("/m/3", &["USBStick"])];
-        assert_eq!(rival(&media, &media[0], ours), None);
-        let unknown = held_unknown(&boot(), &lists(&[]), &[of("/m/1", Some(""))]);
-        assert!(unknown.unwrap().contains("eject it first"));
-        let hidden = [of("/m/1", Some("")), of("/m/2", None)];
-        assert!(held_unknown(&boot(), &lists(&["Cd"]), &hidden).is_some(), "`Cd` may boot the hidden one");
-        assert_eq!(
-            held_unknown(&boot(), &lists(&["Cd", "UefiTarget"]), &hidden),
-            None,
-            "the boot menu tells them apart"
-        );
-        let told = Capabilities { media_slot: Some("2".into()), ..lists(&["Cd"]) };
-        assert_eq!(held_unknown(&boot(), &told, &hidden), None);
-    }
-
-    #[test]
-    fn the_target_is_what_the_bmc_tells_apart() {
-        let of = |has: &Capabilities, before: Option<&[BootOption]>, menu: &[BootOption]| {
-            let wanted = target(&boot(), has, false, before, menu);
-            let exact = wanted.names_an_entry();
-            (wanted.target.unwrap(), wanted.uefi_target.or(wanted.boot_next), exact)
-        };
-        let old = [option("Boot0001", "ubuntu", "HD(1)")];
-        let with = [old[0].clone(), option("Boot0002", "USB device", "Usb(3)")];
-        let uefi = lists(&["None", "Cd", "UefiTarget"]);
-        assert_eq!(of(&lists(&["None", "Cd", "Hdd"]), None, &[]), ("Cd".into(), None, false));
-        assert_eq!(of(&lists(&["Cd", "UsbCd"]), None, &[]), ("UsbCd".into(), None, false));
-        assert_eq!(of(&uefi, Some(&old), &with), ("UefiTarget".into(), Some("Usb(3)".into()), true));
-        assert_eq!(of(&uefi, Some(&with), &with), ("Cd".into(), None, false), "nothing appeared");
-        let named = [old[0].clone(), option("Boot0009", "iLO Virtual CD-ROM", "USB(1)")];
-        assert_eq!(of(&uefi, None, &named), ("UefiTarget".into(), Some("USB(1)".into()), true));
-        let next = lists(&["Pxe", "UefiBootNext"]);
-        assert_eq!(of(&next, Some(&old), &with), ("UefiBootNext".into(), Some("Boot0002".into()), true));
-        let told = Capabilities { media_target: Some("Floppy".into()), ..uefi };
-        assert_eq!(of(&told, Some(&old), &with), ("Floppy".into(), None, false));
-        assert!(missing_target(&boot(), &told).is_some(), "not listed");
-        assert!(missing_target(&boot(), &lists(&["None", "Pxe"])).is_some());
-        assert!(missing_target(&boot(), &next).is_none());
-    }
-}
+mod tests;
