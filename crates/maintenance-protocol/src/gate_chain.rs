@@ -94,8 +94,8 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
             return Some(Decision::Finished(Finish::Refused(why.clone())));
         }
         // How it is now is known before the first change.
-        ExternalState::Absent if theirs && gate.memory != view.memory => {
-            return Some(note(false, gate.said.clone(), true));
+        ExternalState::Absent if gate.memory != view.memory => {
+            return Some(note(!theirs, gate.said.clone().filter(|_| theirs), true));
         }
         ExternalState::Absent if theirs => return Some(Decision::Ask { place, enter: true }),
         ExternalState::Leftovers(_) if theirs => return Some(Decision::Ask { place, enter: false }),

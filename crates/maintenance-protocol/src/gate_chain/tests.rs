@@ -141,3 +141,42 @@ fn a_waiter_without_time_does_not_withdraw_an_outer_request_before_the_inner_one
     let over = Decision::Finished(Finish::TimedOut("waiting until it is free".to_owned()));
     assert_eq!(kept_back(inner(), true), over);
 }
+
+#[test]
+fn how_an_unasked_gate_was_is_remembered_from_the_last_look_before_the_start() {
+    use crate::{
+        decide::decide,
+        ids::{LockKey, Runner, Token},
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        situation::{Goal, Objective},
+        spec::WaitFor,
+    };
+    let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
+    let gates = vec![ExternalSystem::own("own", QueueAuthority::Ours, true)];
+    let request = EnqueueRequest { gates, ..EnqueueRequest::sample("a") };
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
+    let runner = Runner::new("r", "ada", "desk", 1);
+    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    let gate = &mut lock.active[0].gates[0];
+    gate.granted = true;
+    gate.memory.insert("power".into(), "off".into());
+    let mut view = GateView::of(ExternalState::Absent);
+    view.memory.insert("power".into(), "on".into());
+    let decision = decide(&DecisionInput {
+        lock: &lock,
+        leases: &leases,
+        now,
+        queue: &queue::Queue::default(),
+        uid: &uid,
+        fence,
+        intent: &Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None },
+        facts: &Facts { gates: [(0, view)].into(), ..Facts::default() },
+        limits: &Limits::default(),
+        aging: Duration::from_secs(1),
+    });
+    assert!(
+        matches!(&decision, Decision::Change(RecordChange::Gate { granted: true, said: None, again: true, .. })),
+        "{decision:?}"
+    );
+}
