@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     ids::{LockKey, Runner, Token},
     model::{
-        lock::{EnqueueRequest, Leases},
+        lock::{EnqueueRequest, Leases, LockHolder},
         verdict::Limits,
     },
     spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
@@ -12,7 +12,8 @@ use crate::{
 
 /// Whether a hold counts as booted once something under it sent a reset.
 fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
-    let (now, leases, limits) = (Timestamp::UNIX_EPOCH, Leases::default(), Limits::default());
+    let (now, limits, runner) = (Timestamp::UNIX_EPOCH, Limits::default(), Runner::new("r", "ada", "desk", 1));
+    let leases = Leases([(runner.id.clone(), Timestamp::MAX)].into());
     let mut lock = ServerLock::new(LockKey("k".into()));
     let hold = lock.enqueue(EnqueueRequest::sample("hold"), &leases, now).unwrap().uid().clone();
     lock.active[0].spec.boot = boot;
@@ -20,7 +21,8 @@ fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
     let spec = Spec { parent: Some(hold), ..Spec::new(MaintenanceKind::Operation, "node") };
     let request = EnqueueRequest { spec, ..EnqueueRequest::sample("operation") };
     let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
-    let fence = lock.attach(&uid, Runner::new("r", "ada", "desk", 1), Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+    lock.slot = Some(LockHolder { uid: lock.active[0].uid.clone(), since: now, acting: Some(uid.clone()) });
     lock.active[1].phase = Phase::Preparing(Progress::new(vec![Step::Operate], now));
     let at = Moment { leases: &leases, now, limits: &limits, aging: std::time::Duration::from_secs(1) };
     assert_eq!(lock.intend_call(&uid, fence, &Action::Reset(reset), &at).unwrap(), Applied::Done);
