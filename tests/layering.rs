@@ -49,6 +49,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     (
         "backend",
         &[
+            "maintenance::aliases",
             "maintenance::boot_method",
             "maintenance::drain",
             "maintenance::ids",

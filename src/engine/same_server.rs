@@ -71,8 +71,8 @@ impl Reconciler<'_> {
 }
 
 impl Engine {
-    /// When a server was seen that was identified at a time; `None`: it did not answer, and only its
-    /// name is known.
+    /// When a server was seen that was identified at a time; `None`: it did not answer, and only
+    /// its name is known.
     pub(super) fn seen_as(&self, server: &str, found: &Identified, at: Duration) -> Option<Duration> {
         let name = Alias::name(&self.bound_name(server));
         let answered = !found.fresh.is_empty() || found.claims.iter().any(|claim| claim.alias != name);

@@ -1,7 +1,7 @@
 //! A store that a process which was asked to stop waits for only briefly.
 //!
-//! A store is patient with a server that is away, because a fail-over takes seconds. Ctrl-C must not
-//! wait for that, wherever the process is just then: hosts kill a plugin that does not end.
+//! A store is patient with a server that is away, because a fail-over takes seconds. Ctrl-C must
+//! not wait for that, wherever the process is just then: hosts kill a plugin that does not end.
 
 use std::{
     future::Future,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bmc_simulator::{
     BootResource, Fault, FaultAction, FaultBody, JournalQuery, MediaPath, Personality, Quirks, Reply, RequestView,
-    SimulatorConfig,
+    SimulatorConfig, ToldBy,
 };
 use serde_json::{Value, json};
 use terraform_provider_metal::{

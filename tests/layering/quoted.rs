@@ -11,8 +11,8 @@ use crate::check::{self, Source};
 /// The rooms whose messages go to people and scripts as they are.
 const ROOMS: [&str; 2] = ["cli/", "provider/"];
 
-/// The texts that are shown in quotes, by their file: each is a `&str` or a `String`, as a person, a
-/// configuration or a record has it (names, owners, reasons, arguments).
+/// The texts that are shown in quotes, by their file: each is a `&str` or a `String`, as a person,
+/// a configuration or a record has it (names, owners, reasons, arguments).
 pub const QUOTED: &[(&str, &[&str])] = &[
     ("cli/approvals.rs", &["reason", "you"]),
     ("cli/cluster_approvals.rs", &["owner"]),

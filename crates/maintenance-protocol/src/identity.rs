@@ -200,9 +200,10 @@ pub fn decide(
 
 /// What a server shows, where that is not the server of this lock; `None`: it is.
 ///
-/// A mainboard may be replaced during a maintenance, by a new one or by that of another known server:
-/// then the serial number tells, and without a known one the address of the BMC. That alone does not
-/// stand against an identifier of another lock, because addresses are given to other servers.
+/// A mainboard may be replaced during a maintenance, by a new one or by that of another known
+/// server: then the serial number tells, and without a known one the address of the BMC. That alone
+/// does not stand against an identifier of another lock, because addresses are given to other
+/// servers.
 #[must_use]
 pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, AliasTarget>) -> Option<Vec<Shown>> {
     let shown = |alias: &Alias| {

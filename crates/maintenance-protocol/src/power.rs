@@ -65,8 +65,8 @@ fn pursue_as(
             }
         }
         Reply::Refused { message, transient: true } => {
-            // By when the next try was due, and not by now: nothing is tried while the machine does not
-            // answer at all, and that time is not held against it.
+            // By when the next try was due, and not by now: nothing is tried while the machine does
+            // not answer at all, and that time is not held against it.
             let due = after(last.answered_at(), pause_after(message, limits));
             let tries = if due < patient_until(attempts, last, message, limits) { usize::MAX } else { 0 };
             (pause_after(message, limits), format!("refused: {message}"), tries)

@@ -333,7 +333,7 @@ fn restore_boot(
     let leftover = before.is_disabled() && found.is_disabled() && !external;
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
     // A machine that accepts a value and shows another (`Once` is listed as `Continuous`) is not
-    // asked for ever.
+    // asked without an end.
     let accepted = replies().any(|reply| *reply == Reply::Accepted);
     if accepted && (leftover || (before.target == found.target && !external)) {
         return Verdict::Done;

@@ -26,7 +26,8 @@ const HOOK_ONLY: &str = "pre-terminate";
 const BOTH: &str = "pre-terminate,skip-remediation";
 
 /// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there
-/// alone. The error says how it stands where that is not possible. `Ok(None)`: it was asked for already.
+/// alone. The error says how it stands where that is not possible. `Ok(None)`: it was asked for
+/// already.
 pub(super) fn enter(
     seen: &ClusterView<'_>,
     place: &str,

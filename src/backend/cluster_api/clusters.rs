@@ -125,8 +125,8 @@ impl Clusters {
         self.machines(namespace).await?.get(Some(namespace), name).await.map_err(meaning)
     }
 
-    /// Whether an outdated Machine stays until a person acts; `false` also where a role does not let
-    /// its MachineDeployment be read.
+    /// Whether an outdated Machine stays until a person acts; `false` also where a role does not
+    /// let its MachineDeployment be read.
     pub(super) async fn stays_outdated(&self, machine: Machine<'_>) -> Result<bool, BackendError> {
         let Some(deployment) = machine.deployment().filter(|_| machine.is_outdated()) else { return Ok(false) };
         let version = &self.kind().await?.version;

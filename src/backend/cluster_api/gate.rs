@@ -256,7 +256,7 @@ impl Gate for MachineGate {
                 None => Ok(()),
             },
             Ok(None) => Ok(()),
-            // Waiting does not mend it: it was deleted since it was asked for first, for example.
+            // Waiting does not help: it was deleted since it was asked for first, for example.
             Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what }),
             Err(standing) => {
                 let what = format!("request maintenance of Machine {place}");

@@ -199,8 +199,8 @@ impl<'a> Machine<'a> {
         if annotation(self.0, REMEDIATE).is_some() || self.is_false("OwnerRemediated") {
             return Some(format!("the end of the remediation of {self}"));
         }
-        // A health check that names a template leaves remediation to another controller. Where health
-        // checks skip the Machine, they do not update these conditions any more.
+        // A health check that names a template leaves remediation to another controller. Where
+        // health checks skip the Machine, they do not update these conditions any more.
         let external = self.is_false("HealthCheckSucceeded") && self.is_false("ExternallyRemediated");
         if external && !self.skips_remediation() {
             return Some(format!("the end of the external remediation of {self} (its health check fails)"));
@@ -217,8 +217,9 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Whether a MachineDeployment replaces an outdated Machine only once a person acts: it is paused, or
-/// its strategy is `OnDelete` (v1beta1 `spec.strategy.type`, v1beta2 `spec.rollout.strategy.type`).
+/// Whether a MachineDeployment replaces an outdated Machine only once a person acts: it is paused,
+/// or its strategy is `OnDelete` (v1beta1 `spec.strategy.type`, v1beta2
+/// `spec.rollout.strategy.type`).
 pub(super) fn replaces_by_hand(deployment: &DynamicObject) -> bool {
     let strategy = ["/spec/rollout/strategy/type", "/spec/strategy/type"].iter().find_map(|at| text(deployment, at));
     strategy == Some("OnDelete") || deployment.data.pointer("/spec/paused") == Some(&Value::Bool(true))

@@ -89,9 +89,9 @@ impl OperatorMachine {
         Ok(annotation(&server, OPERATION) == Some("park") && annotation(&server, PARKED).is_none())
     }
 
-    /// Forces a server off that is being parked, unless it is off already, and lets the operator see
-    /// that. It looks at such a server every two minutes (`parkServer`, `RequeueAfter`), and at once
-    /// when an annotation changes.
+    /// Forces a server off that is being parked, unless it is off already, and lets the operator
+    /// see that. It looks at such a server every two minutes (`parkServer`, `RequeueAfter`), and at
+    /// once when an annotation changes.
     async fn force_off_to_park(&self, machine: &Arc<dyn Machine>) -> Result<(), BackendError> {
         if machine.observe().await?.power != PowerState::Off {
             machine.reset(ResetType::ForceOff).await?;

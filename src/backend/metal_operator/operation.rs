@@ -2,7 +2,7 @@
 //!
 //! One key serves everybody, and the last writer wins: so it is written only where it is free, on
 //! the condition that nobody wrote in between, and watched until the operator has taken it. One
-//! that is not taken is taken back: a key that stays is tried again for ever.
+//! that is not taken is taken back: a key that stays is tried again and again.
 
 use std::time::Duration;
 
@@ -80,8 +80,8 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
         return Ok(());
     }
     let why = format!("metal-operator did not take it within {}s; the request was removed", PATIENCE.as_secs());
-    // The operator reads the key before it asks the BMC, so that a restart may still be under way. It
-    // must not be asked for twice; being switched on or off twice changes nothing.
+    // The operator reads the key before it asks the BMC, so that a restart may still be under way.
+    // It must not be asked for twice; being switched on or off twice changes nothing.
     if matches!(reset, ResetType::On | ResetType::ForceOff) {
         return Err(not_now(fleet.cluster.address(), request(), why));
     }

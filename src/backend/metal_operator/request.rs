@@ -261,8 +261,9 @@ impl ServerMaintenanceRequest<'_> {
         Ok(ExternalState::Absent)
     }
 
-    /// Whether marks on a claim may be those of our request. Before it was granted only those of the
-    /// operator are: an owner may have approved it before it was made, or while it is withdrawn.
+    /// Whether marks on a claim may be those of our request. Before it was granted only those of
+    /// the operator are: an owner may have approved it before it was made, or while it is
+    /// withdrawn.
     pub(super) async fn left_marks(&self, claim: &str) -> Result<bool, BackendError> {
         if self.wish.entered {
             claims::has_marks(self.fleet, claim).await

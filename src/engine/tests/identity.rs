@@ -101,8 +101,8 @@ async fn a_serial_number_that_several_servers_share_stops_identifying_them() {
     assert_eq!(alice.lock_key("node").await.unwrap(), driven.record.lock_key);
 }
 
-/// The name of a held server leads to another one for a while: nothing of it is touched, whatever is
-/// asked, and the first one is released as it was.
+/// The name of a held server leads to another one for a while: nothing of it is touched, whatever
+/// is asked, and the first one is released as it was.
 #[tokio::test(start_paused = true)]
 async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
     let other = HardwareIdentity {

@@ -295,7 +295,8 @@ for_one_host! {
     async fn a_machine_of_another_host_is_refused(host) {
         let (hosts, machines) = place_many(2, false).await;
         let workspace = Workspace::new(host);
-        // Nothing says which Machine uses the host, and the configuration names that of another one.
+        // Nothing says which Machine uses the host, and the configuration names that of another
+        // one.
         hosts.merge("BareMetalHost", "node1", json!({ "spec": { "consumerRef": null } })).await;
         let id = format!("metal3://{}/node2/m2", machines.namespace);
         machines.merge("Machine", "m2", json!({ "spec": { "providerID": id } })).await;

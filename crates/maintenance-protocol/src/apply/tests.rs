@@ -18,6 +18,7 @@ fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
     let hold = lock.enqueue(EnqueueRequest::sample("hold"), &leases, now).unwrap().uid().clone();
     lock.active[0].spec.boot = boot;
     lock.active[0].phase = Phase::InMaintenance { since: now };
+    lock.slot = Some(LockHolder { uid: hold.clone(), since: now, acting: None });
     let spec = Spec { parent: Some(hold), ..Spec::new(MaintenanceKind::Operation, "node") };
     let request = EnqueueRequest { spec, ..EnqueueRequest::sample("operation") };
     let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
