@@ -49,7 +49,7 @@ impl Engine {
         let mut key = server.key.clone();
         let mut races = 0;
         let systems = tokio::select! {
-            systems = self.systems(&wish.spec) => systems?,
+            systems = self.systems_of(&wish.spec, control) => systems?,
             () = control.stop.cancelled() => return Err(EngineError::Stopped),
         };
         let location = tokio::select! {

@@ -7,11 +7,12 @@ use crate::{
     backend::{BackendError, Machine},
     clock::Clock,
     maintenance::{
-        gate,
+        gate::{self, ExternalSystem},
         identity::Identified,
         location::Location,
         lock::reaches,
         machine::PowerState,
+        spec::Spec,
         state::{Maintenance, Phase},
     },
 };
@@ -126,6 +127,17 @@ impl Engine {
             let location = self.backend().location(server).await.map_err(EngineError::from);
             if let Some(location) = waiting.judge(location).await {
                 return location;
+            }
+        }
+    }
+
+    /// The gates of a specification. A system that does not answer is waited for a short while.
+    pub(super) async fn systems_of(&self, spec: &Spec, control: &Control) -> Result<Vec<ExternalSystem>, EngineError> {
+        let mut waiting = Waiting::new(self, &spec.server, control, control.timeout.min(BRIEF));
+        loop {
+            let systems = self.systems(spec).await;
+            if let Some(systems) = waiting.judge(systems).await {
+                return systems;
             }
         }
     }

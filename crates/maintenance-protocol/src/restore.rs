@@ -2,7 +2,7 @@
 //!
 //! They compare what is seen with what was recorded, not with what was changed: so they also put
 //! back what a person, or a boot configuration under the hold, did meanwhile. Virtual drives are
-//! compared only where the maintenance, or what acted under it, used them.
+//! compared only where the maintenance, or what acted under it, booted or inserted something.
 
 use jiff::Timestamp;
 
@@ -140,7 +140,7 @@ pub fn judge(
             };
             switch_off(machine, capabilities, attempts, limits, now)
         }
-        Step::RestoreMedia if record.drives.is_empty() => Verdict::Done,
+        Step::RestoreMedia if !concerns_drives(record) => Verdict::Done,
         Step::RestoreMedia => {
             let Some(media) = &facts.media else {
                 return Verdict::Look(Need::Media);
@@ -197,10 +197,17 @@ fn once(boot: &BootOverride) -> bool {
     boot.enabled.as_deref() == Some("Once") && !boot.is_disabled()
 }
 
-/// The drives to compare with the recorded ones, when those matter: a maintenance that used none
+/// Whether drives may be different because of a maintenance. One that boots over the network counts:
+/// some machines put the image into a drive by themselves (sushy-tools does for HTTP boot). Where
+/// nothing was booted or inserted, what is in the drives is the doing of others.
+fn concerns_drives(record: &Maintenance) -> bool {
+    !record.drives.is_empty() || record.booted || record.spec.boot.is_some()
+}
+
+/// The drives to compare with the recorded ones, when those matter: a maintenance that booted nothing
 /// needs no BMC that shows them.
 fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
-    if prior.media.is_empty() || record.drives.is_empty() {
+    if prior.media.is_empty() || !concerns_drives(record) {
         return Ok(&[]);
     }
     facts.media.as_deref().ok_or(Need::Media)
@@ -208,8 +215,8 @@ fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Fac
 
 /// Whether the server must be off before it is put back.
 ///
-/// It must when it was off, when it may run what the maintenance booted, and when the content of a
-/// drive that it used changes under it (rule 8: media is never ejected from a running installer).
+/// It must when it was off, when it may run what the maintenance booted, and when a drive's content
+/// changes under it (rule 8: media is never ejected from a running installer).
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;
@@ -219,10 +226,11 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
         || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| is_other(record, before, now)))
 }
 
-/// Whether this maintenance left something else in a drive than before. What others did to a drive
-/// that it never used is theirs, and no reason to stop what runs.
+/// Whether something else is in a drive than before. What a BMC does not tell of a drive that this
+/// maintenance never used is not held against it.
 fn is_other(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> bool {
-    is_used(record, before) && now.content() != before.content()
+    concerns_drives(record)
+        && if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
 }
 
 /// Whether this maintenance may have filled or emptied a drive.
@@ -419,7 +427,7 @@ fn verify(
     }
     for before in &prior.media {
         match listed(before, media) {
-            Some(now) if is_used(record, before) && now.inserted != before.inserted => {
+            Some(now) if concerns_drives(record) && now.inserted != before.inserted => {
                 let was = if before.inserted { "filled" } else { "empty" };
                 differs.push(format!("virtual drive {} was {was} and is not", before.slot));
             }
