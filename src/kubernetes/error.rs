@@ -353,8 +353,8 @@ mod tests {
             "admission webhook \"baremetalhost.metal3.io\" denied the request: BMC address can not be changed",
             "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'night' with binding 'night' denied request: not at night",
         ] {
-            let rule = said(message);
-            assert!(!rule.contains("has to give the verb") && rule.contains(message), "{rule}");
+            let denied = said(message);
+            assert!(!denied.contains("has to give the verb") && denied.contains(message), "{denied}");
         }
     }
 }

@@ -286,8 +286,11 @@ mod tests {
         assert_eq!(seen.enabled.as_deref(), Some("Once"));
         assert_eq!(seen.mode.as_deref(), Some("UEFI"));
         assert_eq!(view(&json!({ "boot_device": null, "persistent": null }), &node), None, "unknown, or none");
-        let none = or_none(None, &node, true, false).unwrap();
-        assert!(none.is_disabled() && none.target.is_none() && none.mode == seen.mode, "a release restores it");
+        let cleared = or_none(None, &node, true, false).unwrap();
+        assert!(
+            cleared.is_disabled() && cleared.target.is_none() && cleared.mode == seen.mode,
+            "a release restores it"
+        );
         assert_eq!(or_none(None, &node, false, false), None, "it could not be restored");
         let disk = || view(&json!({ "boot_device": "disk", "persistent": false }), &node);
         assert!(or_none(disk(), &node, true, true).unwrap().is_disabled(), "set in the place of none");

@@ -217,7 +217,7 @@ mod tests {
         let target = json!({"BootSourceOverrideTarget": "None"});
         let both = json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "None"});
         assert_eq!(of(both), [enabled.clone(), target.clone()]);
-        assert_eq!(of(enabled.clone()), [target.clone()], "it was sent alone already");
+        assert_eq!(of(enabled.clone()), std::slice::from_ref(&target), "it was sent alone already");
         let leftover = json!({"BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "Pxe"});
         assert_eq!(of(leftover), [enabled]);
         let armed = json!({"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"});

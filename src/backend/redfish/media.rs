@@ -179,17 +179,16 @@ impl MediaControl for RedfishMachine {
 
     async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
         let drive = self.bmc.get(slot).await.map_err(nothing_sent)?;
-        let result = match action(&drive.body, "EjectMedia") {
-            Some(target) => self.bmc.change(Method::POST, target, &json!({}), None).await.map(|_| ()),
-            None => {
-                let both = json!({ "Image": null, "Inserted": false });
-                match self.patch(slot, &both, drive.etag.as_deref()).await {
-                    // Inserted cannot be written on some (iLO4).
-                    Err(BackendError::Rejected { status: 400, transient: false, .. }) => {
-                        self.patch(slot, &json!({ "Image": null }), drive.etag.as_deref()).await
-                    }
-                    result => result,
+        let result = if let Some(target) = action(&drive.body, "EjectMedia") {
+            self.bmc.change(Method::POST, target, &json!({}), None).await.map(|_| ())
+        } else {
+            let both = json!({ "Image": null, "Inserted": false });
+            match self.patch(slot, &both, drive.etag.as_deref()).await {
+                // Inserted cannot be written on some (iLO4).
+                Err(BackendError::Rejected { status: 400, transient: false, .. }) => {
+                    self.patch(slot, &json!({ "Image": null }), drive.etag.as_deref()).await
                 }
+                result => result,
             }
         };
         match result {

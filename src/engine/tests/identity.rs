@@ -117,9 +117,10 @@ async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
         let resets = world.machine.with(|inside| inside.resets.len());
         world.machine.with(|inside| inside.identity = Some(other.clone()));
         let alice = world.process("alice");
-        let asked = match released {
-            true => alice.release(&held.uid, "node", Ending::Completed, &control()).await,
-            false => alice.resume(&held.uid, &wish("mine", boots_rescue()), &control()).await,
+        let asked = if released {
+            alice.release(&held.uid, "node", Ending::Completed, &control()).await
+        } else {
+            alice.resume(&held.uid, &wish("mine", boots_rescue()), &control()).await
         };
         let refused = asked.unwrap_err().to_string();
         assert!(refused.contains("is another server than the one that is held"), "{refused}");
