@@ -199,9 +199,10 @@ fn once(boot: &BootOverride) -> bool {
 
 /// Whether drives may be different because of a maintenance. One that boots over the network counts:
 /// some machines put the image into a drive by themselves (sushy-tools does for HTTP boot). Where
-/// nothing was booted or inserted, what is in the drives is the doing of others.
+/// nothing was switched, booted or inserted, what is in the drives is the doing of others.
 fn concerns_drives(record: &Maintenance) -> bool {
-    !record.drives.is_empty() || record.booted || record.spec.boot.is_some()
+    let spec = &record.spec;
+    !record.drives.is_empty() || record.booted || spec.boot.is_some() || spec.server_power.is_some()
 }
 
 /// The drives to compare with the recorded ones, when those matter: a maintenance that booted nothing
