@@ -197,16 +197,16 @@ fn once(boot: &BootOverride) -> bool {
     boot.enabled.as_deref() == Some("Once") && !boot.is_disabled()
 }
 
-/// Whether drives may be different because of a maintenance. One that boots over the network counts:
-/// some machines put the image into a drive by themselves (sushy-tools does for HTTP boot). Where
-/// nothing was switched, booted or inserted, what is in the drives is the doing of others.
+/// Whether drives may be different because of a maintenance. One that boots over the network
+/// counts: some machines put the image into a drive by themselves (sushy-tools does for HTTP boot).
+/// Where nothing was switched, booted or inserted, what is in the drives is the doing of others.
 fn concerns_drives(record: &Maintenance) -> bool {
     let spec = &record.spec;
     !record.drives.is_empty() || record.booted || spec.boot.is_some() || spec.server_power.is_some()
 }
 
-/// The drives to compare with the recorded ones, when those matter: a maintenance that booted nothing
-/// needs no BMC that shows them.
+/// The drives to compare with the recorded ones, when those matter: a maintenance that booted
+/// nothing needs no BMC that shows them.
 fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
     if prior.media.is_empty() || !concerns_drives(record) {
         return Ok(&[]);
