@@ -33,6 +33,7 @@ mod logging;
 mod moves;
 mod numbers;
 mod panics;
+mod present;
 pub mod proto;
 mod resource;
 mod running;

@@ -2,11 +2,10 @@
 //!
 //! Everything here answers `None` when the provider has nothing to say, and leaves it to
 //! `service` what that means to the host.
-use std::{any::type_name, collections::BTreeMap, sync::OnceLock};
+use std::{any::type_name, sync::OnceLock};
 
 use async_trait::async_trait;
 use prost::bytes::Bytes;
-use serde::{Deserialize, de::IgnoredAny};
 use tf_provider::{AttributePath, Diagnostics, Resource};
 
 use super::{
@@ -14,6 +13,7 @@ use super::{
     diagnostics::{diagnostic, known, path_to_wire},
     extension::{IdentitySchema, ResourceExt},
     moves::MovedState,
+    present::Present,
     proto::tfplugin6 as wire,
     schema,
     shape::Shape,
@@ -258,7 +258,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         self.outcome(diags, &state, &private)
     }
 
-    /// Refuses write-only values a host would store.
+    /// Refuses write-only values a host would store. One that is not known yet may turn out to be
+    /// null; the host asks again when it knows, also right before it applies.
     fn refuse_stored_secrets(&self, diags: &mut Diagnostics, config: &Received<'_>) -> Option<()> {
         let present: Present = config.decode(diags)?;
         for path in self.inner.write_only() {
@@ -405,30 +406,5 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         }
         described.shape.retain_known(&mut json);
         Some(wire::DynamicValue { msgpack: Bytes::new(), json: json.to_string().into() })
-    }
-}
-
-/// Which values of a configuration are set, without the values.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Present {
-    Object(BTreeMap<String, Present>),
-    List(Vec<Present>),
-    Null(()),
-    Set(IgnoredAny),
-}
-
-impl Present {
-    /// Whether something is set at a dotted path, in any element of the lists on the way.
-    fn has(&self, path: &str) -> bool {
-        let (name, rest) = path.split_once('.').unwrap_or((path, ""));
-        match self {
-            Self::Null(()) => false,
-            _ if path.is_empty() => true,
-            Self::Object(of) => of.get(name).is_some_and(|value| value.has(rest)),
-            Self::List(items) => items.iter().any(|item| item.has(path)),
-            // Unknown: what is in it may be set, and the host asks again when it knows.
-            Self::Set(_) => false,
-        }
     }
 }
