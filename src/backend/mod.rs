@@ -46,8 +46,8 @@ pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use node_lease::NodeLeasing;
 pub use ownership::{
-    ApprovalMarkRef, ApprovalMarkState, Binding, ExternalClaim, ExternalClaimView, ExternalOwnership, ExternalWaiter,
-    GateState, OwnershipTexts, Toleration,
+    ApprovalMarkRef, ApprovalMarkState, Binding, Consumer, ExternalClaim, ExternalClaimView, ExternalOwnership,
+    ExternalWaiter, GateState, OwnershipTexts, Toleration,
 };
 
 /// What a reviewer of a plan should know of a server's external system.
@@ -209,6 +209,11 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     /// What it is now. One request where sessions are warm.
     async fn observe(&self) -> Result<MachineView, BackendError>;
 
+    /// Both of them, where one answer tells both in one request.
+    async fn recognize(&self) -> (Result<HardwareIdentity, BackendError>, Result<MachineView, BackendError>) {
+        (self.identify().await, self.observe().await)
+    }
+
     /// Why the last change was not made, where that is known only after its call was accepted and
     /// had returned. Told once.
     ///
@@ -248,17 +253,6 @@ pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Deb
     async fn stays_off(&self) -> Result<bool, BackendError> {
         Ok(false)
     }
-}
-
-/// An object of a Kubernetes cluster that uses a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Consumer {
-    /// Its kind.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
 }
 
 /// A request to a server's own maintenance system that one of our processes made, wherever it is.

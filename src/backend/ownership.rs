@@ -20,6 +20,17 @@ pub struct Toleration {
     pub effect: Option<String>,
 }
 
+/// An object of a Kubernetes cluster that uses a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consumer {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// A claim as it shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalClaim {

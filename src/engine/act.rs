@@ -16,7 +16,7 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours};
+use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 
 /// How long a stop waits for the reply of a call under way. Afterwards the call counts as one
 /// without a reply.
@@ -92,7 +92,10 @@ impl Reconciler<'_> {
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
-                self.checks_server_to_look().await?;
+                // The view of the machine is read together with what the machine is.
+                if need != Need::Machine {
+                    self.checks_server(FOR_A_LOOK).await?;
+                }
                 let machine = self.machine()?;
                 // Before the machine is read: once the change has ended, what is read is what
                 // became of it.
@@ -106,7 +109,7 @@ impl Reconciler<'_> {
                 }
                 match need {
                     Need::Machine => {
-                        self.facts.machine = Some(machine.observe().await?);
+                        self.facts.machine = Some(self.observes().await?);
                         self.seen_at = self.engine.parts.clock.monotonic();
                     }
                     Need::Media => {

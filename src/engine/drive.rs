@@ -21,7 +21,12 @@ use crate::{
     store::{LockView, StoreError},
 };
 
-use super::{Control, Engine, EngineError, driven::Driving, gate::ExternalProgress, same_server::changes_server};
+use super::{
+    Control, Engine, EngineError,
+    driven::Driving,
+    gate::ExternalProgress,
+    same_server::{FOR_A_CHANGE, changes_server},
+};
 
 /// Where a drive ended.
 #[derive(Clone, Debug)]
@@ -233,7 +238,7 @@ impl<'a> Reconciler<'a> {
                 Decision::Look(need) => self.look(need, &view, deadline, control).await?,
                 Decision::Act(action) => {
                     if changes_server(&action)
-                        && let wrong @ Err(_) = self.checks_server_to_change().await
+                        && let wrong @ Err(_) = self.checks_server(FOR_A_CHANGE).await
                     {
                         self.after_look(wrong, deadline, control).await?;
                         continue;

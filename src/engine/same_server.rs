@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use crate::{
-    backend::BackendError,
+    backend::{BackendError, HardwareIdentity},
     maintenance::{
         aliases::Alias,
         identity::{Identified, another_server},
         ids::LockKey,
+        machine::MachineView,
         step::Action,
     },
 };
@@ -18,10 +19,10 @@ use crate::{
 use super::{Engine, EngineError, act::LookError, drive::Reconciler};
 
 /// How old the last answer may be when the server is read.
-const FOR_A_LOOK: Duration = Duration::from_mins(1);
+pub(super) const FOR_A_LOOK: Duration = Duration::from_mins(1);
 
-/// How old it may be when the server is changed.
-const FOR_A_CHANGE: Duration = Duration::from_secs(10);
+/// How old it may be when the server is changed, or recorded as it is.
+pub(super) const FOR_A_CHANGE: Duration = Duration::from_secs(10);
 
 /// Whether an action is sent to the server itself.
 pub(super) fn changes_server(action: &Action) -> bool {
@@ -38,25 +39,46 @@ pub(super) fn changes_server(action: &Action) -> bool {
 }
 
 impl Reconciler<'_> {
-    /// Before the server is read.
-    pub(super) async fn checks_server_to_look(&mut self) -> Result<(), LookError> {
-        self.checks_server(FOR_A_LOOK).await
+    /// Whether the last answer is older than this.
+    fn may_be_another(&self, age: Duration) -> bool {
+        let known = self.identified_at.is_some_and(|at| self.engine.parts.clock.monotonic().saturating_sub(at) <= age);
+        !known && !self.waits()
     }
 
-    /// Before the server is changed, or recorded as it is.
-    pub(super) async fn checks_server_to_change(&mut self) -> Result<(), LookError> {
-        self.checks_server(FOR_A_CHANGE).await
-    }
-
-    /// Refuses another server than the one that is held. A server that does not tell what it is
-    /// does not tell the rest either, so that this stops nothing which could go on.
-    async fn checks_server(&mut self, age: Duration) -> Result<(), LookError> {
-        let now = self.engine.parts.clock.monotonic();
-        let known = self.identified_at.is_some_and(|at| now.saturating_sub(at) <= age);
-        if known || self.waits() {
+    /// Refuses another server than the one that is held, where the last answer is older than `age`.
+    pub(super) async fn checks_server(&mut self, age: Duration) -> Result<(), LookError> {
+        if !self.may_be_another(age) {
             return Ok(());
         }
-        match self.engine.differs(&self.server, &self.key).await {
+        let now = self.engine.parts.clock.monotonic();
+        let shown = self.machine()?.identify().await;
+        self.compares(shown, now).await
+    }
+
+    /// How the server is, unless it is another one than the one that is held.
+    pub(super) async fn observes(&mut self) -> Result<MachineView, LookError> {
+        let machine = self.machine()?;
+        if !self.may_be_another(FOR_A_LOOK) {
+            return Ok(machine.observe().await?);
+        }
+        let now = self.engine.parts.clock.monotonic();
+        let (shown, view) = machine.recognize().await;
+        self.compares(shown, now).await?;
+        Ok(view?)
+    }
+
+    /// Compares what the server showed of itself, at a time, with what is held. One that does not
+    /// tell what it is does not tell the rest either, so that this stops nothing which could go on.
+    async fn compares(
+        &mut self,
+        shown: Result<HardwareIdentity, BackendError>,
+        now: Duration,
+    ) -> Result<(), LookError> {
+        let other = match shown {
+            Ok(shown) => self.engine.differs(&self.server, &self.key, shown).await,
+            Err(error) => Err(error.into()),
+        };
+        match other {
             Ok(None) => {
                 self.identified_at = Some(now);
                 Ok(())
@@ -80,9 +102,14 @@ impl Engine {
     }
 
     /// The server behind a name, where it is another one than that of a lock.
-    async fn differs(&self, server: &str, key: &LockKey) -> Result<Option<BackendError>, EngineError> {
+    async fn differs(
+        &self,
+        server: &str,
+        key: &LockKey,
+        identity: HardwareIdentity,
+    ) -> Result<Option<BackendError>, EngineError> {
         let machine = self.machine(server)?;
-        let seen = self.sighting(server, machine.identify().await?);
+        let seen = self.sighting(server, identity);
         let mut places = self.places(&seen.hardware()).await?;
         self.follow(&mut places).await?;
         let Some(shown) = another_server(&seen, key, &places) else { return Ok(None) };

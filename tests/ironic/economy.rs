@@ -94,7 +94,7 @@ async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_flow_costs_few_requests() {
-    for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 17)] {
+    for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 18)] {
         // What is read serves for a second: on a machine that is busy with other tests a flow may
         // be slower than that.
         for left in (0..3).rev() {

@@ -27,7 +27,7 @@ fn counted(journal: &[JournalEntry]) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_flow_costs_few_requests() {
     for (flow, hold, release) in
-        [(Flow::Hold, 8, 6), (Flow::PowerOff, 9, 9), (Flow::Pxe, 11, 11), (Flow::VirtualMedia, 15, 14)]
+        [(Flow::Hold, 8, 4), (Flow::PowerOff, 9, 9), (Flow::Pxe, 11, 11), (Flow::VirtualMedia, 15, 14)]
     {
         let bench = Bench::of(flow, Personality::generic(), PowerState::On).await;
         let between = bench.play_and_mark().await;

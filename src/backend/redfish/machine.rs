@@ -91,6 +91,26 @@ impl RedfishMachine {
         Ok(answer)
     }
 
+    /// What a system says that it is.
+    async fn identity_in(&self, system: &Value) -> Result<HardwareIdentity, BackendError> {
+        let text = |name: &str| system[name].as_str().map(str::to_owned);
+        Ok(HardwareIdentity {
+            lock_key: self.lock_key.clone(),
+            uuid: text("UUID"),
+            manufacturer: text("Manufacturer"),
+            serial_number: text("SerialNumber"),
+            has_siblings: self.has_siblings().await?,
+            authority: self.bmc.authority(),
+            path: self.path.get().cloned().unwrap_or_default(),
+        })
+    }
+
+    /// How a system is, with the settings that it is to take over.
+    async fn view_in(&self, system: &Value) -> Result<MachineView, BackendError> {
+        let settings = self.settings(system).await?;
+        Ok(system::view(system, self.viewed(system, settings.as_ref().map(|answer| &answer.body))))
+    }
+
     /// Reads the system: one request once its resource is known, and also at the first time when
     /// its id says where it is.
     async fn read_system(&self) -> Result<RedfishResponse, BackendError> {
@@ -358,23 +378,18 @@ impl Machine for RedfishMachine {
     }
 
     async fn identify(&self) -> Result<HardwareIdentity, BackendError> {
-        let system = self.system().await?.body;
-        let text = |name: &str| system[name].as_str().map(str::to_owned);
-        Ok(HardwareIdentity {
-            lock_key: self.lock_key.clone(),
-            uuid: text("UUID"),
-            manufacturer: text("Manufacturer"),
-            serial_number: text("SerialNumber"),
-            has_siblings: self.has_siblings().await?,
-            authority: self.bmc.authority(),
-            path: self.path.get().cloned().unwrap_or_default(),
-        })
+        self.identity_in(&self.system().await?.body).await
     }
 
     async fn observe(&self) -> Result<MachineView, BackendError> {
-        let system = self.system().await?.body;
-        let settings = self.settings(&system).await?;
-        Ok(system::view(&system, self.viewed(&system, settings.as_ref().map(|answer| &answer.body))))
+        self.view_in(&self.system().await?.body).await
+    }
+
+    async fn recognize(&self) -> (Result<HardwareIdentity, BackendError>, Result<MachineView, BackendError>) {
+        match self.system().await {
+            Ok(system) => (self.identity_in(&system.body).await, self.view_in(&system.body).await),
+            Err(error) => (Err(error.clone()), Err(error)),
+        }
     }
 
     async fn late_answer(&self) -> Option<BackendError> {
