@@ -51,6 +51,19 @@ for_each_host! {
 }
 
 for_one_host! {
+    async fn what_is_found_wrong_only_when_it_is_applied_touches_no_server(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let late = "resource \"terraform_data\" \"late\" {\n  input = \"http://images/rescue.iso\"\n}\n";
+        let body = boot("method = \"pxe\"\n  image = terraform_data.late.output\n  server_power = \"On\"");
+        fleet.configure(&workspace, &(late.to_owned() + &body));
+        workspace.try_plan().await.succeeded();
+        workspace.apply().await.failed().says("No image is possible");
+        assert_eq!(fleet.changes("node1"), [""; 0]);
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
+for_one_host! {
     async fn one_that_is_tainted_is_restored_and_made_again(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         let before = fleet.system("node1");

@@ -30,15 +30,7 @@ pub struct Ability {
 pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[String]>) -> Vec<Ability> {
     let may = privileges.is_none_or(|names| names.iter().any(|name| name == TO_CHANGE_SYSTEMS));
     let boots = |method: BootMethod| {
-        let boot = BootSpec {
-            ignition: None,
-            once: method != BootMethod::Disk,
-            method,
-            image: None,
-            image_sha256: None,
-            boot_mode: None,
-            ready_when: None,
-        };
+        let boot = BootSpec { once: method != BootMethod::Disk, ..BootSpec::new(method) };
         Spec { boot: Some(boot), server_power: Some(PowerTarget::On), ..Spec::new(MaintenanceKind::Maintenance, "") }
     };
     let power = |target| Spec { server_power: Some(target), ..Spec::new(MaintenanceKind::Maintenance, "") };

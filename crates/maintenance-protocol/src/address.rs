@@ -242,15 +242,7 @@ mod tests {
     #[test]
     fn a_new_signature_is_the_same_request() {
         let spec = |image: &str| {
-            let boot = BootSpec {
-                ignition: None,
-                method: BootMethod::Http,
-                image: Some(image.to_owned()),
-                image_sha256: None,
-                once: true,
-                boot_mode: None,
-                ready_when: None,
-            };
+            let boot = BootSpec { image: Some(image.to_owned()), ..BootSpec::new(BootMethod::Http) };
             Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
         };
         assert_eq!(spec(SIGNED).digest(), spec(&SIGNED.replace("abc123", "def456")).digest());
@@ -262,15 +254,7 @@ mod tests {
     fn a_record_keeps_no_token_of_a_check() {
         let check = |token: &str| UrlCheck { url: format!("https://ci.example/job?id=7&token={token}"), status: 200 };
         let spec = |token: &str| {
-            let boot = BootSpec {
-                ignition: None,
-                method: BootMethod::Pxe,
-                image: None,
-                image_sha256: None,
-                once: true,
-                boot_mode: None,
-                ready_when: Some(check(token)),
-            };
+            let boot = BootSpec { ready_when: Some(check(token)), ..BootSpec::new(BootMethod::Pxe) };
             let complete_when = Some(CompleteWhen::Url(check(token)));
             Spec { boot: Some(boot), complete_when, ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
         };

@@ -332,18 +332,19 @@ impl ServerLock {
         if let Some(record) = self.get(uid).cloned() {
             self.expect_effect(&record, action, at.limits, now);
             let parent = record.spec.parent.as_ref();
-            let boots = starts(action)
-                && self
-                    .active
-                    .iter()
-                    .any(|it| it.spec.boot.is_some() && (Some(&it.uid) == parent || it.spec.parent.as_ref() == parent));
-            // The hold restores all that was done under it.
-            if let Some(hold) = self.active.iter_mut().find(|hold| Some(&hold.uid) == parent) {
-                media::note_drive(hold, action);
+            if let Some(parent) = parent {
                 // Whichever of them starts the server: what is booted is what any of them set.
-                hold.booted |= boots && !matches!(record.phase, Phase::Releasing { .. });
+                let is_under = |it: &Maintenance| it.uid == *parent || it.spec.parent.as_ref() == Some(parent);
+                let boots = starts(action)
+                    && !matches!(record.phase, Phase::Releasing { .. })
+                    && self.active.iter().any(|it| it.spec.boot.is_some() && is_under(it));
+                // The hold restores all that was done under it.
+                if let Some(hold) = self.active.iter_mut().find(|hold| hold.uid == *parent) {
+                    media::note_drive(hold, action);
+                    hold.booted |= boots;
+                }
             }
-            self.disturb(record.spec.parent.as_ref(), now);
+            self.disturb(parent, now);
         }
         Ok(Applied::Done)
     }

@@ -2,7 +2,8 @@
 //!
 //! They compare what is seen with what was recorded, not with what was changed: so they also put
 //! back what a person, or a boot configuration under the hold, did meanwhile. Virtual drives are
-//! compared only where the maintenance, or what acted under it, booted or inserted something.
+//! compared only where the maintenance, or what acted under it, switched, booted or inserted
+//! something.
 
 use jiff::Timestamp;
 
@@ -205,8 +206,8 @@ fn concerns_drives(record: &Maintenance) -> bool {
     !record.drives.is_empty() || record.booted || spec.boot.is_some() || spec.server_power.is_some()
 }
 
-/// The drives to compare with the recorded ones, when those matter: a maintenance that booted
-/// nothing needs no BMC that shows them.
+/// The drives to compare with the recorded ones, when those matter; else none, so that none is
+/// found to differ.
 fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Facts) -> Result<&'a [MediaSlot], Need> {
     if prior.media.is_empty() || !concerns_drives(record) {
         return Ok(&[]);
@@ -230,8 +231,7 @@ fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, me
 /// Whether something else is in a drive than before. What a BMC does not tell of a drive that this
 /// maintenance never used is not held against it.
 fn is_other(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> bool {
-    concerns_drives(record)
-        && if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
+    if is_used(record, before) { now.content() != before.content() } else { before.differs(now) }
 }
 
 /// Whether this maintenance may have filled or emptied a drive.
@@ -428,7 +428,7 @@ fn verify(
     }
     for before in &prior.media {
         match listed(before, media) {
-            Some(now) if concerns_drives(record) && now.inserted != before.inserted => {
+            Some(now) if now.inserted != before.inserted => {
                 let was = if before.inserted { "filled" } else { "empty" };
                 differs.push(format!("virtual drive {} was {was} and is not", before.slot));
             }

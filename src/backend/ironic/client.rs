@@ -134,20 +134,7 @@ impl Client {
 
     /// The newest API version of the service, as the number after `1.`.
     pub(super) async fn newest(&self) -> Result<u32, BackendError> {
-        self.newest.get_or_try_init(|| self.read_newest()).await.copied()
-    }
-
-    /// Asks for it, as often as for anything else that is read.
-    async fn read_newest(&self) -> Result<u32, BackendError> {
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            match self.ask_newest().await {
-                Err(error) if tried < READ_TRIES && may_pass(&error) => {}
-                told => return told.map_err(as_read),
-            }
-            self.clock.sleep(jitter(READ_PAUSE)).await;
-        }
+        self.newest.get_or_try_init(|| self.tried(|| self.ask_newest())).await.copied()
     }
 
     async fn ask_newest(&self) -> Result<u32, BackendError> {
@@ -185,17 +172,23 @@ impl Client {
         BackendError::Unsupported { address: self.address(), what }
     }
 
-    /// Reads. Tried again, a few times, where the connection broke or the service is busy.
+    /// Reads.
     pub(super) async fn get(&self, path: &str, minor: u32) -> Result<Value, BackendError> {
-        let mut tried = 0;
+        self.tried(|| self.request(&Method::GET, path, minor, None, self.read_limit)).await
+    }
+
+    /// The answer to a read. It is tried again, a few times, where the connection broke or the
+    /// service is busy.
+    async fn tried<T, F>(&self, ask: impl Fn() -> F) -> Result<T, BackendError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let mut tries = 0;
         loop {
-            tried += 1;
-            let error = match self.request(&Method::GET, path, minor, None, self.read_limit).await {
-                Ok(body) => return Ok(body),
-                Err(error) => error,
-            };
-            if !may_pass(&error) || tried >= READ_TRIES {
-                return Err(as_read(error));
+            tries += 1;
+            match ask().await {
+                Err(error) if tries < READ_TRIES && may_pass(&error) => {}
+                told => return told.map_err(as_read),
             }
             self.clock.sleep(jitter(READ_PAUSE)).await;
         }

@@ -59,18 +59,15 @@ pub(super) fn unclaimed(wish: &ExternalRequest, server: &DynamicObject) -> Optio
     alone.then(|| "a ServerClaim: the Server is unclaimed (require_claim)".to_owned())
 }
 
-/// Whether a claim still has what a maintenance writes on it.
-pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str) -> Result<bool, BackendError> {
-    Ok(fleet.claim(claim, true).await?.is_some_and(|claim| {
-        [NEEDED, APPROVED, APPROVAL].iter().any(|key| label(&claim, key).is_some() || annotation(&claim, key).is_some())
-    }))
-}
-
-/// Whether a claim has the mark that the operator writes for a request: the others may be those of
-/// an owner who approved before anything was requested.
-pub(super) async fn is_needed(fleet: &ClusterObjects, claim: &str) -> Result<bool, BackendError> {
-    let object = fleet.claim(claim, true).await?;
-    Ok(object.is_some_and(|claim| label(&claim, NEEDED).is_some() || annotation(&claim, NEEDED).is_some()))
+/// Whether a claim still has what a maintenance writes on it. Until the request was `granted` only
+/// the mark of the operator counts: an owner may have approved before it was made, or while it is
+/// withdrawn.
+pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str, granted: bool) -> Result<bool, BackendError> {
+    let keys: &[&str] = if granted { &[NEEDED, APPROVED, APPROVAL] } else { &[NEEDED] };
+    Ok(fleet
+        .claim(claim, true)
+        .await?
+        .is_some_and(|claim| keys.iter().any(|key| label(&claim, key).is_some() || annotation(&claim, key).is_some())))
 }
 
 /// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more.

@@ -60,5 +60,7 @@ pub(super) async fn discard(fleet: &ClusterObjects, request: &ExternalRequestRef
         return Ok(());
     }
     delete_request(fleet, &kind, &object).await?;
-    remove_marks_of(fleet, &object).await
+    let Some(server) = text(&object, "/spec/serverRef/name") else { return Ok(()) };
+    let Some(server) = fleet.server(server, true).await? else { return Ok(()) };
+    remove_marks_of(fleet, &server, full, false).await
 }

@@ -246,7 +246,7 @@ impl ServerMaintenanceRequest<'_> {
         let others = self.fleet.maintenances_of(self.server).await?.iter().any(|other| full_name(other) != ours);
         if holder.is_none() && !others {
             if let Some(claim) = &reference(server, "/spec/serverClaimRef")
-                && self.left_marks(claim).await?
+                && claims::has_marks(self.fleet, claim, self.wish.entered).await?
                 && !self.others_are_there().await?
             {
                 return Ok(ExternalState::Leftovers(format!(
@@ -259,17 +259,6 @@ impl ServerMaintenanceRequest<'_> {
             }
         }
         Ok(ExternalState::Absent)
-    }
-
-    /// Whether marks on a claim may be those of our request. Before it was granted only those of
-    /// the operator are: an owner may have approved it before it was made, or while it is
-    /// withdrawn.
-    pub(super) async fn left_marks(&self, claim: &str) -> Result<bool, BackendError> {
-        if self.wish.entered {
-            claims::has_marks(self.fleet, claim).await
-        } else {
-            claims::is_needed(self.fleet, claim).await
-        }
     }
 
     /// Makes the request, or makes one of an earlier incarnation ours.

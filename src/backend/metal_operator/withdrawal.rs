@@ -9,7 +9,7 @@ use super::{
     claims,
     discovery::ApprovalFormat,
     fleet::ClusterObjects,
-    objects::{METAL, full_name, reference, resource, text},
+    objects::{METAL, full_name, name, reference, resource, text},
     request::ServerMaintenanceRequest,
 };
 
@@ -29,12 +29,7 @@ impl ServerMaintenanceRequest<'_> {
             let change = json!({ "spec": { "serverMaintenanceRef": null } });
             return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
         }
-        match reference(&server, "/spec/serverClaimRef") {
-            Some(claim) if self.left_marks(&claim).await? && !self.others_are_there().await? => {
-                claims::remove_marks(self.fleet, &claim).await
-            }
-            _ => Ok(()),
-        }
+        remove_marks_of(self.fleet, &server, &self.full_name(), self.wish.entered).await
     }
 
     /// Whether another author has a request for the server, as it is now: an owner's word serves
@@ -51,14 +46,18 @@ async fn others_than(fleet: &ClusterObjects, server: &str, request: &str) -> Res
     Ok(all.iter().any(|one| text(one, "/spec/serverRef/name") == Some(server) && full_name(one) != request))
 }
 
-/// Removes the marks that a request leaves on the claim of its server, unless another request waits
-/// there: a request that is deleted before it was granted leaves them, from v0.6 on.
-pub(super) async fn remove_marks_of(fleet: &ClusterObjects, request: &DynamicObject) -> Result<(), BackendError> {
-    let Some(name) = text(request, "/spec/serverRef/name") else { return Ok(()) };
-    let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
-    match reference(&server, "/spec/serverClaimRef") {
+/// Removes the marks that a request left on the claim of its server, unless another request waits
+/// there: one that is deleted before it was granted leaves them, from v0.6 on.
+pub(super) async fn remove_marks_of(
+    fleet: &ClusterObjects,
+    server: &DynamicObject,
+    request: &str,
+    granted: bool,
+) -> Result<(), BackendError> {
+    match reference(server, "/spec/serverClaimRef") {
         Some(claim)
-            if claims::is_needed(fleet, &claim).await? && !others_than(fleet, name, &full_name(request)).await? =>
+            if claims::has_marks(fleet, &claim, granted).await?
+                && !others_than(fleet, name(server), request).await? =>
         {
             claims::remove_marks(fleet, &claim).await
         }

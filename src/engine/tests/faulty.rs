@@ -7,6 +7,7 @@ use crate::{
     maintenance::{
         ids::Uid,
         lock::{AuditEvent, Refusal, ServerLock},
+        step::Reply,
     },
     store::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, StoreError, Transition},
 };
@@ -23,6 +24,9 @@ pub(super) struct Plan {
     pub(super) replies: usize,
     /// Commits that would detach a process and do not arrive.
     pub(super) detaches: usize,
+    /// How long the store takes to say that the first intent is recorded; other requests reach it
+    /// meanwhile.
+    pub(super) slow_intent: Option<Duration>,
     /// The number of the first request without an answer, from 0 on; every later one has none.
     pub(super) silent_from: Option<usize>,
     /// Cancelled with the first request that has no answer.
@@ -61,6 +65,19 @@ impl Faulty {
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "silent".into() })
     }
 
+    /// Waits after the commit of the first intent, where that was asked for.
+    async fn pauses(&self, key: &LockKey) -> Result<(), StoreError> {
+        if self.plan.lock().unwrap().slow_intent.is_none() {
+            return Ok(());
+        }
+        let intended = self.inner.view(key).await?.lock.active.iter().any(|record| waits_for_reply(record));
+        let pause = self.plan.lock().unwrap().slow_intent.take_if(|_| intended);
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
     fn fails(&self, which: impl FnOnce(&mut Plan) -> &mut usize) -> Result<(), StoreError> {
         let mut plan = self.plan.lock().unwrap();
         let left = which(&mut plan);
@@ -70,6 +87,11 @@ impl Faulty {
         *left -= 1;
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "cut".into() })
     }
+}
+
+fn waits_for_reply(record: &Maintenance) -> bool {
+    let attempts = record.phase.progress().map(|progress| &progress.attempts);
+    attempts.and_then(|attempts| attempts.last()).is_some_and(|attempt| attempt.reply == Reply::Unknown)
 }
 
 #[async_trait]
@@ -101,6 +123,7 @@ impl Store for Faulty {
                 if cut.is_err() { Err(Refusal::Gone) } else { Ok(()) }
             })
             .await;
+        self.pauses(key).await?;
         cut?;
         said?;
         self.fails(|plan| &mut plan.replies)

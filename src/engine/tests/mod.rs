@@ -434,15 +434,7 @@ const IMAGE: &str = "http://images/rescue.iso";
 fn boots_rescue() -> Spec {
     Spec {
         server_power: Some(PowerTarget::On),
-        boot: Some(BootSpec {
-            ignition: None,
-            method: BootMethod::VirtualMedia,
-            image: Some(IMAGE.into()),
-            image_sha256: None,
-            once: true,
-            boot_mode: None,
-            ready_when: None,
-        }),
+        boot: Some(BootSpec { image: Some(IMAGE.into()), ..BootSpec::new(BootMethod::VirtualMedia) }),
         ..spec()
     }
 }

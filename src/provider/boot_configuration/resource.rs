@@ -163,7 +163,6 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
-        model.boot().check_write_only(diags, &AttributePath::root());
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -212,7 +211,6 @@ impl Resource for ServerBootConfiguration {
         }
         let engine = self.cell.engine(diags)?;
         model.take_write_only(&config);
-        model.boot().check_write_only(diags, &AttributePath::root());
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);

@@ -105,11 +105,6 @@ impl Resource for ServerClaimResource {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
-        // What the plan did not know is known now.
-        model.check(diags);
-        if !diags.errors.is_empty() {
-            return None;
-        }
         let engine = self.cell.engine(diags)?;
         let (model, owned) = claims(&engine, &self.cell).create(diags, model).await?;
         Some((Value::Value(model), Value::Value(owned)))
@@ -126,10 +121,6 @@ impl Resource for ServerClaimResource {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
-        model.check(diags);
-        if !diags.errors.is_empty() {
-            return Some((prior, private));
-        }
         let engine = self.cell.engine(diags)?;
         Some(match claims(&engine, &self.cell).update(diags, model, &private).await {
             Some((model, private)) => (Value::Value(model), private),

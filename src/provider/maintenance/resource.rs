@@ -149,7 +149,6 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = planned else { return None };
         model.take_write_only(&config);
-        model.check_write_only(diags);
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
@@ -184,7 +183,6 @@ impl Resource for ServerMaintenance {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let engine = self.cell.engine(diags)?;
         model.take_write_only(&config);
-        model.check_write_only(diags);
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();

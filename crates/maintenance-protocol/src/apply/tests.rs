@@ -32,15 +32,7 @@ fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
 
 #[test]
 fn a_restart_under_a_hold_boots_what_the_hold_has_set() {
-    let boot = BootSpec {
-        ignition: None,
-        method: BootMethod::Pxe,
-        image: None,
-        image_sha256: None,
-        once: true,
-        boot_mode: None,
-        ready_when: None,
-    };
+    let boot = BootSpec::new(BootMethod::Pxe);
     for reset in [ResetType::ForceRestart, ResetType::PowerCycle, ResetType::On] {
         assert!(booted_by(reset, Some(boot.clone())), "{reset}");
         assert!(!booted_by(reset, None), "{reset}");

@@ -67,15 +67,8 @@ fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
 fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
     let own =
         [GateRecord::new(ExternalSystem { boots: true, ..ExternalSystem::own("own", QueueAuthority::Ours, true) })];
-    let boot = BootSpec {
-        method: BootMethod::External("of_a_system".to_owned()),
-        image: Some("registry.example/rescue:3".into()),
-        image_sha256: None,
-        once: true,
-        boot_mode: None,
-        ready_when: None,
-        ignition: None,
-    };
+    let image = Some("registry.example/rescue:3".into());
+    let boot = BootSpec { image, ..BootSpec::new(BootMethod::External("of_a_system".to_owned())) };
     let spec = Spec { boot: Some(boot), ..Spec::new(MaintenanceKind::BootConfiguration, "node1") };
     let view = |boot| GateView { boot, ..GateView::of(ExternalState::Granted) };
     let mut facts = Facts { outer_gates: 1, ..Facts::default() };
@@ -85,30 +78,28 @@ fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
     assert_eq!(ready_of(&own, &spec, &facts), None);
 }
 
-/// What a waiter does whose owner is not asked yet, with a request at each of two gates, of which
-/// the outer one is granted.
-fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
+/// What a waiter does that sees this at its gates.
+fn decided(
+    spec: Spec,
+    gates: Vec<ExternalSystem>,
+    prepare: impl FnOnce(&mut [GateRecord]),
+    views: Vec<GateView>,
+    timed_out: bool,
+) -> Decision {
     use crate::{
         decide::decide,
         ids::{LockKey, Runner, Token},
         model::lock::{EnqueueRequest, Leases, ServerLock},
         situation::{Goal, Objective},
-        spec::{Policy, WaitFor},
+        spec::WaitFor,
     };
     let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
-    let spec =
-        Spec { policy: Policy::OwnerApproval, require_claim: true, ..Spec::new(MaintenanceKind::Maintenance, "node") };
-    let system = |name| ExternalSystem::own(name, QueueAuthority::Theirs, true);
-    let gates = vec![system("outer"), system("inner")];
     let request = EnqueueRequest { spec, gates, ..EnqueueRequest::sample("a") };
     let mut lock = ServerLock::new(LockKey("k".into()));
     let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
     let runner = Runner::new("r", "ada", "desk", 1);
     let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
-    for gate in &mut lock.active[0].gates {
-        gate.asked = true;
-    }
-    let views = [(0, GateView::of(ExternalState::Granted)), (1, GateView::of(inner))];
+    prepare(&mut lock.active[0].gates);
     decide(&DecisionInput {
         lock: &lock,
         leases: &leases,
@@ -117,10 +108,22 @@ fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
         uid: &uid,
         fence,
         intent: &Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out, waited: None },
-        facts: &Facts { gates: views.into(), ..Facts::default() },
+        facts: &Facts { gates: views.into_iter().enumerate().collect(), ..Facts::default() },
         limits: &Limits::default(),
         aging: Duration::from_secs(1),
     })
+}
+
+/// What a waiter does whose owner is not asked yet, with a request at each of two gates, of which
+/// the outer one is granted.
+fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
+    use crate::spec::Policy;
+    let spec =
+        Spec { policy: Policy::OwnerApproval, require_claim: true, ..Spec::new(MaintenanceKind::Maintenance, "node") };
+    let system = |name| ExternalSystem::own(name, QueueAuthority::Theirs, true);
+    let asked = |gates: &mut [GateRecord]| gates.iter_mut().for_each(|gate| gate.asked = true);
+    let views = vec![GateView::of(ExternalState::Granted), GateView::of(inner)];
+    decided(spec, vec![system("outer"), system("inner")], asked, views, timed_out)
 }
 
 #[test]
@@ -144,37 +147,14 @@ fn a_waiter_without_time_does_not_withdraw_an_outer_request_before_the_inner_one
 
 #[test]
 fn how_an_unasked_gate_was_is_remembered_from_the_last_look_before_the_start() {
-    use crate::{
-        decide::decide,
-        ids::{LockKey, Runner, Token},
-        model::lock::{EnqueueRequest, Leases, ServerLock},
-        situation::{Goal, Objective},
-        spec::WaitFor,
+    let memory = |power: &str| std::collections::BTreeMap::from([("power".to_owned(), power.to_owned())]);
+    let before = |gates: &mut [GateRecord]| {
+        gates[0].granted = true;
+        gates[0].memory = memory("off");
     };
-    let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
-    let gates = vec![ExternalSystem::own("own", QueueAuthority::Ours, true)];
-    let request = EnqueueRequest { gates, ..EnqueueRequest::sample("a") };
-    let mut lock = ServerLock::new(LockKey("k".into()));
-    let uid = lock.enqueue(request, &leases, now).unwrap().uid().clone();
-    let runner = Runner::new("r", "ada", "desk", 1);
-    let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
-    let gate = &mut lock.active[0].gates[0];
-    gate.granted = true;
-    gate.memory.insert("power".into(), "off".into());
-    let mut view = GateView::of(ExternalState::Absent);
-    view.memory.insert("power".into(), "on".into());
-    let decision = decide(&DecisionInput {
-        lock: &lock,
-        leases: &leases,
-        now,
-        queue: &queue::Queue::default(),
-        uid: &uid,
-        fence,
-        intent: &Objective { goal: Goal::Hold(WaitFor::InMaintenance), stop: false, timed_out: false, waited: None },
-        facts: &Facts { gates: [(0, view)].into(), ..Facts::default() },
-        limits: &Limits::default(),
-        aging: Duration::from_secs(1),
-    });
+    let view = GateView { memory: memory("on"), ..GateView::of(ExternalState::Absent) };
+    let own = ExternalSystem::own("own", QueueAuthority::Ours, true);
+    let decision = decided(Spec::new(MaintenanceKind::Maintenance, "node"), vec![own], before, vec![view], false);
     assert!(
         matches!(&decision, Decision::Change(RecordChange::Gate { granted: true, said: None, again: true, .. })),
         "{decision:?}"

@@ -13,15 +13,7 @@ fn drive(path: &str, kinds: &[&str]) -> MediaSlot {
 }
 
 fn boot() -> BootSpec {
-    BootSpec {
-        ignition: None,
-        method: BootMethod::VirtualMedia,
-        image: Some("http://images/a.iso".into()),
-        image_sha256: None,
-        once: true,
-        boot_mode: None,
-        ready_when: None,
-    }
+    BootSpec { image: Some("http://images/a.iso".into()), ..BootSpec::new(BootMethod::VirtualMedia) }
 }
 
 fn lists(targets: &[&str]) -> Capabilities {

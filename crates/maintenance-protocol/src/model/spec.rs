@@ -91,6 +91,14 @@ pub struct BootSpec {
     pub ready_when: Option<UrlCheck>,
 }
 
+impl BootSpec {
+    /// One boot by a method, without an image and conditions.
+    #[must_use]
+    pub fn new(method: BootMethod) -> Self {
+        Self { ignition: None, method, image: None, image_sha256: None, once: true, boot_mode: None, ready_when: None }
+    }
+}
+
 /// When a maintenance is over by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,7 +10,7 @@ use crate::{
     world::{Event, World},
 };
 
-/// What a gate has of somebody.
+/// What a gate has of a maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Has {
     Requested,
@@ -183,7 +183,7 @@ impl Chain {
         GateView { memory, awaited, ..GateView::of(standing) }
     }
 
-    /// What a gate has of somebody is of a record that is active and says so.
+    /// Whatever a gate has belongs to a record that is active and notes it.
     pub fn noted(world: &World) -> bool {
         world.gates.iter().enumerate().filter(|(_, gate)| !gate.stray).all(|(place, gate)| match gate.of {
             None | Some((_, Has::Returning)) => true,
