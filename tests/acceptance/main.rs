@@ -72,6 +72,7 @@ mod secrets;
 mod servers;
 mod stores;
 mod under_holds;
+mod unknown_values;
 mod updates;
 mod validate;
 mod windows;

@@ -192,15 +192,15 @@ impl ClaimModel {
         check_timeouts(diags, &self.timeouts);
     }
 
-    /// Refuses what only a cluster does.
+    /// Refuses what only a cluster does. What is not known yet may turn out to be absent.
     pub(in crate::provider) fn only_told(&self, diags: &mut Diagnostics) {
         for (name, given) in [
-            ("image", !self.image.is_null()),
-            ("ignition", !self.ignition.is_null()),
-            ("ignition_wo", !self.ignition_wo.is_absent()),
-            ("server_power", !self.server_power.is_null()),
-            ("tolerations", !self.tolerations.is_null()),
-            ("timeouts", !self.timeouts.is_null()),
+            ("image", is_given(&self.image)),
+            ("ignition", is_given(&self.ignition)),
+            ("ignition_wo", self.ignition_wo.content().is_some()),
+            ("server_power", is_given(&self.server_power)),
+            ("tolerations", is_given(&self.tolerations)),
+            ("timeouts", is_given(&self.timeouts)),
         ] {
             if given {
                 let detail = format!(

@@ -51,9 +51,10 @@ impl ServerMaintenance {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
 
-    /// How long create waits for the server; `None` when it only takes a place.
+    /// How long create waits for the server; `None` when it only takes a place, or may do so.
     pub(in crate::provider) fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
-        (model.wait_for() != WaitFor::Enqueued).then(|| self.control(model, true).timeout)
+        let waits = !model.wait_for.is_unknown() && model.wait_for() != WaitFor::Enqueued;
+        waits.then(|| self.control(model, true).timeout)
     }
 }
 

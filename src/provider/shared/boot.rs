@@ -238,7 +238,7 @@ impl BootModel {
         let method = method(diags, &self.method, path("method"));
         let external = method.as_ref().filter(|method| method.is_external()).map(BootMethod::name);
         let takes_ignition = external.is_some_and(|name| ignition_methods().any(|method| method.name == name));
-        let image = if external.is_some() {
+        let image = if external.is_some() || method.is_none() {
             not_empty(diags, &self.image, path("image"));
             given(&self.image).map(str::to_owned)
         } else {

@@ -113,17 +113,24 @@ pub(in crate::provider) fn moment(
     read
 }
 
+/// What a plan takes for a time limit that is not known yet: one that no window or queue exceeds.
+const NOT_KNOWN_YET: Duration = Duration::from_hours(100 * 365 * 24);
+
 /// A configured time limit, or its default.
 pub(in crate::provider) fn time_limit(
     timeouts: &Value<Timeouts>,
     pick: impl Fn(&Timeouts) -> &Text,
     default: Duration,
 ) -> Duration {
-    match timeouts {
-        Value::Value(timeouts) => given(pick(timeouts)).and_then(|text| parse_duration(text).ok()),
-        _ => None,
+    let text = match timeouts {
+        Value::Value(timeouts) => pick(timeouts),
+        Value::Null => &Value::Null,
+        Value::Unknown => &Value::Unknown,
+    };
+    match text {
+        Value::Unknown => NOT_KNOWN_YET,
+        text => given(text).and_then(|text| parse_duration(text).ok()).unwrap_or(default),
     }
-    .unwrap_or(default)
 }
 
 /// Checks every configured time limit.

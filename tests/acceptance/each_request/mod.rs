@@ -14,12 +14,12 @@
 mod faults;
 #[path = "../../../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
-mod host;
+pub(crate) mod host;
 mod killed;
-mod places;
+pub(crate) mod places;
 #[path = "../../support/provider.rs"]
 #[allow(dead_code, reason = "the benchmarks use more of it")]
-mod provider;
+pub(crate) mod provider;
 mod roles;
 
 use std::{

@@ -1,0 +1,128 @@
+//! What hosts do with values around a plan: Terraform 1.15, `internal/plans/objchange`.
+
+use std::collections::BTreeMap;
+
+use tf_provider::value::ValueAny;
+
+use super::{Map, Value, value, wire};
+
+use wire::schema::{Attribute, Object, object::NestingMode};
+
+/// An unknown value, as [`super::plain`] shows it.
+pub(super) const UNKNOWN: &str = "<unknown>";
+
+/// The attributes of one nested object, where an attribute has no more than one.
+fn single(attribute: &Attribute) -> Option<&Object> {
+    attribute.nested_type.as_ref().filter(|nested| nested.nesting() == NestingMode::Single)
+}
+
+/// Every attribute, null where nothing is given: so hosts send configurations.
+pub(super) fn completed(of: &[Attribute], given: &Value) -> Value {
+    let names = given.as_object().into_iter().flat_map(Map::keys);
+    for name in names {
+        assert!(of.iter().any(|attribute| attribute.name == *name), "no attribute {name}");
+    }
+    let filled = |attribute: &Attribute| {
+        let inside = &given[&attribute.name];
+        let inside = match (&attribute.nested_type, inside) {
+            (_, Value::Null) => Value::Null,
+            (Some(nested), Value::Object(_)) if nested.nesting() == NestingMode::Single => {
+                completed(&nested.attributes, inside)
+            }
+            (Some(nested), Value::Array(items)) => {
+                items.iter().map(|item| completed(&nested.attributes, item)).collect()
+            }
+            (_, inside) => inside.clone(),
+        };
+        (attribute.name.clone(), inside)
+    };
+    Value::Object(of.iter().map(filled).collect())
+}
+
+/// The attributes that can be configured, also of the objects that are: dotted, a number for an
+/// element of a list, an asterisk for the first of a map.
+pub(super) fn places(of: &[Attribute], config: &Value, before: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for attribute in of.iter().filter(|attribute| attribute.optional || attribute.required) {
+        let place = format!("{before}{}", attribute.name);
+        let inside = &config[&attribute.name];
+        if let Some(nested) = &attribute.nested_type {
+            match inside {
+                Value::Object(_) if single(attribute).is_some() => {
+                    all.extend(places(&nested.attributes, inside, &format!("{place}.")));
+                }
+                Value::Array(items) => {
+                    for (at, item) in items.iter().enumerate() {
+                        all.extend(places(&nested.attributes, item, &format!("{place}.{at}.")));
+                        all.push(format!("{place}.{at}"));
+                    }
+                }
+                _ => {}
+            }
+        } else if let Value::Object(fields) = inside {
+            all.extend(fields.keys().map(|key| format!("{place}.{key}")));
+        }
+        all.push(place);
+    }
+    all
+}
+
+/// A configuration in which one of its places is unknown.
+pub(super) fn with_unknown(config: &Value, place: &str) -> Value {
+    let mut changed = config.clone();
+    let at = changed.pointer_mut(&format!("/{}", place.replace('.', "/")));
+    *at.unwrap() = UNKNOWN.into();
+    changed
+}
+
+/// What a host proposes: what is configured, and what the state has of what is not.
+pub(super) fn proposed(of: &[Attribute], prior: &Value, config: &Value) -> Value {
+    let merged = |attribute: &Attribute| {
+        let (before, now) = (&prior[&attribute.name], &config[&attribute.name]);
+        let value = match (single(attribute), now) {
+            _ if attribute.write_only => Value::Null,
+            (Some(nested), Value::Object(_)) => proposed(&nested.attributes, before, now),
+            (_, Value::Null) if attribute.computed => before.clone(),
+            _ => now.clone(),
+        };
+        (attribute.name.clone(), value)
+    };
+    Value::Object(of.iter().map(merged).collect())
+}
+
+/// Where a plan is not what is configured.
+pub(super) fn differences(of: &[Attribute], config: &Value, planned: &Value, before: &str, found: &mut Vec<String>) {
+    for attribute in of {
+        let place = format!("{before}{}", attribute.name);
+        let (now, then) = (&config[&attribute.name], &planned[&attribute.name]);
+        match (single(attribute), now) {
+            _ if attribute.write_only && then.is_null() => {}
+            _ if attribute.write_only => found.push(format!("{place} is written only, and planned")),
+            (_, Value::Null) if attribute.computed => {}
+            (Some(nested), Value::Object(_)) if then.is_object() => {
+                differences(&nested.attributes, now, then, &format!("{place}."), found);
+            }
+            _ if now != then => found.push(format!("{place} is configured as {now} and planned as {then}")),
+            _ => {}
+        }
+    }
+}
+
+/// A value as hosts send it.
+pub(super) fn wire_value(of: &Value) -> Option<wire::DynamicValue> {
+    value(&any(of))
+}
+
+fn any(of: &Value) -> ValueAny {
+    match of {
+        Value::Null => ValueAny::Null,
+        Value::Bool(flag) => ValueAny::Bool(*flag),
+        Value::Number(number) => ValueAny::Number(number.as_i64().unwrap()),
+        Value::String(text) if text == UNKNOWN => ValueAny::Unknown,
+        Value::String(text) => ValueAny::String(text.clone()),
+        Value::Array(items) => ValueAny::List(items.iter().map(any).collect()),
+        Value::Object(fields) => {
+            ValueAny::Map(fields.iter().map(|(key, of)| (key.clone(), any(of))).collect::<BTreeMap<_, _>>())
+        }
+    }
+}
