@@ -19,6 +19,7 @@ mod machines;
 pub mod metal3;
 pub mod metal_operator;
 mod node_lease;
+mod outlook;
 mod ownership;
 pub mod plug;
 pub mod redfish;
@@ -45,48 +46,11 @@ pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use node_lease::NodeLeasing;
+pub use outlook::{Outlook, PlanWarning, UnaskedConsumer};
 pub use ownership::{
     ApprovalMarkRef, ApprovalMarkState, Binding, Consumer, ExternalClaim, ExternalClaimView, ExternalOwnership,
     ExternalWaiter, GateState, OwnershipTexts, Toleration,
 };
-
-/// What a reviewer of a plan should know of a server's external system.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outlook {
-    /// All of it, a sentence each.
-    pub lines: Vec<String>,
-    /// The approval that it would wait for.
-    pub approval_missing: Option<String>,
-    /// The maintenances of others on the server.
-    pub ahead: Option<String>,
-    /// What uses the server in a cluster, where only a gate before it could ask that.
-    pub unasked: Option<UnaskedConsumer>,
-}
-
-/// A consumer of a server that its own external system neither asks nor drains.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnaskedConsumer {
-    /// It, for people: its kind, namespace and name.
-    pub shown: String,
-    /// What may replace it while its Node is away, for people; `None`: nothing does.
-    pub remediator: Option<String>,
-}
-
-impl Outlook {
-    /// One sentence.
-    #[must_use]
-    pub fn of_line(line: String) -> Self {
-        Self { lines: vec![line], ..Self::default() }
-    }
-
-    /// Adds what a gate behind this one tells.
-    pub fn add(&mut self, inner: Self) {
-        self.lines.extend(inner.lines);
-        self.approval_missing = self.approval_missing.take().or(inner.approval_missing);
-        self.ahead = self.ahead.take().or(inner.ahead);
-        self.unasked = self.unasked.take().or(inner.unasked);
-    }
-}
 
 /// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub fn generate(root: &Path) -> String {
     for room in ["provider", "settings", "engine", "backend", "store", "maintenance"] {
         let folder =
             if room == "maintenance" { "crates/maintenance-protocol/src".into() } else { format!("src/{room}") };
-        read_folder(&root.join(folder), room == "provider", &mut messages, &mut causes);
+        read_folder(&root.join(folder), room, &mut messages, &mut causes);
     }
     let mut page = HEAD.to_owned();
     page.push_str("\n## Errors and warnings\n\n| summary | detail |\n|---|---|\n");
@@ -44,12 +44,12 @@ fn cell(text: &str) -> String {
 
 type Found = BTreeMap<String, String>;
 
-fn read_folder(folder: &Path, diagnostics: bool, messages: &mut Found, causes: &mut Found) {
+fn read_folder(folder: &Path, room: &str, messages: &mut Found, causes: &mut Found) {
     for entry in fs::read_dir(folder).expect("the folder is readable") {
         let path = entry.expect("readable").path();
         if path.is_dir() {
             if !path.ends_with("tests") {
-                read_folder(&path, diagnostics, messages, causes);
+                read_folder(&path, room, messages, causes);
             }
             continue;
         }
@@ -57,11 +57,13 @@ fn read_folder(folder: &Path, diagnostics: bool, messages: &mut Found, causes: &
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         let Ok(tokens) = text.parse::<TokenStream>() else { panic!("{} is not Rust", path.display()) };
         let name = path.file_name().unwrap_or_default();
-        if diagnostics {
+        if room != "provider" {
+            variants(tokens.clone(), causes);
+        }
+        if ["provider", "backend"].contains(&room) {
             // Where a table of summaries and details becomes diagnostics.
-            calls(tokens, name == "diagnostics.rs" || name == "identity.rs", messages);
-        } else {
-            variants(tokens, causes);
+            let tables = room == "provider" && (name == "diagnostics.rs" || name == "identity.rs");
+            calls(tokens, tables, messages);
         }
     }
 }

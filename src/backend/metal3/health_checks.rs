@@ -10,7 +10,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 
 use crate::{
     backend::{
-        UnaskedConsumer,
+        PlanWarning, UnaskedConsumer,
         cluster::{self, name, text},
     },
     kubernetes::ClusterError,
@@ -55,14 +55,39 @@ pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
     HealthChecks::Known(BTreeSet::new())
 }
 
-/// The Metal3Machine that uses a host, and the checks that may replace it.
+/// What a plan says of the Metal3Machine that uses a host.
 pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<UnaskedConsumer> {
     if text(object, "/spec/consumerRef/kind") != Some("Metal3Machine") {
         return None;
     }
     let of = object.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER_NAME)).map(String::as_str);
     let remediator = remediator(hosts.health_checks().await, of, &hosts.namespace);
-    Some(UnaskedConsumer { shown: Host(object).consumer()?, remediator })
+    let shown = Host(object).consumer()?;
+    Some(UnaskedConsumer {
+        undrained: warn(
+            "A Node of Cluster API is not drained",
+            format!(
+                "{shown} uses the host. Metal3 does not drain its Node, and this configuration does not either: the Pods \
+                 on the Node are stopped without eviction. Set cluster_api in the provider block, so that the maintenance \
+                 controller drains the Node and approves first, or kubernetes_node, or drain the Node before apply."
+            ),
+        ),
+        more: remediator.map(|remediator| {
+            warn(
+                "A health check may replace the Machine",
+                format!(
+                    "{remediator} may remediate the Machine of {shown} while its Node is not Ready. The Machine is then \
+                     deleted, and the operator deprovisions the host: at once, or after the release where the host is detached. \
+                     Set cluster_api in the provider block, so that health checks skip the Machine during the maintenance, or \
+                     annotate the Machine with cluster.x-k8s.io/skip-remediation before apply."
+                ),
+            )
+        }),
+    })
+}
+
+fn warn(summary: &'static str, detail: String) -> PlanWarning {
+    PlanWarning { summary, detail }
 }
 
 /// The checks that may replace a Machine of a cluster, in words; `of`: `None` where the host does

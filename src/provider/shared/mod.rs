@@ -24,7 +24,6 @@ pub(super) mod review;
 pub(super) mod schema;
 pub(super) mod standing;
 pub(super) mod toleration;
-pub(super) mod unasked;
 pub(super) mod values;
 pub(super) mod window;
 pub(super) mod write_only;

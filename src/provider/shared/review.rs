@@ -5,7 +5,7 @@ use std::time::Duration;
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    backend::BackendError,
+    backend::{BackendError, PlanWarning},
     engine::{Engine, EngineError},
     maintenance::{
         identity::IdentityError,
@@ -26,7 +26,6 @@ use crate::provider::{
     shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent, value_or_error},
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
-    shared::unasked,
     shared::values::{Text, bad, given},
 };
 
@@ -427,7 +426,10 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     lines.extend(drain);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
     if let Some(consumer) = unasked {
-        unasked::warn(diags, &spec.server, &consumer, drained);
+        let undrained = Some(consumer.undrained).filter(|_| !drained);
+        for PlanWarning { summary, detail } in undrained.into_iter().chain(consumer.more) {
+            diags.add_warning(diagnostic(summary, format!("{}: {detail}", spec.server), AttributePath::root()));
+        }
     }
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
