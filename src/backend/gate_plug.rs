@@ -1,11 +1,12 @@
 //! What makes a gate before the servers of any backend configurable: its block. The gate's folder
 //! brings it; the one line outside is its entry in [`GATES`].
 
-use std::{fmt::Debug, path::PathBuf, time::Duration};
+use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::kubernetes::ClusterSettings;
+use crate::{clock::Clock, kubernetes::ClusterSettings};
 
 use super::{
+    GateKind,
     block::{Block, Problem, Setting, Variables},
     cluster_api, cluster_block, kubernetes_node,
 };
@@ -30,6 +31,23 @@ pub trait GatePlugin: Sync + Debug {
     /// Everything that is wrong with a block as it is written: found without the environment, files
     /// or the network, so that `validate` reports it. A value that is not known yet is never wrong.
     fn check(&self, block: &Block) -> Vec<Problem>;
+
+    /// The servers whose Node it drains, or has drained, with the attribute that names them.
+    fn drains(&self, _block: &Block) -> Vec<(String, &'static str)> {
+        Vec::new()
+    }
+
+    /// The gate that external systems open. Also where nothing configures it: the command line
+    /// withdraws the requests of a hold. Nothing is read or asked before. `None`: it minds Nodes
+    /// alone.
+    fn connect(
+        &self,
+        _block: Option<&Block>,
+        _env: Variables<'_>,
+        _clock: &Arc<dyn Clock>,
+    ) -> Option<Arc<dyn GateKind>> {
+        None
+    }
 }
 
 /// The cluster of the kubeconfig file that is used where nothing else names one.

@@ -67,8 +67,9 @@ impl Reconciler<'_> {
         Ok(view?)
     }
 
-    /// Compares what the server showed of itself, at a time, with what is held. One that does not
-    /// tell what it is does not tell the rest either, so that this stops nothing which could go on.
+    /// Compares what the server showed of itself, at a time, with the held server. One that does
+    /// not tell what it is does not tell the rest either, so that this stops nothing which could go
+    /// on.
     async fn compares(
         &mut self,
         shown: Result<HardwareIdentity, BackendError>,

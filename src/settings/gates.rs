@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     backend::{
-        cluster_api,
-        gate_plug::{GATES, GatePlugin},
-        kubernetes_node::{self, Minded},
-        plug::Block,
+        GateKind,
+        gate_plug::GATES,
+        kubernetes_node::Minded,
+        plug::{Block, Variables},
     },
+    clock::Clock,
     engine::Nodes,
 };
 
@@ -19,24 +20,30 @@ pub type GateBlocks = BTreeMap<&'static str, Block>;
 
 /// Everything that is wrong with the blocks as they are written.
 pub(super) fn check(blocks: &GateBlocks) -> Vec<SettingsError> {
-    let given = GATES.iter().filter_map(|plugin| Some((plugin, blocks.get(plugin.name())?)));
-    let mut problems: Vec<SettingsError> = given
-        .flat_map(|(plugin, block)| plugin.check(block).into_iter().map(|problem| of_block(plugin.name(), problem)))
-        .collect();
-    let (drains, machines) = (kubernetes_node::Drains.name(), cluster_api::Plugin.name());
-    if let (Some(drained), Some(asked)) = (blocks.get(drains), blocks.get(machines)) {
-        let drained: Vec<String> = kubernetes_node::servers(drained).collect();
-        problems.extend(cluster_api::servers(asked).filter(|server| drained.contains(server)).map(|server| {
-            SettingsError::Value {
-                problem: format!(
-                    "The server {server:?} is in {machines} and in {drains}. The maintenance controller drains the Node of a \
-                     Machine: name the server in one of the two"
-                ),
-                attribute: [machines, "machines", &server].map(str::to_owned).to_vec(),
-            }
-        }));
+    let mut problems = Vec::new();
+    let mut drained = BTreeMap::new();
+    for (plugin, block) in GATES.iter().filter_map(|plugin| Some((plugin, blocks.get(plugin.name())?))) {
+        problems.extend(plugin.check(block).into_iter().map(|problem| of_block(plugin.name(), problem)));
+        for (server, attribute) in plugin.drains(block) {
+            drained.entry(server).or_insert_with(Vec::new).push((plugin.name(), attribute));
+        }
     }
+    problems.extend(drained.into_iter().filter_map(|(server, gates)| {
+        let [(first, attribute), (second, _), ..] = gates[..] else { return None };
+        Some(SettingsError::Value {
+            problem: format!(
+                "The server {server:?} is in {first} and in {second}, and the Node of a server is drained through one of them: \
+                 name the server in one of the two"
+            ),
+            attribute: [first, attribute, &server].map(str::to_owned).to_vec(),
+        })
+    }));
     problems
+}
+
+/// The gates that external systems open.
+pub(super) fn connect(blocks: &GateBlocks, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn GateKind>> {
+    GATES.iter().filter_map(|plugin| plugin.connect(blocks.get(plugin.name()), env, clock)).collect()
 }
 
 /// What the engine minds of the Nodes.

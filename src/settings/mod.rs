@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
-        cluster_api,
         gate_plug::GatePlugin as _,
         kubernetes_node,
         plug::{Connected, Problem},
@@ -112,7 +111,7 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     let block = |name: &str| input.gates.get(name);
     let (leases, drains) = (block(kubernetes_node::Leases.name()), block(kubernetes_node::Drains.name()));
     let nodes = gates::nodes(kubernetes_node::connect(leases, drains, of_store, &variable, &clock));
-    let gates = vec![cluster_api::connect(block(cluster_api::Plugin.name()), &variable, &clock)];
+    let gates = gates::connect(&input.gates, &variable, &clock);
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {

@@ -30,7 +30,7 @@ use super::{BackendError, ExternalRequestRef, Gate, GateKind, Machine};
 use clusters::Clusters;
 use gate::MachineGate;
 
-pub use plug::{NAMESPACE, Plugin, connect, servers};
+pub use plug::{NAMESPACE, Plugin};
 
 /// The name of this gate, as records and the provider block have it.
 pub const ID: &str = "cluster_api";

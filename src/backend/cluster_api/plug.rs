@@ -85,36 +85,33 @@ impl GatePlugin for Plugin {
             })
             .collect()
     }
-}
 
-/// The servers that a block gives a Machine.
-pub fn servers(block: &Block) -> impl Iterator<Item = String> {
-    block.texts(MACHINES.name).into_keys()
-}
+    fn drains(&self, block: &Block) -> Vec<(String, &'static str)> {
+        block.texts(MACHINES.name).into_keys().map(|server| (server, MACHINES.name)).collect()
+    }
 
-/// The gate. Also where nothing configures it: the command line withdraws the requests of a hold.
-/// Nothing is read or asked before.
-pub fn connect(block: Option<&Block>, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Arc<dyn GateKind> {
-    let follows = block.is_some();
-    let nothing = Block::default();
-    let block = block.unwrap_or(&nothing);
-    let lists = follows || [KUBECONFIG, CONTEXT].iter().any(|it| it.from_env(env).is_some());
-    let kubeconfig = KUBECONFIG.value(block, env).or_else(|| cluster_block::KUBECONFIG.from_env(env));
-    let context = CONTEXT.value(block, env);
-    let workload_kubeconfig = WORKLOAD_KUBECONFIG.value(block, env);
-    // A cluster that manages itself has both: what is not named is that of the Machines.
-    let same = workload_kubeconfig.is_none();
-    let workload_context = WORKLOAD_CONTEXT.value(block, env).or_else(|| context.clone().filter(|_| same));
-    let cluster = |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context), Arc::clone(clock));
-    let machines = block.texts(MACHINES.name).into_iter();
-    let settings = ClusterApiSettings {
-        workload: cluster(workload_kubeconfig.or_else(|| kubeconfig.clone()), workload_context),
-        management: cluster(kubeconfig, context),
-        machines: machines.filter_map(|(server, text)| Some((server, MachineName::read(&text)?))).collect(),
-        follows,
-        lists,
-        namespace: env(NAMESPACE),
-        ready_timeout: block.duration(READY_TIMEOUT.name).unwrap_or(READY),
-    };
-    Arc::new(ClusterApi::new(settings, Arc::clone(clock)))
+    fn connect(&self, block: Option<&Block>, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Option<Arc<dyn GateKind>> {
+        let follows = block.is_some();
+        let nothing = Block::default();
+        let block = block.unwrap_or(&nothing);
+        let lists = follows || [KUBECONFIG, CONTEXT].iter().any(|it| it.from_env(env).is_some());
+        let kubeconfig = KUBECONFIG.value(block, env).or_else(|| cluster_block::KUBECONFIG.from_env(env));
+        let context = CONTEXT.value(block, env);
+        let workload_kubeconfig = WORKLOAD_KUBECONFIG.value(block, env);
+        // A cluster that manages itself has both: what is not named is that of the Machines.
+        let same = workload_kubeconfig.is_none();
+        let workload_context = WORKLOAD_CONTEXT.value(block, env).or_else(|| context.clone().filter(|_| same));
+        let cluster = |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context), Arc::clone(clock));
+        let machines = block.texts(MACHINES.name).into_iter();
+        let settings = ClusterApiSettings {
+            workload: cluster(workload_kubeconfig.or_else(|| kubeconfig.clone()), workload_context),
+            management: cluster(kubeconfig, context),
+            machines: machines.filter_map(|(server, text)| Some((server, MachineName::read(&text)?))).collect(),
+            follows,
+            lists,
+            namespace: env(NAMESPACE),
+            ready_timeout: block.duration(READY_TIMEOUT.name).unwrap_or(READY),
+        };
+        Some(Arc::new(ClusterApi::new(settings, Arc::clone(clock))))
+    }
 }

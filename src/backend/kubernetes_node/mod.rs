@@ -39,7 +39,7 @@ use super::{
 };
 use pods::{PodRole, role, shown};
 
-pub use plug::{Drains, Leases, Minded, connect, servers};
+pub use plug::{Drains, Leases, Minded, connect};
 
 /// Our annotation: whether the Node was Ready when we cordoned it.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";

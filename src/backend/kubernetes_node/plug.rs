@@ -94,6 +94,10 @@ impl GatePlugin for Drains {
     fn check(&self, block: &Block) -> Vec<Problem> {
         nameless(block)
     }
+
+    fn drains(&self, block: &Block) -> Vec<(String, &'static str)> {
+        block.texts(NODES.name).into_keys().map(|server| (server, NODES.name)).collect()
+    }
 }
 
 impl GatePlugin for Leases {
@@ -122,11 +126,6 @@ fn nameless(block: &Block) -> Vec<Problem> {
     let nodes = block.texts(NODES.name).into_iter().filter(|(_, node)| node.is_empty());
     let problem = "The name of a Node may not be empty. Leave out a server on which no Node runs";
     nodes.map(|(server, _)| Problem::of(&[NODES.name, &server], problem)).collect()
-}
-
-/// The servers that a block gives a Node.
-pub fn servers(block: &Block) -> impl Iterator<Item = String> {
-    block.texts(NODES.name).into_keys()
 }
 
 /// Which Nodes are minded, by their Leases and by draining them.
