@@ -62,3 +62,34 @@ for_one_host! {
         holder.destroy().await.succeeded();
     }
 }
+
+for_each_host! {
+    async fn a_hold_that_is_replaced_takes_along_what_acts_under_it(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |firmware: &str| {
+            let id = "maintenance_id = metal_server_maintenance.held.id";
+            maintenance("node1", "m", &format!("triggers = {{ firmware = \"{firmware}\" }}"))
+                + &format!("resource \"metal_server_boot_configuration\" \"boot\" {{\n  server = \"node1\"\n  method = \"pxe\"\n  {id}\n}}\n")
+                + &under("depends_on = [metal_server_boot_configuration.boot]").replace("maintenance_id = \"tests/m\"", id)
+        };
+        fleet.configure(&workspace, &body("1"));
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_maintenance.held"];
+        for (number, arguments) in [&again[..4], &again[..]].into_iter().enumerate() {
+            fleet.configure(&workspace, &body("2"));
+            let run = workspace.run(arguments).await.succeeded();
+            run.says("3 added, 0 changed, 3 destroyed");
+            // One run is enough: what was set under the hold before is in force again.
+            workspace.plan().await.is_empty();
+            let boot = workspace.resource("metal_server_boot_configuration.boot").await.unwrap();
+            assert_eq!(boot["state"], "Ready");
+            // Between the holds the server is booted as before: an operation booted it by PXE.
+            let all = fleet.resets("node1");
+            assert_eq!(all.iter().filter(|reset| *reset == "ForceRestart").count(), number + 2, "{all:?}");
+            assert_eq!(all.iter().filter(|reset| *reset == "On").count(), number + 1, "{all:?}");
+            assert_eq!(all.last().unwrap(), "ForceRestart");
+        }
+        workspace.destroy().await.succeeded();
+    }
+}

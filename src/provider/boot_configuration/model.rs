@@ -100,7 +100,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. Where an external system manages the server (`metal_operator`, `metal3`, `ironic`), its own turn lasts as long as the resource; with `server_power` also where it has a Machine in `cluster_api`. Changing it replaces.",
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. Where an external system manages the server (`metal_operator`, `metal3`, `ironic`), its own turn lasts as long as the resource; with `server_power` also where it has a Machine in `cluster_api`. Changing it replaces. A hold that is replaced replaces the boot configuration too, which ends with it.",
             ),
         ),
         ("method", required(String, &boot::method_text())),

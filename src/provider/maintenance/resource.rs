@@ -99,10 +99,9 @@ impl Resource for ServerMaintenance {
             _ => {}
         }
         review::not_waited_for(diags, &model);
+        // Also its id, which is known: so a hold that is replaced under the same name replaces what
+        // acts under it, because that ends with it.
         model.unknown_outputs();
-        if let Some(id) = model.name_id() {
-            model.id = Value::Value(id.to_string());
-        }
         Some((Value::Value(model), Value::Null))
     }
 

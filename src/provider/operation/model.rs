@@ -106,7 +106,7 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces.",
+                "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces. A hold that is replaced replaces the operation too, which is made again under the new one: `ignore_changes = [maintenance_id]` leaves it as done.",
             ),
         ),
         (
