@@ -14,6 +14,7 @@ mod metal_operator;
 mod others;
 mod outages;
 mod ready;
+mod served;
 mod unasked;
 
 use std::path::Path;
