@@ -5,6 +5,7 @@
 //! them to: what is configured is planned as configured.
 
 mod hosts_rules;
+mod of_provider;
 
 use std::path::Path;
 
@@ -38,7 +39,9 @@ fn bases() -> Vec<Base> {
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         config
     };
-    let window = json!({ "schedule": "0 22 * * SAT", "duration": "4h", "time_zone": "Europe/Berlin" });
+    let window = json!({
+        "schedule": "0 22 * * SAT", "duration": "4h", "time_zone": "Europe/Berlin", "exclude": ["2026-12-24"],
+    });
     let held = json!({
         "server_power": "On", "reason": "BIOS 2.19", "expires_after": "4h",
         "boot_configuration": { "method": "pxe" }, "timeouts": { "create": "30m", "delete": "30m" },

@@ -29,6 +29,9 @@ pub(super) fn completed(of: &[Attribute], given: &Value) -> Value {
             (Some(nested), Value::Object(_)) if nested.nesting() == NestingMode::Single => {
                 completed(&nested.attributes, inside)
             }
+            (Some(nested), Value::Object(fields)) => {
+                fields.iter().map(|(key, item)| (key.clone(), completed(&nested.attributes, item))).collect()
+            }
             (Some(nested), Value::Array(items)) => {
                 items.iter().map(|item| completed(&nested.attributes, item)).collect()
             }
@@ -39,28 +42,28 @@ pub(super) fn completed(of: &[Attribute], given: &Value) -> Value {
     Value::Object(of.iter().map(filled).collect())
 }
 
-/// The attributes that can be configured, also of the objects that are: dotted, a number for an
-/// element of a list, an asterisk for the first of a map.
+/// The attributes that can be configured, also of the objects that are: dotted, with the number of
+/// an element of a list and the key of an element of a map.
 pub(super) fn places(of: &[Attribute], config: &Value, before: &str) -> Vec<String> {
     let mut all = Vec::new();
     for attribute in of.iter().filter(|attribute| attribute.optional || attribute.required) {
         let place = format!("{before}{}", attribute.name);
         let inside = &config[&attribute.name];
-        if let Some(nested) = &attribute.nested_type {
-            match inside {
-                Value::Object(_) if single(attribute).is_some() => {
-                    all.extend(places(&nested.attributes, inside, &format!("{place}.")));
-                }
-                Value::Array(items) => {
-                    for (at, item) in items.iter().enumerate() {
-                        all.extend(places(&nested.attributes, item, &format!("{place}.{at}.")));
-                        all.push(format!("{place}.{at}"));
-                    }
-                }
-                _ => {}
+        // What is in it, by key or number; attributes of their own where it is one object.
+        let items: Vec<(String, &Value)> = match inside {
+            Value::Object(_) if single(attribute).is_some() => Vec::new(),
+            Value::Object(fields) => fields.iter().map(|(key, item)| (key.clone(), item)).collect(),
+            Value::Array(items) => items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+            _ => Vec::new(),
+        };
+        if let Some(nested) = single(attribute).filter(|_| inside.is_object()) {
+            all.extend(places(&nested.attributes, inside, &format!("{place}.")));
+        }
+        for (key, item) in items {
+            if let Some(nested) = &attribute.nested_type {
+                all.extend(places(&nested.attributes, item, &format!("{place}.{key}.")));
             }
-        } else if let Value::Object(fields) = inside {
-            all.extend(fields.keys().map(|key| format!("{place}.{key}")));
+            all.push(format!("{place}.{key}"));
         }
         all.push(place);
     }
