@@ -9,7 +9,7 @@ use tf_provider::{
 };
 
 use crate::provider::{
-    operation::model::{OperationModel, operation_schema},
+    operation::model::{OperationModel, WITH_ITS_HOLD, operation_schema},
     operation::service_model::ServiceModel,
     shared::renamed_timeouts::rename_timeouts,
     shared::schema::{optional, timeouts},
@@ -95,8 +95,10 @@ pub(in crate::provider) fn action_schema() -> Schema {
             attribute.constraint = AttributeConstraint::Optional;
         }
         let text = &mut attribute.description.content;
-        *text =
-            text.replace(" Changing it replaces, and so makes the new one.", "").replace(" Changing it replaces.", "");
+        for of_resource in [WITH_ITS_HOLD, " Changing it replaces, and so makes the new one.", " Changing it replaces."]
+        {
+            *text = text.replace(of_resource, "");
+        }
     }
     let triggers = "Any values. With them the operation is made once for each set of values, whatever invokes the action and how \
                     often. Without them each invocation makes it, except the first one after a run that was killed: it continues \

@@ -32,6 +32,10 @@ use crate::provider::{
     shared::window::WindowModel,
 };
 
+/// What becomes of an operation of a resource whose hold is replaced: a part of the text of
+/// `maintenance_id`.
+pub(in crate::provider) const WITH_ITS_HOLD: &str = " A hold that is replaced replaces the operation too, which is made again under the new one: `ignore_changes = [maintenance_id]` leaves it as done.";
+
 /// A `metal_server_operation` in configuration, plan and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct OperationModel {
@@ -106,7 +110,9 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces. A hold that is replaced replaces the operation too, which is made again under the new one: `ignore_changes = [maintenance_id]` leaves it as done.",
+                &format!(
+                    "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces.{WITH_ITS_HOLD}"
+                ),
             ),
         ),
         (
