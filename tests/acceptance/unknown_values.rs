@@ -9,18 +9,18 @@ mod of_provider;
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{
     each_request::{
-        host::{Host, Start, errors, json as plain, tfplugin6 as wire, value},
+        host::{Host, Start, completed, errors, json as plain, tfplugin6 as wire, value},
         places::{Metal3, MetalOperator, Place as _},
         provider::redfish,
     },
     support::simulator::Fleet,
 };
 
-use hosts_rules::{completed, differences, places, proposed, wire_value, with_unknown};
+use hosts_rules::{differences, places, proposed, wire_value, with_unknown};
 
 /// A configuration that is right.
 struct Base {
@@ -32,13 +32,17 @@ struct Base {
     apply: bool,
 }
 
+/// A configuration with more in it.
+fn merged(mut config: Value, more: Value) -> Value {
+    let Value::Object(more) = more else { panic!("{more} should be an object") };
+    config.as_object_mut().unwrap().extend(more);
+    config
+}
+
 fn bases() -> Vec<Base> {
     let base = |kind, config| Base { kind, config, plan: true, apply: false };
-    let named = |more: Value| {
-        let mut config = json!({ "server": "node1", "namespace": "ops", "name": "case", "policy": "Enforced" });
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        config
-    };
+    let named =
+        |more| merged(json!({ "server": "node1", "namespace": "ops", "name": "case", "policy": "Enforced" }), more);
     let window = json!({
         "schedule": "0 22 * * SAT", "duration": "4h", "time_zone": "Europe/Berlin", "exclude": ["2026-12-24"],
     });
@@ -89,9 +93,7 @@ fn bases() -> Vec<Base> {
             apply: true,
             ..base("metal_server_operation", {
                 let more = json!({ "operation": "ForceRestart", "triggers": { "kernel": "1" }, "reason": "kernel" });
-                let mut config = named(more);
-                config["server"] = json!("node3");
-                config
+                merged(named(more), json!({ "server": "node3" }))
             })
         },
         Base {
@@ -131,11 +133,7 @@ fn bases_of_metal_operator() -> Vec<Base> {
     let image =
         json!({ "method": "boot_operator", "image": "registry.example/bios:2", "ignition": { "secret_name": "s" } });
     let named = json!({ "server": "node1", "namespace": "default", "name": "case", "policy": "OwnerApproval" });
-    let with = |more: Value| {
-        let mut config = named.clone();
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        config
-    };
+    let with = |more| merged(named.clone(), more);
     let boots = json!({ "server_power": "On", "boot_configuration": image, "policy": "Enforced" });
     let claim = json!({
         "server": "node1", "namespace": "default", "name": "db", "image": "registry.example/os:1", "server_power": "On",

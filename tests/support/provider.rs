@@ -5,10 +5,10 @@ use std::{fs, path::Path};
 use bmc_simulator::Simulator;
 use futures_util::{StreamExt as _, stream};
 use secrecy::ExposeSecret as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use super::host::{Host, ProviderClient, Start, errors, json as plain, tfplugin6 as wire, value, warnings};
+use super::host::{Host, ProviderClient, Start, completed, errors, json as plain, tfplugin6 as wire, value, warnings};
 
 /// As many as a host has resources under way at once.
 pub const AT_ONCE: usize = 10;
@@ -242,25 +242,12 @@ impl Provider {
 
 /// An object with every attribute and block that the schema has; what is not given is null.
 fn complete(block: &wire::schema::Block, given: Value) -> Value {
-    let Value::Object(given) = given else { return given };
-    let mut object = filled(&block.attributes, given);
+    if !given.is_object() {
+        return given;
+    }
+    let mut object = completed(&block.attributes, &given);
     for nested in &block.block_types {
-        object.entry(nested.type_name.clone()).or_insert(Value::Null);
+        object[&nested.type_name] = Value::Null;
     }
-    object.into()
-}
-
-fn filled(attributes: &[wire::schema::Attribute], mut given: Map<String, Value>) -> Map<String, Value> {
-    let known = |attribute: &wire::schema::Attribute| (attribute.name.clone(), Value::Null);
-    let mut object: Map<String, Value> = attributes.iter().map(known).collect();
-    for attribute in attributes {
-        let Some(of) = given.remove(&attribute.name) else { continue };
-        let of = match (&attribute.nested_type, of) {
-            (Some(nested), Value::Object(inner)) => filled(&nested.attributes, inner).into(),
-            (_, of) => of,
-        };
-        object.insert(attribute.name.clone(), of);
-    }
-    assert!(given.is_empty(), "no such attributes: {given:?}");
     object
 }

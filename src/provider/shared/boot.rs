@@ -238,11 +238,12 @@ impl BootModel {
         let method = method(diags, &self.method, path("method"));
         let external = method.as_ref().filter(|method| method.is_external()).map(BootMethod::name);
         let takes_ignition = external.is_some_and(|name| ignition_methods().any(|method| method.name == name));
-        let image = if external.is_some() || method.is_none() {
+        // A method that is not known yet may take a name of a registry.
+        let image = if method.as_ref().is_some_and(|method| !method.is_external()) {
+            web_url(diags, &self.image, path("image"))
+        } else {
             not_empty(diags, &self.image, path("image"));
             given(&self.image).map(str::to_owned)
-        } else {
-            web_url(diags, &self.image, path("image"))
         };
         let digest = self.check_digest(diags, path("image_sha256"));
         let has_content = self.ignition_wo.content().is_some();

@@ -5,9 +5,12 @@ use serde_json::{Value, json};
 use crate::{
     each_request::{
         places::{Chain, Metal3, Place},
-        provider::{Held, Provider},
+        provider::Provider,
     },
-    servers::kubernetes_proxy::{Deal, Proxy, status},
+    servers::{
+        kubernetes::Kubernetes,
+        kubernetes_proxy::{Deal, Proxy, status},
+    },
 };
 
 /// The groups of Cluster API and of what its Machines are made of.
@@ -15,7 +18,7 @@ const GROUPS: [&str; 2] = ["cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"
 
 /// A proxy before a cluster that serves Cluster API in one version alone, or not at all.
 async fn serving(place: &impl Place, version: Option<&'static str>) -> Proxy {
-    let client = crate::servers::kubernetes::Kubernetes::client(&place.kubernetes().kubeconfig()).await;
+    let client = Kubernetes::client(&place.kubernetes().kubeconfig()).await;
     let mut groups = serde_json::to_value(client.list_api_groups().await.unwrap()).unwrap();
     let of_group = |group: &Value| GROUPS.iter().any(|name| group["name"] == *name);
     let all = groups["groups"].as_array_mut().unwrap();
@@ -54,7 +57,7 @@ async fn played(place: &impl Place, proxy: &Proxy) -> (Vec<String>, Vec<String>)
     let provider = Provider::configured(&config).await;
     assert_eq!(provider.names().await, ["node1"]);
     let warnings = provider.plan("node1", "bios").await;
-    let held: Held = provider.create("node1", "bios", &json!({ "server_power": "Off" })).await;
+    let held = provider.create("node1", "bios", &json!({ "server_power": "Off" })).await;
     assert_eq!(held.attribute("state"), "InMaintenance");
     let traces = place.traces().await;
     provider.destroy(held).await;

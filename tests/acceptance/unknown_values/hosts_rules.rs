@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tf_provider::value::ValueAny;
 
-use super::{Map, Value, value, wire};
+use super::{Value, value, wire};
 
 use wire::schema::{Attribute, Object, object::NestingMode};
 
@@ -14,32 +14,6 @@ pub(super) const UNKNOWN: &str = "<unknown>";
 /// The attributes of one nested object, where an attribute has no more than one.
 fn single(attribute: &Attribute) -> Option<&Object> {
     attribute.nested_type.as_ref().filter(|nested| nested.nesting() == NestingMode::Single)
-}
-
-/// Every attribute, null where nothing is given: so hosts send configurations.
-pub(super) fn completed(of: &[Attribute], given: &Value) -> Value {
-    let names = given.as_object().into_iter().flat_map(Map::keys);
-    for name in names {
-        assert!(of.iter().any(|attribute| attribute.name == *name), "no attribute {name}");
-    }
-    let filled = |attribute: &Attribute| {
-        let inside = &given[&attribute.name];
-        let inside = match (&attribute.nested_type, inside) {
-            (_, Value::Null) => Value::Null,
-            (Some(nested), Value::Object(_)) if nested.nesting() == NestingMode::Single => {
-                completed(&nested.attributes, inside)
-            }
-            (Some(nested), Value::Object(fields)) => {
-                fields.iter().map(|(key, item)| (key.clone(), completed(&nested.attributes, item))).collect()
-            }
-            (Some(nested), Value::Array(items)) => {
-                items.iter().map(|item| completed(&nested.attributes, item)).collect()
-            }
-            (_, inside) => inside.clone(),
-        };
-        (attribute.name.clone(), inside)
-    };
-    Value::Object(of.iter().map(filled).collect())
 }
 
 /// The attributes that can be configured, also of the objects that are: dotted, with the number of

@@ -2,7 +2,7 @@
 //! plans without its servers, whatever it is that comes later.
 
 use super::{
-    Fleet, Host, Path, Start, Value, completed, errors, json, places, redfish, wire, wire_value, with_unknown,
+    Fleet, Host, Path, Start, Value, completed, errors, json, merged, places, redfish, wire, wire_value, with_unknown,
 };
 
 /// What a plan warns of when no server could be asked.
@@ -18,11 +18,7 @@ fn bases(fleet: &Fleet, folder: &Path) -> Vec<Value> {
         "coordination_url": store, "owner": "ops", "run": "job 7", "aging": "24h", "history_days": 30,
         "windows": { "night": window }, "graceful_shutdown_timeout": "1m", "power_timeout": "1m",
     });
-    let with = |more: Value| {
-        let mut config = common.clone();
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        config
-    };
+    let with = |more| merged(common.clone(), more);
     let nodes = json!({ "nodes": { "node1": "worker1" } });
     vec![
         with(json!({

@@ -292,6 +292,35 @@ pub fn value(of: &impl Serialize) -> Option<tfplugin6::DynamicValue> {
     Some(tfplugin6::DynamicValue { msgpack, ..Default::default() })
 }
 
+/// Every attribute, null where nothing is given: so hosts send configurations.
+#[allow(dead_code, reason = "the tests of the wire name every attribute")]
+pub fn completed(of: &[tfplugin6::schema::Attribute], given: &serde_json::Value) -> serde_json::Value {
+    use serde_json::{Map, Value};
+    use tfplugin6::schema::{Attribute, object::NestingMode};
+    let names = given.as_object().into_iter().flat_map(Map::keys);
+    for name in names {
+        assert!(of.iter().any(|attribute| attribute.name == *name), "no attribute {name}");
+    }
+    let filled = |attribute: &Attribute| {
+        let inside = &given[&attribute.name];
+        let inside = match (&attribute.nested_type, inside) {
+            (_, Value::Null) => Value::Null,
+            (Some(nested), Value::Object(_)) if nested.nesting() == NestingMode::Single => {
+                completed(&nested.attributes, inside)
+            }
+            (Some(nested), Value::Object(fields)) => {
+                fields.iter().map(|(key, item)| (key.clone(), completed(&nested.attributes, item))).collect()
+            }
+            (Some(nested), Value::Array(items)) => {
+                items.iter().map(|item| completed(&nested.attributes, item)).collect()
+            }
+            (_, inside) => inside.clone(),
+        };
+        (attribute.name.clone(), inside)
+    };
+    Value::Object(of.iter().map(filled).collect())
+}
+
 /// What came back, as JSON in which unknown values are `"<unknown>"`.
 pub fn json(of: Option<&tfplugin6::DynamicValue>) -> serde_json::Value {
     let of = of.expect("a value");
