@@ -143,6 +143,12 @@ impl Checkout {
     /// Whether `tools/packaging/try` accepts the archive of this program with a PATH, and what it
     /// prints.
     fn tried(&self, platform: &str, program: &[u8], path: &str) -> (bool, String) {
+        self.pack(platform, program);
+        everything_said(self.try_it(platform).env("PATH", path))
+    }
+
+    /// Makes the archive of this program, and has the hosts that it is tried with.
+    fn pack(&self, platform: &str, program: &[u8]) {
         fs::create_dir_all(self.archives()).unwrap();
         fs::write(self.program(), program).unwrap();
         let package = self.tree.join("tools/packaging/package.py");
@@ -153,7 +159,6 @@ impl Checkout {
         if !hosts.is_symlink() {
             symlink(Path::new(ROOT).join(".tools"), hosts).unwrap();
         }
-        everything_said(self.try_it(platform).env("PATH", path))
     }
 
     fn try_it(&self, platform: &str) -> Command {
@@ -481,6 +486,31 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
         let (good, said) = everything_said(allowed.env("PATH", &none).env("ALLOW_NOT_RUN", "1"));
         assert!(good && said.contains(&not_run), "{said}");
     }
+}
+
+/// Processes of Wine outlive their server for a moment, and write their files meanwhile.
+#[test]
+fn nothing_is_left_of_wine_after_a_program_was_tried() {
+    let checkout = Checkout::new("checkout");
+    let (emulators, temporary) = (checkout.folder.path().join("emulators"), checkout.folder.path().join("temporary"));
+    for folder in [&emulators, &temporary] {
+        fs::create_dir(folder).unwrap();
+    }
+    script(
+        &emulators.join("wine"),
+        "(for i in 1 2 3 4 5 6 7 8 9; do mkdir -p \"$WINEPREFIX/$i\"; sleep 0.2; done; \
+         echo >\"${0%/*}/ended\") >/dev/null 2>&1 &\n\
+         echo another program",
+    );
+    script(&emulators.join("wineserver"), "echo \"$@\" >>\"${0%/*}/asked\"");
+    let path = format!("{}:{}", emulators.display(), std::env::var("PATH").unwrap());
+    checkout.pack("windows_amd64", b"a program");
+    let mut tried = checkout.try_it("windows_amd64");
+    let (good, said) = everything_said(tried.env("PATH", path).env("TMPDIR", &temporary));
+    assert!(!good && said.contains("windows_amd64 says 'another program', and not"), "{said}");
+    assert_eq!(fs::read_to_string(emulators.join("asked")).unwrap(), "-k\n");
+    assert!(emulators.join("ended").exists(), "its files were removed while it wrote: {said}");
+    assert_eq!(files(&temporary), BTreeSet::new(), "{said}");
 }
 
 /// What the set-up asks Debian for, on a machine with a processor and with some emulators.
