@@ -28,13 +28,20 @@ pub fn compare(types: &[Type], root: &Path) -> Vec<String> {
 
 fn compare_page(one: &Type, page: &str, text: &str, found: &mut Vec<String>) {
     let described = page::attributes(text);
-    for (name, how) in &one.attributes {
-        match described.get(name) {
-            None => found.push(format!("{page} does not describe `{name}`")),
-            Some(Some(said)) if !fits(*said, *how) => {
-                found.push(format!("{page} says `{name}` is {said:?}, the schema says {how:?}"));
-            }
-            Some(_) => {}
+    for (name, is) in &one.attributes {
+        let Some(described) = described.get(name) else {
+            found.push(format!("{page} does not describe `{name}`"));
+            continue;
+        };
+        if let Some(said) = described.how.filter(|said| !fits(*said, is.how)) {
+            found.push(format!("{page} says `{name}` is {said:?}, the schema says {:?}", is.how));
+        }
+        if described.flags != is.flags {
+            found.push(format!("{page} says `{name}` is {:?}, the schema says {:?}", described.flags, is.flags));
+        }
+        let text = page::one_line(&is.text);
+        if described.text != text {
+            found.push(format!("{page} describes `{name}`: {}\n  and the schema: {text}", described.text));
         }
     }
     let unknown = described.keys().filter(|name| !one.attributes.contains_key(*name));

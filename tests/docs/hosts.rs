@@ -142,7 +142,7 @@ impl Truth {
             (name.starts_with("docs/actions/"), "`action"),
             (name == "docs/index.md" && text.contains("ephemeral = true"), "ephemeral variables"),
             (text.contains("  identity = {"), "resource identity"),
-            (text.contains("optional, write-only)"), "write-only"),
+            (text.contains("sensitive, write-only)"), "write-only"),
             (text.contains("\nmoved {"), "`moved`"),
         ];
         let mut found = Vec::new();

@@ -21,7 +21,7 @@ const PAGE: &str = "# metal_box\n\
     - `fenced` is no attribute\n\
     ```\n\
     ### `window`\n\
-    - `schedule` (String, required) Cron.\n\
+    - `schedule` (String, required, sensitive) Cron.\n\
     ### Nested `boot`\n\
     * `method` (String, required) How.\n\
     ## Attributes\n\
@@ -34,14 +34,18 @@ fn types() -> Vec<Type> {
         "provider": { "block": {} },
         "resource_schemas": { "metal_box": { "block": {
             "attributes": {
-                "id": { "type": "string", "computed": true },
-                "server": { "type": "string", "required": true },
-                "priority": { "type": "number", "optional": true, "computed": true },
-                "window": { "optional": true, "nested_type": { "nesting_mode": "single", "attributes": {
-                    "schedule": { "type": "string", "required": true } } } },
+                "id": { "type": "string", "computed": true, "description": "`namespace/name`." },
+                "server": { "type": "string", "required": true, "description": "Which one." },
+                "priority": { "type": "number", "optional": true, "computed": true, "description": "Default `0`." },
+                "window": {
+                    "optional": true, "description": "When.",
+                    "nested_type": { "nesting_mode": "single", "attributes": { "schedule": {
+                        "type": "string", "required": true, "sensitive": true, "description": "Cron." } } },
+                },
             },
-            "block_types": { "boot": { "nesting_mode": "list", "max_items": 1, "block": { "attributes": {
-                "method": { "type": "string", "required": true } } } } },
+            "block_types": { "boot": { "nesting_mode": "list", "max_items": 1, "block": {
+                "description": "How.",
+                "attributes": { "method": { "type": "string", "required": true, "description": "How." } } } } },
         } } },
         "list_resource_schemas": { "metal_box": { "block": { "attributes": {
             "states": { "type": ["list", "string"], "optional": true } } } } },
@@ -99,9 +103,32 @@ fn a_page_is_read() {
     let found = page::attributes(PAGE);
     let names: Vec<&str> = found.keys().map(String::as_str).collect();
     assert_eq!(names, ["boot", "boot.method", "id", "priority", "server", "window", "window.schedule"]);
-    assert_eq!(found["server"], Some(Use::Required));
-    assert_eq!(found["boot"], Some(Use::Optional));
-    assert_eq!(found["id"], Some(Use::Computed));
+    let uses = ["server", "boot", "id"].map(|name| found[name].how);
+    assert_eq!(uses, [Use::Required, Use::Optional, Use::Computed].map(Some));
+}
+
+#[test]
+fn a_text_goes_on_in_indented_lines_and_is_compared_without_addresses() {
+    let on = "Which\n  [one](../one.md).\n\n  Another paragraph";
+    finds_in_page("Which one.", on, &[]);
+    finds_in_page(
+        "Which one.",
+        "Which\n  - one.",
+        &["docs/resources/box.md describes `server`: Which\n  and the schema: Which one."],
+    );
+}
+
+#[test]
+fn a_text_or_a_word_that_differs() {
+    let differs = |name: &str, said: &str, is: &str| {
+        format!("docs/resources/box.md describes `{name}`: {said}\n  and the schema: {is}")
+    };
+    finds_in_page("Which one.", "Which one. Or two.", &[&differs("server", "Which one. Or two.", "Which one.")]);
+    finds_in_page("How. |", "Why. |", &[&differs("boot", "Why.", "How.")]);
+    let flag = "docs/resources/box.md says `window.schedule` is [], the schema says [\"sensitive\"]";
+    finds_in_page("required, sensitive", "required", &[flag]);
+    let flag = "docs/resources/box.md says `server` is [\"write-only\"], the schema says []";
+    finds_in_page("required) Which", "required, write-only) Which", &[flag]);
 }
 
 #[test]

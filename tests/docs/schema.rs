@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::page::FLAGS;
+
 /// What kind of thing a page describes; decides where its page and example are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -33,7 +35,24 @@ pub struct Type {
     /// `metal_server`; the function's bare name; empty for the provider.
     pub name: String,
     /// Every attribute and block, nested ones as `outer.inner`.
-    pub attributes: BTreeMap<String, Use>,
+    pub attributes: BTreeMap<String, Attribute>,
+}
+
+/// What the schema says of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribute {
+    pub how: Use,
+    /// Which of [`FLAGS`](crate::page::FLAGS) it has.
+    pub flags: Vec<&'static str>,
+    pub text: String,
+}
+
+impl Attribute {
+    fn of(how: Use, value: &Value) -> Self {
+        let is = |flag: &&str| value[flag.replace('-', "_")] == true;
+        let text = value["description"].as_str().unwrap_or_default().to_owned();
+        Self { how, flags: FLAGS.into_iter().filter(is).collect(), text }
+    }
 }
 
 /// Reads the entry of one provider.
@@ -62,21 +81,24 @@ pub fn read(provider: &Value) -> Vec<Type> {
 fn function(name: &str, signature: &Value) -> Type {
     let parameters = signature["parameters"].as_array().into_iter().flatten();
     let parameters = parameters.chain(signature.get("variadic_parameter"));
-    let names = parameters.filter_map(|parameter| parameter["name"].as_str());
-    let attributes = names.map(|name| (name.to_owned(), Use::Required)).collect();
+    let attributes = parameters.filter_map(|parameter| {
+        Some((parameter["name"].as_str()?.to_owned(), Attribute::of(Use::Required, parameter)))
+    });
+    let attributes = attributes.collect();
     Type { kind: Kind::Function, name: name.to_owned(), attributes }
 }
 
-fn block(block: &Value, prefix: &str, found: &mut BTreeMap<String, Use>) {
+fn block(block: &Value, prefix: &str, found: &mut BTreeMap<String, Attribute>) {
     for (name, attribute) in block["attributes"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{name}");
-        found.insert(path.clone(), how(attribute));
+        found.insert(path.clone(), Attribute::of(how(attribute), attribute));
         self::block(&attribute["nested_type"], &format!("{path}."), found);
     }
     for (name, nested) in block["block_types"].as_object().into_iter().flatten() {
         let path = format!("{prefix}{name}");
         let required = nested["min_items"].as_u64().unwrap_or_default() > 0;
-        found.insert(path.clone(), if required { Use::Required } else { Use::Optional });
+        let how = if required { Use::Required } else { Use::Optional };
+        found.insert(path.clone(), Attribute::of(how, &nested["block"]));
         self::block(&nested["block"], &format!("{path}."), found);
     }
 }

@@ -35,7 +35,10 @@ const SETTINGS: &[Setting] = &[
         "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
     ),
     Setting::new("node_context", AttributeKind::Text, "Which of its contexts. Default: the current one."),
-    cluster_block::namespace_setting("The namespace in which our ServerMaintenances and Secrets are made."),
+    cluster_block::namespace_setting(
+        "The namespace in which our ServerMaintenances and Secrets are made. A maintenance that exists keeps the namespace of \
+         its record.",
+    ),
     cluster_block::REQUEST_TIMEOUT,
     Setting::new(
         cluster_block::BMC_AUTHORITY,

@@ -19,7 +19,7 @@ const SERVER: &[Setting] = &[
     Setting::new(
         "lock_key",
         AttributeKind::Text,
-        "The hardware identity to lock under, instead of the system's own UUID.",
+        "The lock key, instead of the system UUID. Needed for a server that reports no UUID; the same in every configuration of that server.",
     ),
     Setting::new("labels", AttributeKind::Texts, "Labels, by which `metal_servers` selects."),
     Setting::new("username", AttributeKind::Text, "The account, when it differs from the common one."),

@@ -103,7 +103,10 @@ pub(in crate::provider) fn claim_schema() -> Schema {
             ("name", required(String, "Second part of that name. Changing it replaces.")),
             (
                 "contact",
-                optional(String, "Where the owner is reached, for people: shown wherever an approval is missing."),
+                optional(
+                    String,
+                    "Where the owner is reached, for people: shown wherever an approval is missing. At most 256 characters.",
+                ),
             ),
             (
                 "image",
@@ -135,7 +138,7 @@ pub(in crate::provider) fn claim_schema() -> Schema {
             (
                 "ignition_wo",
                 secret(
-                    "With `metal_operator`: the ignition file itself, as text. A Secret is made of it that goes with the claim. Write-only: it may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                    "With `metal_operator`: the ignition file itself, as text. A Secret is made of it that goes with the claim. It may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
                 ),
             ),
             (

@@ -204,7 +204,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "expires_after",
             optional(
                 String,
-                "How long the server may be held, for example `\"12h\"`. Afterwards the maintenance is overdue: plans warn, and the next waiter releases it and takes the lock. Default: never.",
+                "How long the server may be held, for example `\"12h\"`. Afterwards the maintenance is overdue: plans warn, and the next waiter of the same store that may start releases it and takes the lock. With `metal_operator` that holds too, but another author's ServerMaintenance in the cluster does not end it. Default: never.",
             ),
         ),
         (

@@ -158,7 +158,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             "image_sha256",
             optional(
                 AttributeType::String,
-                "The image's SHA-256. The image is read once and compared before the server is touched.",
+                "The image's SHA-256. The image is read once and compared before the server is touched: within the time limit of the operation, at least 256 KiB in 10 s, at most 64 GiB.",
             ),
         ),
         (

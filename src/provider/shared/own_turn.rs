@@ -45,8 +45,8 @@ pub(in crate::provider) fn turn_attributes() -> Attributes {
                 "With `OwnerApproval`: after this time without an answer it starts without approval. Default: never.",
             ),
         ),
-        ("reason", optional(String, "Why, for people.")),
-        ("ticket", optional(String, "Where it is discussed.")),
+        ("reason", optional(String, "Why, for people. At most 1024 characters.")),
+        ("ticket", optional(String, "Where it is discussed. At most 2048 characters.")),
         ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
         (
             "hold_place_for",

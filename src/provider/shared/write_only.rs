@@ -105,7 +105,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
         (
             "ignition_wo",
             secret(&format!(
-                "The ignition file itself, as text, with {} of `metal_operator`. Write-only: it may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                "The ignition file itself, as text, with {} of `metal_operator`. It may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
                 boot::with_ignition("`")
             )),
         ),
