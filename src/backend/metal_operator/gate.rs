@@ -38,6 +38,15 @@ impl OperatorMachine {
         }
     }
 
+    /// Takes a parking back, and has a server running before that if parking alone stopped it.
+    async fn unpark(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
+        let parking = self.parking(wish);
+        if parking.was_running().await? {
+            self.start().await?;
+        }
+        parking.leave().await
+    }
+
     /// What of a server's surroundings, when it changes, may change where a request stands.
     async fn mark(&self) -> Option<Vec<String>> {
         let server = self.fleet.server(&self.name, false).await.ok()??;
@@ -84,7 +93,7 @@ impl Gate for OperatorMachine {
 
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         match self.fleet.found().await?.way {
-            Way::Park => self.parking(wish).leave().await,
+            Way::Park => self.unpark(wish).await,
             Way::Legacy | Way::Maintenance => self.request(wish).leave().await,
         }
     }

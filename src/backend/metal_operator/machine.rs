@@ -23,6 +23,7 @@ use crate::{
 
 use super::{
     discovery::Way,
+    errors::not_now,
     fleet::ClusterObjects,
     link,
     objects::{METAL, OPERATION, OUR_BOOT, OUR_LOOK, PARKED, annotation, name, namespace, resource, text},
@@ -31,8 +32,8 @@ use super::{
     template::Template,
 };
 
-/// How long a server is watched that was forced off.
-const GOES_OFF: Duration = Duration::from_secs(5);
+/// How long a server is watched that was switched on or forced off.
+const SWITCHES: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at it.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -95,13 +96,7 @@ impl OperatorMachine {
     async fn force_off_to_park(&self, machine: &Arc<dyn Machine>) -> Result<(), BackendError> {
         if machine.observe().await?.power != PowerState::Off {
             machine.reset(ResetType::ForceOff).await?;
-            let until = self.fleet.clock.monotonic() + GOES_OFF;
-            while machine.observe().await.is_ok_and(|view| view.power != PowerState::Off) {
-                if self.fleet.clock.monotonic() >= until {
-                    break;
-                }
-                self.fleet.clock.sleep(PAUSE).await;
-            }
+            self.becomes(machine, true).await;
         }
         let server = self.server(true).await?;
         let seen = json!({ "metadata": { "annotations": { OUR_LOOK: self.fleet.clock.now().to_string() } } });
@@ -110,6 +105,32 @@ impl OperatorMachine {
             Err(BackendError::Rejected { status: 409, .. }) => Ok(()),
             patched => patched,
         }
+    }
+
+    /// Waits a little until a server is off, or not off any more. `false`: it is not yet.
+    async fn becomes(&self, machine: &Arc<dyn Machine>, off: bool) -> bool {
+        let until = self.fleet.clock.monotonic() + SWITCHES;
+        loop {
+            match machine.observe().await {
+                Ok(view) if (view.power == PowerState::Off) == off => return true,
+                Ok(_) if self.fleet.clock.monotonic() < until => self.fleet.clock.sleep(PAUSE).await,
+                Ok(_) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// Switches a parked server on, before the operator takes it back: a claimed server that it
+    /// finds off it starts from the network (v0.7, `handleReservedState`).
+    pub(super) async fn start(&self) -> Result<(), BackendError> {
+        let machine = self.redfish().await?;
+        if machine.observe().await?.power == PowerState::Off {
+            machine.reset(ResetType::On).await?;
+        }
+        if self.becomes(machine, false).await {
+            return Ok(());
+        }
+        let why = format!("it was off {} s after it was switched on", SWITCHES.as_secs());
+        Err(not_now(self.fleet.cluster.address(), format!("unpark Server {}", self.name), why))
     }
 
     pub(super) fn request<'a>(&'a self, wish: &'a ExternalRequest) -> ServerMaintenanceRequest<'a> {

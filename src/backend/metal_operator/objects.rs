@@ -33,6 +33,8 @@ pub(super) const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 
 /// Ours: written so that the operator looks at a Server.
 pub(super) const OUR_LOOK: &str = "terraform-provider-metal/seen-off";
+/// Ours: the power of a claimed server before it was asked to be parked.
+pub(super) const OUR_POWER: &str = "terraform-provider-metal/power-before";
 /// Ours: where a claim's owner is reached.
 pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
 /// Ours: whose an approval is, beside the key that the operator reads.

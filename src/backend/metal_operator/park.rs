@@ -20,8 +20,8 @@ use super::{
     claims::{self, ApprovalCheck},
     fleet::ClusterObjects,
     objects::{
-        METAL, OPERATION, OUR_ID, OUR_LOOK, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED, REASONS,
-        annotation, no_server, our_annotations, reference, resource, text, whose,
+        METAL, OPERATION, OUR_ID, OUR_LOOK, OUR_OWNER, OUR_POWER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED,
+        REASONS, annotation, no_server, our_annotations, reference, resource, text, whose,
     },
     operation,
 };
@@ -101,6 +101,24 @@ impl Parking<'_> {
         })
     }
 
+    /// Whether the server ran for its claim, which still wants that, and is off only because it was
+    /// parked for a maintenance that did not begin and ends now.
+    pub(super) async fn was_running(&self) -> Result<bool, BackendError> {
+        if !self.wish.leaving || self.wish.entered {
+            return Ok(false);
+        }
+        let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(false) };
+        let ran = self.is_ours(&server) && !matches!(annotation(&server, OUR_POWER), None | Some("Off"));
+        if !ran || !is_parked(&server) || annotation(&server, OPERATION) == Some("unpark") {
+            return Ok(false);
+        }
+        let Some(claim) = reference(&server, "/spec/serverClaimRef") else { return Ok(false) };
+        let claim = self.fleet.claim(&claim, true).await?;
+        Ok(claim.is_some_and(|claim| {
+            claim.metadata.deletion_timestamp.is_none() && text(&claim, "/spec/power") == Some("On")
+        }))
+    }
+
     /// Whether a server that is not ours may be taken or operated on now.
     async fn beside(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {
         let state = text(server, "/status/state").unwrap_or("unknown");
@@ -144,8 +162,11 @@ impl Parking<'_> {
         let mut annotations: BTreeMap<String, Value> =
             our_annotations(self.wish).into_iter().map(|(key, value)| (key, json!(value))).collect();
         annotations.insert(OPERATION.to_owned(), json!("park"));
+        let is_claimed = reference(&server, "/spec/serverClaimRef").is_some();
+        // In the place of what an earlier parking may have left.
+        annotations.insert(OUR_POWER.to_owned(), json!(text(&server, "/status/powerState").filter(|_| is_claimed)));
         let mut change = json!({ "metadata": { "annotations": annotations } });
-        if reference(&server, "/spec/serverClaimRef").is_none() && self.fleet.found().await?.unclaimable {
+        if !is_claimed && self.fleet.found().await?.unclaimable {
             change["spec"] = json!({ "unclaimable": true });
             // That of an earlier maintenance which did not come to open it again counts.
             let before = annotation(&server, CLOSED).map_or_else(|| is_unclaimable(&server).to_string(), str::to_owned);
@@ -182,8 +203,8 @@ impl Parking<'_> {
         if let Some(claim) = reference(&server, "/spec/serverClaimRef") {
             claims::remove_marks(self.fleet, &claim).await?;
         }
-        let ours =
-            [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_LOOK, CLOSED].into_iter().chain(REASONS);
+        let marks = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_LOOK, OUR_POWER, CLOSED];
+        let ours = marks.into_iter().chain(REASONS);
         let gone: serde_json::Map<String, Value> =
             ours.filter(|key| annotation(&server, key).is_some()).map(|key| (key.to_owned(), Value::Null)).collect();
         let mut change = json!({ "metadata": { "annotations": gone } });

@@ -1,7 +1,7 @@
 //! A whole maintenance in every family of versions: an unclaimed server and one whose owner is
 //! asked, side by side.
 
-use bmc_simulator::{BootSource, JournalQuery, PowerState};
+use bmc_simulator::{BootSource, Fault, HeldQuery, JournalQuery, Phase, PowerState};
 
 use super::{cluster, configure};
 use crate::{
@@ -244,4 +244,30 @@ async fn parking_that_the_operating_system_ignores_is_forced() {
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Reserved").await;
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_parked_for_a_maintenance_that_never_began_is_not_booted_from_the_network() {
+    let world = cluster(Family::Parked, 1, Options::default()).await;
+    world.claim("node1", "owners", "claim1").await;
+    let workspace = Workspace::new(Host::Terraform);
+    configure(&world, &workspace, &parking("server_power = \"Off\""));
+    let booted = network_boots(&world, "node1");
+    let _ = world.simulator.inject(Fault::hold(Phase::Before).on_request("POST", "*ComputerSystem.Reset").times(1));
+    let apply = workspace.start_apply();
+    eventually("the operator asks for the shutdown", SOON, async || {
+        world.simulator.held(&HeldQuery::default()).into_iter().next()
+    })
+    .await;
+    apply.interrupt_from_terminal();
+    apply.wait(SOON).await.failed();
+    world.simulator.release_all();
+    world.until_state("node1", "Parked").await;
+    workspace.destroy().await.succeeded();
+    world.until_state("node1", "Reserved").await;
+    world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
+    assert!(resets(&world, "node1", "GracefulShutdown") > 0, "it was never off");
+    assert_eq!(network_boots(&world, "node1"), booted, "it was started from the network");
+    let annotations = world.server("node1").await["metadata"]["annotations"].to_string();
+    assert!(!annotations.contains("terraform-provider-metal"), "{annotations}");
 }
