@@ -62,6 +62,10 @@ pub trait NodeDrain: Send + Sync + Debug {
     async fn look(&self, node: &str, by: &ExternalRequest, wish: Option<&DrainWish>)
     -> Result<DrainView, BackendError>;
 
+    /// How a Node is, or was some seconds ago: without its Pods and the last word of its kubelet.
+    /// Many of these at once cost a list.
+    async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError>;
+
     /// Cordons a Node and marks it as ours; does nothing where it is cordoned.
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError>;
 

@@ -129,7 +129,8 @@ impl Engine {
     pub(super) async fn drain_lost(&self, record: &Maintenance) -> Option<String> {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
-        let view = nodes.look(&drained.node, &wish_of(record, self.store().id()), None).await.ok()?;
+        let by = wish_of(record, self.store().id());
+        let view = nodes.glance(&drained.node, &by).await.ok()?;
         drained
             .is_opened(&view)
             .then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))

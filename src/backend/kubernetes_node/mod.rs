@@ -5,13 +5,14 @@
 //! maintenance that cordoned it is known, and only that one uncordons it. An eviction honours
 //! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
 
+mod cordoned;
 mod leases;
 mod plug;
 mod pods;
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use async_trait::async_trait;
@@ -26,6 +27,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
+    clock::Clock,
     kubernetes::{Cluster, ClusterError, RequestInfo},
     maintenance::{
         drain::{DrainView, DrainWish},
@@ -37,6 +39,7 @@ use super::{
     BackendError, Cordon, NodeDrain, UncordonOutcome, before_change,
     cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation},
 };
+use cordoned::CordonedNodes;
 use pods::{PodRole, role, shown};
 
 pub use plug::{Drains, Leases, Minded, connect};
@@ -51,6 +54,7 @@ const AT_ONCE: usize = 8;
 pub struct KubernetesNodes {
     cluster: Cluster,
     uid: OnceCell<Option<String>>,
+    cordoned: CordonedNodes,
     /// Why a Pod was not evicted when that was asked last, by its UID.
     blocked: Mutex<BTreeMap<String, String>>,
 }
@@ -120,11 +124,29 @@ fn other_store(node: &DynamicObject, by: &ExternalRequest) -> Option<String> {
     })
 }
 
+/// What a Node alone tells.
+fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
+    let stripped = is_stripped(node);
+    let ours = is_ours(node, by) || stripped;
+    DrainView {
+        exists: true,
+        cordoned: is_cordoned(node),
+        ours,
+        held_by: other_store(node, by),
+        // For the Node to be Ready is waited only where it is uncordoned then. One of which nothing
+        // tells how it was is taken to have been.
+        was_ready: ours && is_our_cordon(node) && (stripped || annotation(node, WAS_READY) == Some("true")),
+        ready: cluster::node_is_ready(node),
+        ..DrainView::default()
+    }
+}
+
 impl KubernetesNodes {
     /// The Nodes of a cluster. Sends no request.
     #[must_use]
-    pub fn new(cluster: Cluster) -> Self {
-        Self { cluster, uid: OnceCell::new(), blocked: Mutex::default() }
+    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>) -> Self {
+        let cordoned = CordonedNodes::new(cluster.clone(), clock);
+        Self { cluster, uid: OnceCell::new(), cordoned, blocked: Mutex::default() }
     }
 
     /// The UID of the namespace `kube-system`; `None`: a role hides it.
@@ -212,20 +234,8 @@ impl NodeDrain for KubernetesNodes {
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
-        let (is_ready, stripped) = (cluster::node_is_ready(&found), is_stripped(&found));
-        let ours = is_ours(&found, by) || stripped;
-        let mut view = DrainView {
-            cluster,
-            exists: true,
-            cordoned: is_cordoned(&found),
-            ours,
-            held_by: other_store(&found, by),
-            // For the Node to be Ready is waited only where it is uncordoned then. One of which
-            // nothing tells how it was is taken to have been.
-            was_ready: ours && is_our_cordon(&found) && (stripped || annotation(&found, WAS_READY) == Some("true")),
-            ready: is_ready,
-            ..DrainView::default()
-        };
+        let mut view = DrainView { cluster, ..view_of(&found, by) };
+        let is_ready = view.ready;
         let Some(wish) = wish else {
             // Before it is Ready again the Lease decides nothing.
             if view.was_ready && view.ready {
@@ -245,6 +255,15 @@ impl NodeDrain for KubernetesNodes {
             }
         }
         Ok(view)
+    }
+
+    async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError> {
+        let cluster = self.uid().await?;
+        let found = match self.cordoned.get(node).await {
+            Some(found) => Some(found),
+            None => self.node(node).await?,
+        };
+        Ok(DrainView { cluster, ..found.map(|found| view_of(&found, by)).unwrap_or_default() })
     }
 
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {

@@ -163,7 +163,8 @@ pub fn connect(
     };
     let namespace = leases.text(NAMESPACE.name).unwrap_or_else(|| NODE_LEASES.to_owned());
     let lease = |node| NodeLease { namespace: namespace.clone(), node };
-    let nodes_of = |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock))));
+    let nodes_of =
+        |settings| Arc::new(KubernetesNodes::new(Cluster::new(settings, Arc::clone(clock)), Arc::clone(clock)));
     let (of_leases, of_drains) = clusters(leases, drains, of_store, env);
     let nodes = |block: &Block| block.texts(NODES.name).into_iter();
     Minded {

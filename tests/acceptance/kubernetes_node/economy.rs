@@ -1,0 +1,83 @@
+//! Many drained servers in one run: their Nodes are listed together, not read each.
+
+use bmc_simulator::PowerState;
+use kube::{Api, api::ListParams};
+use serde_json::json;
+
+use crate::{
+    metal3::economy::counted,
+    servers::{
+        kubernetes::Kubernetes,
+        kubernetes_proxy::{Deal, Proxy, status},
+    },
+    support::{
+        host::Host,
+        simulator::Fleet,
+        workspace::{Workspace, maintenances},
+    },
+};
+
+const MANY: usize = 30;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
+    let cluster = Kubernetes::shared();
+    let namespace = cluster.namespace();
+    let node = |number: usize| format!("many-{namespace}-{number}");
+    for number in 1..=MANY {
+        // No kubelet runs it, so that it was not Ready, and is not waited for at the release.
+        cluster.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node(number) } }).to_string());
+    }
+    let (fleet, workspace) = (Fleet::new(MANY).await, Workspace::new(Host::OpenTofu));
+    let proxy = Proxy::to(cluster).await;
+    let nodes: serde_json::Map<_, _> =
+        (1..=MANY).map(|number| (format!("node{number}"), json!(node(number)))).collect();
+    let drained = format!(
+        "kubernetes_node = {{ kubeconfig = \"{}\", nodes = jsondecode({:?}) }}",
+        cluster.kubeconfig_at(&proxy.url(), "admin").display(),
+        json!(nodes).to_string()
+    );
+    let off = maintenances(MANY).replace("\"Enforced\"", "\"Enforced\"\n  server_power = \"Off\"");
+    fleet.configure_with(&workspace, &drained, &off);
+    let parallel = async |command: &str| {
+        let words = [command, "-auto-approve", "-input=false", "-no-color", "-parallelism=30"];
+        workspace.run(&words).await.succeeded();
+    };
+    parallel("apply").await;
+    let cordoned = async || {
+        let all: Api<k8s_openapi::api::core::v1::Node> = Api::all(Kubernetes::client(&cluster.kubeconfig()).await);
+        let all = all.list(&ListParams::default()).await.unwrap().items;
+        let ours =
+            all.iter().filter(|one| one.metadata.name.as_ref().unwrap().starts_with(&format!("many-{namespace}-")));
+        ours.filter(|one| one.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)).count()
+    };
+    assert_eq!((cordoned().await, fleet.system("node1").power), (MANY, PowerState::Off));
+
+    proxy.take_seen();
+    workspace.plan().await.is_empty();
+    let asked = counted(&proxy);
+    let singly = asked.get("GET one of nodes").copied().unwrap_or_default();
+    // One more where the refresh takes longer than a list counts.
+    let lists = asked.get("GET list nodes").copied().unwrap_or_default();
+    assert!((1..=3).contains(&lists), "{asked:#?}");
+    assert!(singly < MANY / 2 && asked.values().sum::<usize>() < MANY / 2, "{asked:#?}");
+
+    // A Node that a person uncordoned is told, whichever of them are read from the list.
+    let last: Api<k8s_openapi::api::core::v1::Node> = Api::all(Kubernetes::client(&cluster.kubeconfig()).await);
+    let change = json!({ "spec": { "unschedulable": null } });
+    let (by, change) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(change));
+    last.patch(&node(MANY), &by, &change).await.unwrap();
+    workspace.try_plan().await.succeeded().says(&node(MANY)).says("was uncordoned");
+
+    // A role that lets no Nodes be listed is enough: then each is one request.
+    proxy.rule(|seen| {
+        let is_list = seen.path.split('?').next() == Some("/api/v1/nodes");
+        if is_list { Deal::Answer(403, "", status(403, "Forbidden")) } else { Deal::Pass }
+    });
+    proxy.take_seen();
+    workspace.try_plan().await.succeeded().says("was uncordoned");
+    let asked = counted(&proxy);
+    assert!(asked["GET one of nodes"] >= MANY && asked["GET list nodes"] == 1, "{asked:#?}");
+    parallel("destroy").await;
+    assert_eq!(cordoned().await, 0);
+}
