@@ -590,6 +590,30 @@ fn code_for_windows_and_macos_is_compiled_without_a_release() {
     assert!(!called("postgres").contains("make"), "one store alone was asked for");
 }
 
+/// Flags of C compilers are one text, in which spaces separate them.
+#[test]
+fn a_checkout_whose_path_has_spaces_is_named_to_the_c_compiler_whole() {
+    let checkout = Checkout::new("a checkout");
+    let (tools, log) = (checkout.folder.path().join("tools"), checkout.folder.path().join("log"));
+    let zigbuild = checkout.tree.join(".tools/release/bin/cargo-zigbuild");
+    for folder in [tools.as_path(), zigbuild.parent().unwrap()] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    script(&tools.join("rustup"), "echo x86_64-unknown-linux-musl");
+    // Split as the crate `cc` does it.
+    let split = "import os, shlex\n\
+                 split = shlex.split if os.environ.get(\"CC_SHELL_ESCAPED_FLAGS\") else str.split\n\
+                 print(*split(os.environ[\"CFLAGS\"]), sep=\"\\n\")";
+    script(&zigbuild, &format!("python3 -c '{split}' >'{}'", log.display()));
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let mut build = Command::new(checkout.tree.join("tools/packaging/build"));
+    succeeded(build.arg("linux_amd64").env("PATH", path).env_remove("CARGO_TARGET_DIR"));
+    let flags = fs::read_to_string(&log).unwrap();
+    let tree = format!("-ffile-prefix-map={}=/provider", checkout.tree.canonicalize().unwrap().display());
+    assert!(flags.lines().any(|flag| flag == tree), "{flags}");
+    assert!(flags.lines().all(|flag| flag.starts_with("-ffile-prefix-map=/")), "{flags}");
+}
+
 #[test]
 fn help_lists_every_described_target_in_one_column() {
     let checkout = Checkout::new("checkout");
