@@ -68,7 +68,8 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { rule: Box::new(|_| Deal::Pass), seen: Vec::new() }));
         let (url, shared) = (url.to_owned(), Arc::clone(&state));
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        // A connection that was idle may be closed by Ironic while a request is on its way.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (http, url, state) = (http.clone(), url.clone(), Arc::clone(&shared));

@@ -114,7 +114,8 @@ backend = oslo_cache.dict
             port.to_string(),
         ];
         let server = Server::start(folder.path(), "KILL", &command);
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        // A connection that was idle may be closed by the server while a request is on its way.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let keystone = Self { server, folder, port, http, operator: tokio::sync::Mutex::default() };
         keystone.await_answer().await;
         keystone.call(Method::POST, "/projects", json!({ "project": { "name": PROJECT } })).await;

@@ -103,7 +103,9 @@ pub struct Installation {
 }
 
 fn client() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().tls_danger_accept_invalid_certs(true).build().unwrap()
+    // A connection that was idle may be closed by Ironic while a request is on its way.
+    let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
+    http.tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
 fn tool(path: &str) -> PathBuf {
