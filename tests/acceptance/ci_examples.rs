@@ -235,13 +235,13 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_killed_job_of_github_goes_on_where_it_was(host) {
         a_job_waits_is_killed_and_goes_on(host, Forge::GitHub).await;
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_killed_job_of_gitlab_goes_on_where_it_was(host) {
         a_job_waits_is_killed_and_goes_on(host, Forge::GitLab).await;
     }

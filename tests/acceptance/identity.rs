@@ -66,7 +66,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_new_mainboard_is_refused_until_a_person_moves_its_identifiers(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure_with(&workspace, "owner = \"team\"", &maintenance("node1", "m", ""));

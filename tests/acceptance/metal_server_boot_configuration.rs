@@ -198,7 +198,7 @@ fn as_ops(fleet: &Fleet, workspace: &Workspace, more: &str) {
 
 const RECORD: &str = "boot-configuration/team-ops.node1";
 
-for_each_host! {
+for_one_host! {
     async fn its_own_turn_asks_the_owner_and_each_change_asks_again(host) {
         let (fleet, ours, theirs) = of_another_owner(host).await;
         as_ops(&fleet, &ours, "method = \"pxe\"\n  server_power = \"On\"");

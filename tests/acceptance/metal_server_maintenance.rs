@@ -44,7 +44,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn an_emulator_that_is_not_ours_is_held_and_given_back(host) {
         let sushy = Sushy::start(Options { powered_on: true, ..Options::default() }).await;
         let images = Images::start().await;

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-for_each_host! {
+for_one_host! {
     async fn a_held_node_is_imported_released_by_a_person_and_tidied(host) {
         let ironic = Ironic::start(Options::default()).await;
         ironic.active_node("n1").await;

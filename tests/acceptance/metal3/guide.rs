@@ -21,7 +21,7 @@ fn give_role(world: &World, user: &str) {
     world.kubernetes.apply(&roles);
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_role_of_the_guide_is_enough_and_what_is_missing_is_named(host) {
         let world = World::start(1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -68,7 +68,7 @@ async fn example(world: &World, workspace: &mut Workspace, name: &str) {
     workspace.run(&["init", "-no-color", "-input=false"]).await;
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_example_of_a_restart_works_and_another_value_repeats_it(host) {
         let world = World::start(1, Options::default()).await;
         let mut workspace = Workspace::new(host);

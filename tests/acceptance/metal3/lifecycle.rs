@@ -53,7 +53,7 @@ async fn is_as_before(world: &World, workspace: &Workspace) {
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_held_host_is_imported_and_released_without_its_state(host) {
         let world = World::start(1, Options::default()).await;
         let mut workspace = Workspace::new(host);

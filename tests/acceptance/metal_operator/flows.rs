@@ -37,7 +37,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn a_claimed_server_waits_for_its_owners_label(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;

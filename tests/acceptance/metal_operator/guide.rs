@@ -105,7 +105,7 @@ async fn image(world: &World) -> String {
     text(&requests[0], "/spec/serverBootConfigurationTemplate/spec/image").to_owned()
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_role_of_the_guide_is_enough_and_what_is_missing_is_named(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;
@@ -135,7 +135,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_role_of_the_guide_is_enough_for_parking(host) {
         let world = cluster(Family::Parked, 1, Options::default()).await;
         let workspace = Workspace::new(host);
@@ -147,7 +147,7 @@ for_each_host! {
     }
 }
 
-for_each_host! {
+for_one_host! {
     async fn the_role_of_an_owner_is_enough_to_claim_and_to_approve(host) {
         let world = cluster(Family::V0_7, 1, Options::default()).await;
         world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
