@@ -25,6 +25,7 @@ mod hand_over;
 #[allow(dead_code, reason = "the tests of the wire use more of it")]
 mod host;
 mod ironic;
+mod kubernetes_node;
 mod manifest;
 mod measure;
 mod metal3;
@@ -73,13 +74,14 @@ fn main() {
 type Measure = fn() -> LocalBoxFuture<'static, Vec<Row>>;
 
 /// Every section, in the order in which they run.
-const SECTIONS: [(&str, Measure); 16] = [
+const SECTIONS: [(&str, Measure); 17] = [
     ("start", || start::measure().boxed_local()),
     ("refresh", || refresh::measure().boxed_local()),
     ("plan", || plan::measure().boxed_local()),
     ("rules", || async { rules::measure() }.boxed_local()),
     ("cluster", || cluster::measure().boxed_local()),
     ("cluster-api", || cluster_api::measure().boxed_local()),
+    ("kubernetes-node", || kubernetes_node::measure().boxed_local()),
     ("metal3", || metal3::measure().boxed_local()),
     ("ironic", || ironic::measure().boxed_local()),
     ("dead", || dead::measure().boxed_local()),
