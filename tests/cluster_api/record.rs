@@ -1,7 +1,8 @@
 //! Writes down what happens, to make a table or to compare one with the real controllers. Run by
 //! hand:
 //!
-//! - `cargo test --test cluster_api record::ours -- --ignored --nocapture`
+//! - `cargo test --test cluster_api record::ours -- --ignored --nocapture`; with `OLDER=1` for the
+//!   older version
 //! - `EXTENSION=… MAINTENANCE_CONTROLLER=… cargo test --test cluster_api record::theirs --
 //!   --ignored --nocapture`: with programs that run these controllers in the foreground. Both read
 //!   `KUBECONFIG`, the second one also `config/maintenance.yaml` of the folder in which it is
@@ -53,7 +54,7 @@ async fn theirs_on_a_cluster() -> (Kubernetes, tempfile::TempDir, Programs) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "records, judges nothing"]
 async fn ours() {
-    print!("{}", compare::play(quiet()).await);
+    print!("{}", compare::play(quiet(), std::env::var_os("OLDER").is_some()).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,10 +4,14 @@
 //!
 //! What it knows of a Node is in an annotation of the Node, so a restart forgets nothing. A Node
 //! takes at most one step in a turn. While the drain is not done nothing else is looked at, also
-//! not whether the maintenance is wanted any more.
+//! not whether the maintenance is wanted any more; up to v1.9.4 the turn does not end before.
 
 use std::{
     collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -35,17 +39,21 @@ pub struct Options {
     /// How often a Node is looked at without an event (`intervals.requeue`). Minutes where people
     /// run it.
     pub requeue: Duration,
+    /// Whether a turn waits for its drain, as up to v1.9.4.
+    pub waits_for_drains: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { requeue: Duration::from_millis(200) }
+        Self { requeue: Duration::from_millis(200), waits_for_drains: false }
     }
 }
 
 /// The maintenance-controller, running. It stops when this is dropped.
 pub struct MaintenanceController {
     pub rounds: Rounds,
+    /// Whether a turn waits for its drain: there is no other one before that ends.
+    waits: Arc<AtomicBool>,
     _tasks: [Task; 2],
 }
 
@@ -56,15 +64,23 @@ impl MaintenanceController {
         let (names, changed) = unbounded_channel();
         let (watching, _) = follow(api(&client, "Node", ""), &format!("{WORLD}={world}"), nodes.clone(), vec![names]);
         let pace = Pace { retry: Some(options.requeue), again: Some(options.requeue), ..Pace::default() };
-        let rounds = Rounds::default();
-        let working = Task::spawn(work(Controller { client, nodes }, changed, pace, rounds.clone()));
-        Self { rounds, _tasks: [watching, working] }
+        let (rounds, waits) = (Rounds::default(), Arc::new(AtomicBool::default()));
+        let controller = Controller { client, nodes, options, waits: Arc::clone(&waits) };
+        let working = Task::spawn(work(controller, changed, pace, rounds.clone()));
+        Self { rounds, waits, _tasks: [watching, working] }
+    }
+
+    /// Waits until each Node has had another turn, or until a turn waits for its drain.
+    pub async fn settled(&self) {
+        self.rounds.one_more(|| self.waits.load(Ordering::SeqCst)).await;
     }
 }
 
 struct Controller {
     client: Client,
     nodes: Cache,
+    options: Options,
+    waits: Arc<AtomicBool>,
 }
 
 /// A Node as a turn leaves it.
@@ -136,9 +152,14 @@ impl Controller {
         let current = data["Current"].as_str().unwrap_or(OPERATIONAL).to_owned();
         if data["Previous"] != current.as_str() && current == IN_MAINTENANCE {
             after.cordoned = true;
-            if !self.drained(&node.name_any()).await? {
-                return Ok(current);
+            while !self.drained(&node.name_any()).await? {
+                if !self.options.waits_for_drains {
+                    return Ok(current);
+                }
+                self.waits.store(true, Ordering::SeqCst);
+                tokio::time::sleep(self.options.requeue).await;
             }
+            self.waits.store(false, Ordering::SeqCst);
             after.labels.insert(APPROVE_MAINTENANCE.to_owned(), "true".to_owned());
         }
         let asked = labelled(node, MACHINE_MAINTENANCE, "true");

@@ -164,7 +164,7 @@ impl World {
     /// without an event is done then.
     pub async fn settled(&self) {
         if let Some(running) = &self.maintenance {
-            running.rounds.one_more(|| false).await;
+            running.settled().await;
         }
         if let Some(running) = &self.extension {
             running.settled().await;
