@@ -119,9 +119,18 @@ pub(super) async fn list(
     kind: &ApiResource,
     namespace: Option<&str>,
 ) -> Result<Vec<DynamicObject>, ClusterError> {
-    let listed = cluster.ask("list", ResourceRef { kind, namespace, name: None }, |all| async move {
-        all.list(&ListParams::default()).await
-    });
+    list_of(cluster, kind, namespace, &ListParams::default()).await
+}
+
+/// Those that a selector names.
+pub(super) async fn list_of(
+    cluster: &Cluster,
+    kind: &ApiResource,
+    namespace: Option<&str>,
+    selected: &ListParams,
+) -> Result<Vec<DynamicObject>, ClusterError> {
+    let about = ResourceRef { kind, namespace, name: None };
+    let listed = cluster.ask("list", about, |all| async move { all.list(selected).await });
     Ok(listed.await?.items)
 }
 

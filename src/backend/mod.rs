@@ -5,6 +5,7 @@
 //! [`BackendError::ReplyLost`], and the caller observes.
 
 mod block;
+mod bulk;
 mod cluster;
 pub mod cluster_api;
 mod cluster_block;

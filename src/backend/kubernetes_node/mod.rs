@@ -5,7 +5,6 @@
 //! maintenance that cordoned it is known, and only that one uncordons it. An eviction honours
 //! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
 
-mod cordoned;
 mod leases;
 mod plug;
 mod pods;
@@ -13,6 +12,7 @@ mod pods;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -37,15 +37,17 @@ use crate::{
 
 use super::{
     BackendError, Cordon, NodeDrain, UncordonOutcome, before_change,
+    bulk::BulkReads,
     cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation},
 };
-use cordoned::CordonedNodes;
 use pods::{PodRole, role, shown};
 
 pub use plug::{Drains, Leases, Minded, connect};
 
 /// Our annotation: whether the Node was Ready when we cordoned it.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";
+/// How long a listed Node counts as one that was read now.
+const RECENT: Duration = Duration::from_secs(5);
 /// Evictions asked for at once.
 const AT_ONCE: usize = 8;
 
@@ -54,7 +56,9 @@ const AT_ONCE: usize = 8;
 pub struct KubernetesNodes {
     cluster: Cluster,
     uid: OnceCell<Option<String>>,
-    cordoned: CordonedNodes,
+    clock: Arc<dyn Clock>,
+    /// Those that are cordoned, for refreshes.
+    cordoned: BulkReads<DynamicObject>,
     /// Why a Pod was not evicted when that was asked last, by its UID.
     blocked: Mutex<BTreeMap<String, String>>,
 }
@@ -145,8 +149,8 @@ impl KubernetesNodes {
     /// The Nodes of a cluster. Sends no request.
     #[must_use]
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>) -> Self {
-        let cordoned = CordonedNodes::new(cluster.clone(), clock);
-        Self { cluster, uid: OnceCell::new(), cordoned, blocked: Mutex::default() }
+        let cordoned = BulkReads::new("Nodes", RECENT);
+        Self { cluster, uid: OnceCell::new(), clock, cordoned, blocked: Mutex::default() }
     }
 
     /// The UID of the namespace `kube-system`; `None`: a role hides it.
@@ -160,6 +164,13 @@ impl KubernetesNodes {
 
     async fn node(&self, name: &str) -> Result<Option<DynamicObject>, BackendError> {
         cluster::now(&self.cluster, &nodes(), None, name).await.map_err(meaning)
+    }
+
+    /// Every Node that is cordoned, by name.
+    async fn all_cordoned(&self) -> Result<BTreeMap<String, DynamicObject>, BackendError> {
+        let cordoned = ListParams::default().fields("spec.unschedulable=true");
+        let all = cluster::list_of(&self.cluster, &nodes(), None, &cordoned).await.map_err(meaning)?;
+        Ok(all.into_iter().map(|node| (cluster::name(&node).to_owned(), node)).collect())
     }
 
     async fn pods(&self, node: &str) -> Result<Vec<Pod>, BackendError> {
@@ -259,7 +270,7 @@ impl NodeDrain for KubernetesNodes {
 
     async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
-        let found = match self.cordoned.get(node).await {
+        let found = match self.cordoned.take(self.clock.as_ref(), node, self.all_cordoned()).await {
             Some(found) => Some(found),
             None => self.node(node).await?,
         };
