@@ -25,6 +25,7 @@ use crate::{
     support::{
         ironic::{Ironic, Options},
         keystone::{Credential, Keystone, PASSWORD, PROJECT, REGION},
+        server::http_client,
     },
 };
 
@@ -210,7 +211,7 @@ async fn the_role_of_the_guide_may_what_a_hold_needs_and_a_reader_may_not() {
 async fn beyond(cloud: &Cloud, machine: &Arc<dyn Machine>) -> Vec<u16> {
     machine.observe().await.unwrap();
     let token = cloud.requests.token().unwrap();
-    let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+    let http = http_client().build().unwrap();
     let book = json!({ "name": "CUSTOM_OTHER", "steps": [
         { "interface": "vendor", "step": "log_passthrough", "args": {}, "order": 1 },
     ] });

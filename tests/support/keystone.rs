@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::server::{Server, free_port};
+use super::server::{Server, free_port, http_client};
 
 /// Serves a folder that was prepared by the set-up, and writes where it listens into its catalog.
 const SERVE: &str = r#"
@@ -114,8 +114,7 @@ backend = oslo_cache.dict
             port.to_string(),
         ];
         let server = Server::start(folder.path(), "KILL", &command);
-        // A connection that was idle may be closed by the server while a request is on its way.
-        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        let http = http_client().build().unwrap();
         let keystone = Self { server, folder, port, http, operator: tokio::sync::Mutex::default() };
         keystone.await_answer().await;
         keystone.call(Method::POST, "/projects", json!({ "project": { "name": PROJECT } })).await;

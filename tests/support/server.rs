@@ -82,3 +82,9 @@ pub fn free_port() -> u16 {
         }
     }
 }
+
+/// A client of such a server that keeps no idle connection: the server may close one while a
+/// request is on its way, and the request fails then.
+pub fn http_client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0)
+}

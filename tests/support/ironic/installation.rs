@@ -17,7 +17,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::super::{keystone::Keystone, server::free_port};
+use super::super::{
+    keystone::Keystone,
+    server::{free_port, http_client},
+};
 
 /// Runs Ironic as the leader of a group of its own and says its process number; at the end, the
 /// whole group is killed.
@@ -103,9 +106,7 @@ pub struct Installation {
 }
 
 fn client() -> reqwest::Client {
-    // A connection that was idle may be closed by Ironic while a request is on its way.
-    let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
-    http.tls_danger_accept_invalid_certs(true).build().unwrap()
+    http_client().tls_danger_accept_invalid_certs(true).build().unwrap()
 }
 
 fn tool(path: &str) -> PathBuf {
