@@ -15,7 +15,6 @@ use crate::support::{
     run::{Run, Running},
     simulator::{Fleet, SOON},
     state_server::StateServer,
-    wait::eventually,
     workspace::{RUN_LIMIT, Workspace},
 };
 
@@ -170,10 +169,7 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     // It is killed at the first change of the server that it makes.
     let fault = fleet.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*Reset").times(1));
     other.destroy().await.succeeded();
-    eventually("the job resets the server", SOON, async || {
-        fleet.simulator.held(&HeldQuery::default()).into_iter().next()
-    })
-    .await;
+    fleet.simulator.wait_held(&HeldQuery::default(), SOON).await.unwrap();
     waiting.kill_everything();
     fleet.simulator.remove_fault(fault).unwrap();
     fleet.simulator.release_all();

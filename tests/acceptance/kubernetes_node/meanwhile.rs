@@ -88,10 +88,7 @@ for_one_host! {
         // It goes with the server, and comes back with it.
         let reads = fleet.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*ComputerSystem.Reset").times(1));
         let apply = workspace.start_apply();
-        eventually("it is asked to shut down", SOON, async || {
-            fleet.simulator.held(&HeldQuery::default()).into_iter().next()
-        })
-        .await;
+        fleet.simulator.wait_held(&HeldQuery::default(), SOON).await.unwrap();
         way.cut();
         fleet.simulator.remove_fault(reads).unwrap();
         fleet.simulator.release_all();

@@ -255,10 +255,7 @@ async fn a_server_parked_for_a_maintenance_that_never_began_is_not_booted_from_t
     let booted = network_boots(&world, "node1");
     let _ = world.simulator.inject(Fault::hold(Phase::Before).on_request("POST", "*ComputerSystem.Reset").times(1));
     let apply = workspace.start_apply();
-    eventually("the operator asks for the shutdown", SOON, async || {
-        world.simulator.held(&HeldQuery::default()).into_iter().next()
-    })
-    .await;
+    world.simulator.wait_held(&HeldQuery::default(), SOON).await.unwrap();
     apply.interrupt_from_terminal();
     apply.wait(SOON).await.failed();
     world.simulator.release_all();
