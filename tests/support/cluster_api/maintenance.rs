@@ -52,7 +52,7 @@ impl Default for Options {
 /// The maintenance-controller, running. It stops when this is dropped.
 pub struct MaintenanceController {
     pub rounds: Rounds,
-    /// Whether a turn waits for its drain: there is no other one before that ends.
+    /// Whether a turn waits for its drain. Until the drain ends, no other turn begins.
     waits: Arc<AtomicBool>,
     _tasks: [Task; 2],
 }
