@@ -14,7 +14,7 @@ use terraform_provider_metal::{
     kubernetes::{Cluster, ClusterSettings},
     maintenance::{
         gate::{Asks, ExternalRequest, ExternalState},
-        machine::{self, ResetType},
+        machine::{self, BootOverride, ResetType},
     },
 };
 
@@ -61,6 +61,16 @@ fn wish(uid: &str) -> ExternalRequest {
     }
 }
 
+/// Calls again where the operator wrote the host at the same moment, as the rules do.
+async fn until_it_works(call: impl AsyncFn() -> Result<(), BackendError>) {
+    let works = tokio::time::timeout(Duration::from_mins(1), async {
+        while let Err(error) = call().await {
+            assert!(error.is_transient(), "{error}");
+        }
+    });
+    works.await.expect("it works within a minute");
+}
+
 /// One host and a maintenance of it, as the engine asks the backend about them.
 pub struct Held {
     pub machine: Arc<dyn Machine>,
@@ -94,19 +104,25 @@ impl Held {
     pub async fn enter(&mut self) {
         assert_eq!(self.standing().await, ExternalState::Absent);
         self.wish.asked = true;
-        while let Err(error) = self.machine.maintenance_system().unwrap().enter(&self.wish).await {
-            assert!(error.is_transient(), "{error}");
-        }
+        self.call_enter().await;
         self.until("granted", |standing| *standing == ExternalState::Granted).await;
         self.wish.entered = true;
     }
 
+    pub async fn call_enter(&self) {
+        until_it_works(async || self.machine.maintenance_system().unwrap().enter(&self.wish).await).await;
+    }
+
     pub async fn call_leave(&self) {
-        // The operator may write the host at the same moment: then it is read and tried again, as
-        // the rules do.
-        while let Err(error) = self.machine.maintenance_system().unwrap().leave(&self.wish).await {
-            assert!(error.is_transient(), "{error}");
-        }
+        until_it_works(async || self.machine.maintenance_system().unwrap().leave(&self.wish).await).await;
+    }
+
+    pub async fn reset(&self, kind: ResetType) {
+        until_it_works(async || self.under().reset(kind).await).await;
+    }
+
+    pub async fn set_boot_override(&self, boot: &BootOverride) {
+        until_it_works(async || self.under().set_boot_override(boot, false).await).await;
     }
 
     /// As the rules do: leaving, until nothing of ours is there.
@@ -152,7 +168,7 @@ async fn a_change_that_the_bmc_gives_up_later_is_told() {
     inject(answer(202, json!({"@odata.id": task, "TaskState": "Running"})), "POST", "*Reset");
     inject(answer(200, json!({"@odata.id": task, "TaskState": "Running"})), "GET", task);
     let driven = held.under();
-    driven.reset(ResetType::ForceOff).await.unwrap();
+    until_it_works(async || driven.reset(ResetType::ForceOff).await).await;
     assert!(driven.late_answer().await.is_none(), "it runs on");
     world.simulator.clear_faults();
     let messages = json!([{"MessageId": "Base.1.12.InternalError", "Message": "the fan tray is missing"}]);
@@ -180,7 +196,7 @@ async fn a_host_is_detached_driven_by_redfish_and_managed_again() {
     assert!(world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has no node of it");
 
     // Power is ours now: the operator does not switch it on again.
-    held.under().reset(ResetType::ForceOff).await.unwrap();
+    held.reset(ResetType::ForceOff).await;
     world.simulator.wait_power("node1", PowerState::Off, Duration::from_secs(30)).await.unwrap();
     tokio::time::sleep(world.running.operator.options.steady * 3).await;
     assert_eq!(held.under().observe().await.unwrap().power, machine::PowerState::Off);
@@ -310,10 +326,10 @@ async fn a_dead_operator_is_waited_for_on_both_ways() {
     let mut held = Held::new(&backend, "node1", "m1");
     world.running.stop();
     held.wish.asked = true;
-    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
+    held.call_enter().await;
     // A lost reply: the second call changes nothing.
     let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
-    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
+    held.call_enter().await;
     assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
     assert!(matches!(held.standing().await, ExternalState::Entering(_)), "{:?}", held.standing().await);
     assert!(held.under().reset(ResetType::ForceOff).await.is_err(), "it is not ours yet");
@@ -353,7 +369,8 @@ async fn a_dead_run_s_hold_is_found_and_discarded() {
     let requests = other.external_requests().await.unwrap().unwrap();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
     assert_eq!((request.uid.as_str(), request.store.as_str(), request.server.as_str()), ("m1", "store", "node1"));
-    other.machine("node1").unwrap().maintenance_system().unwrap().discard(request).await.unwrap();
+    let node = other.machine("node1").unwrap();
+    until_it_works(async || node.maintenance_system().unwrap().discard(request).await).await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
     world.until("node1", "managed", |host| status(host) == ("provisioned", "OK")).await;
 }

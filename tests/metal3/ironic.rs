@@ -145,25 +145,23 @@ async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Hel
             held.enter().await;
         }
         "detached: power cycle, boot override, off" => {
-            let driven = held.under();
-            driven.reset(ResetType::ForceOff).await.unwrap();
+            held.reset(ResetType::ForceOff).await;
             power(PowerState::Off).await;
-            driven.set_boot_override(&device("Pxe", "Once"), false).await.unwrap();
-            driven.reset(ResetType::On).await.unwrap();
+            held.set_boot_override(&device("Pxe", "Once")).await;
+            held.reset(ResetType::On).await;
             power(PowerState::On).await;
-            driven.reset(ResetType::ForceOff).await.unwrap();
+            held.reset(ResetType::ForceOff).await;
             power(PowerState::Off).await;
         }
         "detached: boot override for all starts, power cycle" => {
-            let driven = held.under();
-            driven.set_boot_override(&device("Pxe", "Continuous"), false).await.unwrap();
-            driven.reset(ResetType::ForceOff).await.unwrap();
+            held.set_boot_override(&device("Pxe", "Continuous")).await;
+            held.reset(ResetType::ForceOff).await;
             power(PowerState::Off).await;
-            driven.reset(ResetType::On).await.unwrap();
+            held.reset(ResetType::On).await;
             power(PowerState::On).await;
         }
         "detached and switched off" => {
-            held.under().reset(ResetType::ForceOff).await.unwrap();
+            held.reset(ResetType::ForceOff).await;
             power(PowerState::Off).await;
         }
         "the maintenance releases the host that is off"

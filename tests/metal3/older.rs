@@ -78,7 +78,7 @@ async fn a_host_that_is_deleted_while_it_is_entered_is_lost_or_ours() {
         awake.close();
         assert_eq!(held.standing().await, ExternalState::Absent);
         held.wish.asked = true;
-        held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
+        held.call_enter().await;
         world.delete("node1").await;
         awake.open();
         if version != Version::Newest {

@@ -63,7 +63,7 @@ async fn released_unseen(world: &World) -> Held {
     assert_eq!(held.standing().await, ExternalState::Absent);
     world.running.operator.options.awake.close();
     held.wish.asked = true;
-    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
+    held.call_enter().await;
     held.call_leave().await;
     held
 }
@@ -126,7 +126,7 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     assert_eq!(held.standing().await, ExternalState::Absent);
     world.running.operator.options.detaches.close();
     held.wish.asked = true;
-    held.machine.maintenance_system().unwrap().enter(&held.wish).await.unwrap();
+    held.call_enter().await;
     held.until(
         "tried again",
         |standing| matches!(standing, ExternalState::Entering(why) if why.contains("tries again")),
@@ -171,13 +171,10 @@ async fn power_that_we_set_is_given_back_beside_an_image_of_another_author() {
             http_boot_uri: Some("https://images.example/rescue.iso".to_owned()),
             ..BootOverride::default()
         };
-        held.under().set_boot_override(&iso, false).await.unwrap();
+        held.set_boot_override(&iso).await;
         world.until("node1", "booted", |host| status(host) == ("provisioned", "OK")).await;
         if off {
-            // The operator may write the host at the same moment, as in `call_leave`.
-            while let Err(error) = held.under().reset(ResetType::ForceOff).await {
-                assert!(error.is_transient(), "{error}");
-            }
+            held.reset(ResetType::ForceOff).await;
         }
         for change in &theirs {
             world.merge("BareMetalHost", "node1", json!({ "spec": change })).await;
