@@ -1,6 +1,6 @@
 //! What drains the Nodes that run on servers.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -62,6 +62,9 @@ pub trait NodeDrain: Send + Sync + Debug {
     async fn look(&self, node: &str, by: &ExternalRequest, wish: Option<&DrainWish>)
     -> Result<DrainView, BackendError>;
 
+    /// Follows a Node for as long as the value lives. Sends no request before it is used.
+    fn follow(self: Arc<Self>, node: &str) -> Arc<dyn FollowedNode>;
+
     /// How a Node is, or was some seconds ago: without its Pods and the last word of its kubelet.
     /// Many of these at once cost a list.
     async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError>;
@@ -77,4 +80,18 @@ pub trait NodeDrain: Send + Sync + Debug {
 
     /// Every Node that a maintenance of ours cordoned, of all stores.
     async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;
+}
+
+/// A Node that is followed by watches, while its Pods leave or until it is Ready again.
+///
+/// It tells only that waiting goes on. What ends a wait is read by [`NodeDrain::look`]: a watch may
+/// be late.
+#[async_trait]
+pub trait FollowedNode: Send + Sync + Debug {
+    /// What [`NodeDrain::look`] would show, where that still has to be waited for; `None`: it has
+    /// to be read.
+    async fn still(&self, by: &ExternalRequest, wish: Option<&DrainWish>) -> Option<DrainView>;
+
+    /// Returns once [`Self::still`] may have ended. Never returns where watching is not possible.
+    async fn ended(&self, by: &ExternalRequest, wish: Option<&DrainWish>);
 }

@@ -42,7 +42,7 @@ use crate::maintenance::{
     service::{ServiceSpec, ServiceView},
 };
 
-pub use drain::{Cordon, NodeDrain, UncordonOutcome};
+pub use drain::{Cordon, FollowedNode, NodeDrain, UncordonOutcome};
 pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};

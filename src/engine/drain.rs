@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    backend::{BackendError, Cordon, NodeDrain, UncordonOutcome},
+    backend::{BackendError, Cordon, FollowedNode, NodeDrain, UncordonOutcome},
     clock::within,
     maintenance::{
         drain::{self, DrainView, DrainWish, some},
         gate::ExternalRequest,
         ids::Uid,
+        machine::PowerTarget,
         spec::Spec,
         state::{Maintenance, Progress},
         step::{Action, Step},
@@ -149,6 +150,13 @@ impl Engine {
     }
 }
 
+/// A Node that is waited for.
+#[derive(Debug)]
+pub(super) struct FollowedDrain {
+    node: String,
+    follows: Arc<dyn FollowedNode>,
+}
+
 impl Reconciler<'_> {
     fn by(&self, record: &Maintenance) -> ExternalRequest {
         wish_of(record, self.engine.store().id())
@@ -171,9 +179,53 @@ impl Reconciler<'_> {
         if needed {
             self.engine.drainer(record.server())?;
         }
-        let view = self.node_view(node, record, wish).await?;
+        let known = match &self.followed {
+            // Whether it is taken for Ready once it is off, a look tells.
+            Some(followed) if followed.node == *node && record.final_power() != Some(PowerTarget::Off) => {
+                followed.follows.still(&self.by(record), wish).await
+            }
+            _ => None,
+        };
+        let view = match known {
+            Some(view) => view,
+            None => self.node_view(node, record, wish).await?,
+        };
         self.saw_node(view);
         Ok(())
+    }
+
+    /// Returns once the Node that is drained or uncordoned may be as it was waited for.
+    pub(super) fn drain_ended(&mut self) -> impl Future<Output = ()> + use<> {
+        let wanted = self.followed_node();
+        let follows = wanted.map(|(node, wish, by)| {
+            let known = self.followed.take().filter(|known| known.node == node);
+            let known = known.or_else(|| {
+                let drainer = Arc::clone(self.engine.parts.nodes.drainer.as_ref()?);
+                Some(FollowedDrain { follows: drainer.follow(&node), node })
+            })?;
+            let follows = Arc::clone(&self.followed.insert(known).follows);
+            Some((follows, wish, by))
+        });
+        if follows.is_none() {
+            self.followed = None;
+        }
+        async move {
+            match follows.flatten() {
+                Some((follows, wish, by)) => follows.ended(&by, wish.as_ref()).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Which Node a step waits for, and what for.
+    fn followed_node(&self) -> Option<(String, Option<DrainWish>, ExternalRequest)> {
+        let record = self.record().filter(|record| record.spec.parent.is_none())?;
+        let (node, wish) = match record.phase.progress().and_then(Progress::step)? {
+            Step::DrainNode => drain::wanted(&record.spec).map(|wish| (wish.node.clone(), Some(wish.clone())))?,
+            Step::UncordonNode => (record.drained.as_ref()?.node.clone(), None),
+            _ => return None,
+        };
+        Some((node, wish, self.by(record)))
     }
 
     /// Looks at the Node that was drained for the hold under which the record acts.

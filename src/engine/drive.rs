@@ -23,6 +23,7 @@ use crate::{
 
 use super::{
     Control, Engine, EngineError,
+    drain::FollowedDrain,
     driven::Driving,
     gate::ExternalProgress,
     same_server::{FOR_A_CHANGE, changes_server},
@@ -56,6 +57,8 @@ pub(super) struct Reconciler<'a> {
     pub(super) media_at: Duration,
     /// When the Node was looked at, on our monotonic clock.
     pub(super) drain_at: Duration,
+    /// The Node that is drained or uncordoned, while that is waited for.
+    pub(super) followed: Option<FollowedDrain>,
     changes: watch::Receiver<u64>,
     pub(super) last: Option<Maintenance>,
     /// The hold under which the record acts: itself, or the one that it names.
@@ -126,6 +129,7 @@ impl<'a> Reconciler<'a> {
             seen_at: Duration::ZERO,
             media_at: Duration::ZERO,
             drain_at: Duration::ZERO,
+            followed: None,
             changes: engine.store().changes(key),
             last: None,
             holder: None,
@@ -325,9 +329,11 @@ impl<'a> Reconciler<'a> {
             control.stop.cancelled().await;
         };
         let gates_changed = self.gates_changed();
+        let drain_ended = self.drain_ended();
         tokio::select! {
             () = clock.sleep(limit.max(Duration::from_millis(1))) => {}
             () = gates_changed => {}
+            () = drain_ended => {}
             changed = self.changes.changed() => {
                 if changed.is_err() {
                     // The watch ended with the store; time goes on by itself.

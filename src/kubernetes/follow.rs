@@ -72,6 +72,8 @@ pub(super) struct Replica {
     /// With its group, for messages.
     name: String,
     namespace: Option<String>,
+    /// Which of them: a field selector; `None`: all.
+    fields: Option<String>,
     known: Mutex<KindCache>,
     /// Counts changes of the copy and of its state.
     pub(super) changes: watch::Sender<u64>,
@@ -80,10 +82,10 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(cluster: Cluster, kind: ApiResource, namespace: Option<String>) -> Self {
+    pub(super) fn new(cluster: Cluster, kind: ApiResource, namespace: Option<String>, fields: Option<String>) -> Self {
         let (changes, _) = watch::channel(0);
         let name = named(&kind);
-        Self { cluster, kind, name, namespace, known: Mutex::default(), changes, again: Notify::new() }
+        Self { cluster, kind, name, namespace, fields, known: Mutex::default(), changes, again: Notify::new() }
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, KindCache> {
@@ -143,7 +145,8 @@ impl Replica {
             Some(start) => start,
             None => self.read_all().await?,
         };
-        let how = &WatchParams::default().timeout(WATCH);
+        let how = WatchParams::default().timeout(WATCH);
+        let how = &WatchParams { field_selector: self.fields.clone(), ..how };
         let opened = self.cluster.ask("watch", self.all(), |all| {
             let start = &start;
             async move { Ok(all.watch(how, start).await?.boxed()) }
@@ -179,7 +182,7 @@ impl Replica {
     /// Reads all of them. Tells where a watch goes on from there.
     async fn read_all(&self) -> Result<String, ClusterError> {
         let mut read = Objects::new();
-        let mut how = ListParams::default().limit(PAGE);
+        let mut how = ListParams { field_selector: self.fields.clone(), ..ListParams::default().limit(PAGE) };
         loop {
             let next = &how;
             let page = self.cluster.ask("list", self.all(), |all| async move { all.list(next).await }).await?;

@@ -40,7 +40,13 @@ impl Mirror {
     /// All objects of that kind, in one namespace or in all of them.
     #[must_use]
     pub fn new(cluster: Cluster, kind: ApiResource, namespace: Option<String>) -> Self {
-        Self { copy: Arc::new(Replica::new(cluster, kind, namespace)), task: OnceCell::new() }
+        Self { copy: Arc::new(Replica::new(cluster, kind, namespace, None)), task: OnceCell::new() }
+    }
+
+    /// The objects of that kind, in all namespaces, that a field selector names.
+    #[must_use]
+    pub fn selected(cluster: Cluster, kind: ApiResource, fields: String) -> Self {
+        Self { copy: Arc::new(Replica::new(cluster, kind, None, Some(fields))), task: OnceCell::new() }
     }
 
     /// A mirror that also finds by the text at a JSON pointer: see [`Self::by`].

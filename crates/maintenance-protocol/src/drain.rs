@@ -111,15 +111,18 @@ pub(super) fn drain(
         return Verdict::Fail(format!("Node {node} was not drained within {taken} s: {}", some(&view.left)));
     }
     let last = progress.attempts.iter().rev().find(|attempt| attempt.action == Action::EvictPods);
+    let wait = |from: Timestamp| {
+        let given_up = shown_time(until);
+        let why = format!("Node {node} is being drained (timeout at {given_up}); left are {}", some(&view.left));
+        Verdict::Wait { why, until: Some(after(from, PAUSE).min(until)) }
+    };
     match last {
+        // What was not granted before does not matter any more.
+        _ if view.only_ending => wait(now),
         Some(last) if matches!(last.reply, Reply::Refused { transient: false, .. }) => {
             pursue(Action::EvictPods, &progress.attempts, limits.settle, limits, now)
         }
-        Some(last) if now < after(last.at, PAUSE) => {
-            let given_up = shown_time(until);
-            let why = format!("Node {node} is being drained (timeout at {given_up}); left are {}", some(&view.left));
-            Verdict::Wait { why, until: Some(after(last.at, PAUSE).min(until)) }
-        }
+        Some(last) if now < after(last.at, PAUSE) => wait(last.at),
         // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its
         // UID.
         _ => Verdict::Act(Action::EvictPods),

@@ -5,6 +5,7 @@
 //! maintenance that cordoned it is known, and only that one uncordons it. An eviction honours
 //! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
 
+mod followed;
 mod leases;
 mod plug;
 mod pods;
@@ -36,7 +37,7 @@ use crate::{
 };
 
 use super::{
-    BackendError, Cordon, NodeDrain, UncordonOutcome, before_change,
+    BackendError, Cordon, FollowedNode, NodeDrain, UncordonOutcome, before_change,
     bulk::BulkReads,
     cluster::{self, OUR_ID, OUR_STORE, OUR_UID, annotation},
 };
@@ -66,6 +67,11 @@ pub struct KubernetesNodes {
 /// The kind of Nodes.
 fn nodes() -> ApiResource {
     ApiResource::erase::<Node>(&())
+}
+
+/// The field selector of the Pods of a Node.
+fn of_node(node: &str) -> String {
+    format!("spec.nodeName={node}")
 }
 
 fn meaning(problem: ClusterError) -> BackendError {
@@ -174,11 +180,29 @@ impl KubernetesNodes {
     }
 
     async fn pods(&self, node: &str) -> Result<Vec<Pod>, BackendError> {
-        let params = &ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let params = &ListParams::default().fields(&of_node(node));
         let listed = self.cluster.call(request("list", "pods", None, None), |client| async move {
             Api::<Pod>::all(client).list(params).await
         });
         Ok(listed.await.map_err(meaning)?.items)
+    }
+
+    /// What a Node and its Pods tell for a drain.
+    fn drained(&self, node: &DynamicObject, pods: &[Pod], by: &ExternalRequest, wish: &DrainWish) -> DrainView {
+        let mut view = DrainView { only_ending: true, ..view_of(node, by) };
+        for pod in pods {
+            match role(pod, wish, view.ready) {
+                PodRole::Stays => {}
+                PodRole::Ending => view.left.push(format!("{} (ending)", shown(pod))),
+                PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(pod))),
+                PodRole::Evict => {
+                    view.only_ending = false;
+                    let why = pod.metadata.uid.as_ref().and_then(|uid| self.blocked().get(uid).cloned());
+                    view.left.push(why.map_or_else(|| shown(pod), |why| format!("{} ({why})", shown(pod))));
+                }
+            }
+        }
+        view
     }
 
     async fn patch(&self, node: &DynamicObject, change: Value) -> Result<(), BackendError> {
@@ -245,27 +269,19 @@ impl NodeDrain for KubernetesNodes {
     ) -> Result<DrainView, BackendError> {
         let cluster = self.uid().await?;
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
-        let mut view = DrainView { cluster, ..view_of(&found, by) };
-        let is_ready = view.ready;
         let Some(wish) = wish else {
+            let mut view = DrainView { cluster, ..view_of(&found, by) };
             // Before it is Ready again the Lease decides nothing.
             if view.was_ready && view.ready {
                 view.heard = cluster::node_heard(&self.cluster, node, meaning).await?;
             }
             return Ok(view);
         };
-        for pod in self.pods(node).await? {
-            match role(&pod, wish, is_ready) {
-                PodRole::Stays => {}
-                PodRole::Ending => view.left.push(format!("{} (ending)", shown(&pod))),
-                PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(&pod))),
-                PodRole::Evict => {
-                    let why = pod.metadata.uid.as_ref().and_then(|uid| self.blocked().get(uid).cloned());
-                    view.left.push(why.map_or_else(|| shown(&pod), |why| format!("{} ({why})", shown(&pod))));
-                }
-            }
-        }
-        Ok(view)
+        Ok(DrainView { cluster, ..self.drained(&found, &self.pods(node).await?, by, wish) })
+    }
+
+    fn follow(self: Arc<Self>, node: &str) -> Arc<dyn FollowedNode> {
+        Arc::new(followed::Followed::new(self, node))
     }
 
     async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError> {

@@ -1,18 +1,22 @@
-//! Many drained servers in one run: their Nodes are listed together, not read each.
+//! Many drained servers in one run: their Nodes are listed together, not read each. A drain that
+//! waits is told by watches.
+
+use std::sync::atomic::Ordering;
 
 use bmc_simulator::PowerState;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
+use super::Place;
 use crate::{
-    metal3::economy::counted,
+    metal3::economy::{counted, quietly},
     servers::{
         kubernetes::Kubernetes,
         kubernetes_proxy::{Deal, Proxy, status},
     },
     support::{
         host::Host,
-        simulator::Fleet,
+        simulator::{Fleet, SOON, maintenance},
         workspace::{Workspace, maintenances},
     },
 };
@@ -80,4 +84,46 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     assert!(asked["GET one of nodes"] >= MANY && asked["GET list nodes"] == 1, "{asked:#?}");
     parallel("destroy").await;
     assert_eq!(cordoned().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_waited_for_by_watches_and_by_reading_it_where_a_role_has_none() {
+    for may_watch in [true, false] {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(Host::OpenTofu));
+        place.pod("web", Some("ReplicaSet"), json!({})).await;
+        let proxy = Proxy::to(place.cluster).await;
+        proxy.rule(move |seen| {
+            if seen.is_watch() && !may_watch { Deal::Answer(403, "", status(403, "Forbidden")) } else { Deal::Pass }
+        });
+        let kubeconfig = place.cluster.kubeconfig_at(&proxy.url(), "admin");
+        let on = maintenance("node1", "m", "server_power = \"On\"");
+        fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &on);
+        let asks_as_it_should = async |what: &str| {
+            let asked = quietly(&proxy).await;
+            // A watch is renewed once a minute; one that a role forbids is not asked for again.
+            let (watches, reads): (Vec<_>, Vec<_>) = asked.keys().partition(|kind| kind.starts_with("GET watch"));
+            if may_watch {
+                assert!(reads.is_empty() && asked.values().sum::<usize>() <= 2, "{what}: {asked:#?}");
+            } else {
+                assert!(watches.is_empty() && asked[what] >= 1, "{what}: {asked:#?}");
+            }
+        };
+
+        // It has to end its Pod, and does not.
+        place.kubelet.up.store(false, Ordering::SeqCst);
+        let apply = workspace.start_apply();
+        apply.until_it_logs("web (ending)", SOON).await;
+        asks_as_it_should("GET list pods").await;
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        apply.wait(SOON * 2).await.succeeded();
+        assert_eq!((place.names().await, place.cordoned().await), (vec![], true));
+
+        place.went_down().await;
+        let destroy = workspace.start(&["destroy", "-auto-approve", "-input=false", "-no-color"]);
+        destroy.until_it_logs("once it is Ready again", SOON).await;
+        asks_as_it_should("GET one of nodes").await;
+        place.kubelet.up.store(true, Ordering::SeqCst);
+        destroy.wait(SOON * 2).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+    }
 }

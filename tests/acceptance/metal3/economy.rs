@@ -22,7 +22,7 @@ const MANY: usize = 50;
 /// whether it lists or watches.
 fn kind(seen: &Seen) -> String {
     let path = seen.path.split('?').next().unwrap_or_default();
-    let kinds = ["baremetalhosts", "secrets", "namespaces", "metal3machines", "machines", "nodes"];
+    let kinds = ["baremetalhosts", "secrets", "namespaces", "metal3machines", "machines", "nodes", "pods"];
     let parts: Vec<&str> = path.split('/').collect();
     let at = parts.iter().rposition(|part| kinds.contains(part));
     let what = match at {

@@ -63,6 +63,12 @@ fn a_node_is_cordoned_then_emptied_and_what_blocks_is_told() {
     assert!(why.contains("db-0") && why.contains("allows none"), "{why}");
     assert_eq!(until, Some(at(15)));
     assert_eq!(drained(full.clone(), &evicted, 15), Verdict::Act(Action::EvictPods), "round by round");
+    let ending = DrainView { only_ending: true, ..full.clone() };
+    for attempts in [&[][..], &evicted] {
+        let judged = drained(ending.clone(), attempts, 15);
+        assert!(matches!(judged, Verdict::Wait { until, .. } if until == Some(at(20))), "{judged:?}");
+    }
+    assert!(matches!(drained(ending, &[], 600), Verdict::Fail(cause) if cause.contains("db-0")));
     let Verdict::Fail(cause) = drained(full.clone(), &evicted, 600) else { panic!() };
     assert!(cause.contains("600 s") && cause.contains("db-0"), "{cause}");
     let empty = DrainView { left: Vec::new(), ..full };

@@ -89,6 +89,8 @@ pub struct DrainView {
     pub heard: Option<Timestamp>,
     /// Pods that have to leave, as `namespace/name`, with why one has not left where that is known.
     pub left: Vec<String>,
+    /// Whether each of those is ending already, so that none has to be evicted.
+    pub only_ending: bool,
     /// Pods that may not be evicted as configured, with the reason.
     pub refused: Vec<String>,
 }
