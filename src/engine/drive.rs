@@ -15,7 +15,7 @@ use crate::{
         machine::ResetType,
         prepare::Facts,
         spec::MaintenanceKind,
-        state::{Maintenance, Phase},
+        state::{Ending, Maintenance, Phase},
         step::Action,
     },
     store::{LockView, StoreError},
@@ -26,6 +26,7 @@ use super::{
     drain::FollowedDrain,
     driven::Driving,
     gate::ExternalProgress,
+    patience::{Patience, silence},
     same_server::{FOR_A_CHANGE, changes_server},
 };
 
@@ -167,6 +168,7 @@ impl<'a> Reconciler<'a> {
     /// On every way out the right to act is given back; the record, the slot and the place stay as
     /// they are.
     pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<ReconcileResult, EngineError> {
+        let ending = if let Goal::Release(ending) = &goal { Some(ending.clone()) } else { None };
         // Boxed: it is as large as everything that a step may wait for.
         let result = Box::pin(self.drive(goal, control)).await;
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
@@ -175,8 +177,18 @@ impl<'a> Reconciler<'a> {
             self.driving.over();
         }
         let finish = result?;
-        let record = self.record_now().await?;
-        Ok(ReconcileResult { record, finish })
+        let mut patience = Patience::new(self.engine, control);
+        loop {
+            let record = self.record_now().await;
+            if !patience.again(silence(&record)).await {
+                let record = record?;
+                // The reply of the last change was lost: it is over, as it was to be.
+                let as_asked = |its: &Ending| given_up && Some(its) == ending.as_ref();
+                let is_over = matches!(&record.phase, Phase::Completed { ending, .. } if as_asked(ending));
+                let finish = if is_over { Finish::Over } else { finish };
+                return Ok(ReconcileResult { record, finish });
+            }
+        }
     }
 
     async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {

@@ -38,8 +38,12 @@ pub struct MaintenanceRequest {
 }
 
 impl Engine {
-    /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
-    pub async fn hold(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
+    /// [`Engine::hold`], until the store does not answer.
+    pub(super) async fn hold_once(
+        &self,
+        wish: &MaintenanceRequest,
+        control: &Control,
+    ) -> Result<ReconcileResult, EngineError> {
         let wish = &MaintenanceRequest { spec: self.as_asked_here(&wish.spec), ..wish.clone() };
         let mut server = tokio::select! {
             server = self.identified(&wish.spec.server, control) => server?,
@@ -163,29 +167,6 @@ impl Engine {
         Ok(ReconcileResult { record, finish: Finish::Reached })
     }
 
-    /// Goes on with a record that this configuration has in its state: after an interrupt, or
-    /// because its wish changed in a way that needs no new record. `None` when the record is not
-    /// active any more.
-    pub async fn resume(
-        &self,
-        uid: &Uid,
-        wish: &MaintenanceRequest,
-        control: &Control,
-    ) -> Result<Option<ReconcileResult>, EngineError> {
-        self.resume_with(uid, wish, false, control).await
-    }
-
-    /// Prepares a server once more that drifted from what its maintenance asks. `None` when the
-    /// record is not active any more.
-    pub async fn restore_drift(
-        &self,
-        uid: &Uid,
-        wish: &MaintenanceRequest,
-        control: &Control,
-    ) -> Result<Option<ReconcileResult>, EngineError> {
-        self.resume_with(uid, wish, true, control).await
-    }
-
     /// Changes what is requested where the server need not change, without acting on the record:
     /// its generation stays. `Some(false)`: the record is not as it has to be for that, and nothing
     /// was changed. `None`: it is not active any more.
@@ -203,7 +184,8 @@ impl Engine {
         Ok(Some(self.apply(&record.lock_key, &change).await? == Applied::Done))
     }
 
-    async fn resume_with(
+    /// [`Engine::resume`] or, with `again`, [`Engine::restore_drift`].
+    pub(super) async fn resume_once(
         &self,
         uid: &Uid,
         wish: &MaintenanceRequest,
@@ -227,19 +209,8 @@ impl Engine {
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
-    /// Gives a server back. `None` when the record is not active any more: then nothing is touched.
-    pub async fn release(
-        &self,
-        uid: &Uid,
-        server: &str,
-        ending: Ending,
-        control: &Control,
-    ) -> Result<Option<ReconcileResult>, EngineError> {
-        Box::pin(self.release_for("", uid, server, ending, control)).await
-    }
-
-    /// Goes on with an active record as it was asked for.
-    pub async fn go_on(
+    /// [`Engine::go_on`], until the store does not answer.
+    pub(super) async fn go_on_once(
         &self,
         record: &Maintenance,
         wait_for: WaitFor,
@@ -253,8 +224,8 @@ impl Engine {
         drive.run(Goal::Hold(wait_for), control).await
     }
 
-    /// Gives a server back on behalf of a state. Refused when another state manages the record.
-    pub async fn release_for(
+    /// [`Engine::release_for`], until the store does not answer.
+    pub(super) async fn release_once(
         &self,
         state: &str,
         uid: &Uid,

@@ -24,6 +24,7 @@ mod open;
 mod orphans;
 mod ours;
 mod owners;
+mod patience;
 pub mod process;
 mod progress;
 mod rebind;

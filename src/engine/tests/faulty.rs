@@ -15,6 +15,15 @@ use crate::{
 /// How long a store of ours is patient with a server that is away.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What of a request is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// It never arrives.
+    Request,
+    /// It is carried out, and its reply never comes.
+    Reply,
+}
+
 /// How many of the next requests of a kind go wrong.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -29,6 +38,8 @@ pub(super) struct Plan {
     pub(super) slow_intent: Option<Duration>,
     /// The number of the first request without an answer, from 0 on; every later one has none.
     pub(super) silent_from: Option<usize>,
+    /// The number of the only request without an answer, from 0 on.
+    pub(super) blip: Option<(usize, Lost)>,
     /// Cancelled with the first request that has no answer.
     pub(super) stop: CancellationToken,
     /// The requests until now.
@@ -51,15 +62,23 @@ impl Faulty {
         change(&mut self.plan.lock().unwrap());
     }
 
-    /// Ends when a request is answered. Without an answer it fails once patience runs out.
-    async fn answers(&self) -> Result<(), StoreError> {
-        {
+    /// Carries a request out. Without an answer it fails once patience runs out.
+    async fn asked<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let lost = {
             let mut plan = self.plan.lock().unwrap();
+            let number = plan.requests;
             plan.requests += 1;
-            if plan.silent_from.is_none_or(|first| plan.requests <= first) {
-                return Ok(());
+            let silent = plan.silent_from.is_some_and(|first| number >= first);
+            if silent {
+                plan.stop.cancel();
             }
-            plan.stop.cancel();
+            let blip = plan.blip.filter(|(at, _)| *at == number).map(|(_, lost)| lost);
+            silent.then_some(Lost::Request).or(blip)
+        };
+        match lost {
+            None => return work.await,
+            Some(Lost::Reply) => drop(work.await),
+            Some(Lost::Request) => {}
         }
         tokio::time::sleep(PATIENCE).await;
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "silent".into() })
@@ -87,6 +106,26 @@ impl Faulty {
         *left -= 1;
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "cut".into() })
     }
+
+    async fn transacted(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        let attached = |lock: &ServerLock| lock.active.iter().filter(|record| record.attachment.is_some()).count();
+        let mut cut = Ok(());
+        let said = self
+            .inner
+            .transact(key, &mut |lock, leases, now| {
+                let before = attached(lock);
+                transition(lock, leases, now)?;
+                if attached(lock) < before {
+                    cut = self.fails(|plan| &mut plan.detaches);
+                }
+                if cut.is_err() { Err(Refusal::Gone) } else { Ok(()) }
+            })
+            .await;
+        self.pauses(key).await?;
+        cut?;
+        said?;
+        self.fails(|plan| &mut plan.replies)
+    }
 }
 
 fn waits_for_reply(record: &Maintenance) -> bool {
@@ -109,65 +148,43 @@ impl Store for Faulty {
     }
 
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
-        self.answers().await?;
-        let attached = |lock: &ServerLock| lock.active.iter().filter(|record| record.attachment.is_some()).count();
-        let mut cut = Ok(());
-        let said = self
-            .inner
-            .transact(key, &mut |lock, leases, now| {
-                let before = attached(lock);
-                transition(lock, leases, now)?;
-                if attached(lock) < before {
-                    cut = self.fails(|plan| &mut plan.detaches);
-                }
-                if cut.is_err() { Err(Refusal::Gone) } else { Ok(()) }
-            })
-            .await;
-        self.pauses(key).await?;
-        cut?;
-        said?;
-        self.fails(|plan| &mut plan.replies)
+        self.asked(self.transacted(key, transition)).await
     }
 
     async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
-        self.answers().await?;
-        self.inner.view(key).await
+        self.asked(self.inner.view(key)).await
     }
 
     async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
-        self.answers().await?;
-        self.inner.view_all().await
+        self.asked(self.inner.view_all()).await
     }
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
-        self.answers().await?;
-        self.inner.find(id).await
+        self.asked(self.inner.find(id)).await
     }
 
     async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
-        self.answers().await?;
-        self.fails(|plan| &mut plan.finds)?;
-        self.inner.find_uid(uid).await
+        let found = async {
+            self.fails(|plan| &mut plan.finds)?;
+            self.inner.find_uid(uid).await
+        };
+        self.asked(found).await
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        self.answers().await?;
-        self.inner.renew(runner, ttl).await
+        self.asked(self.inner.renew(runner, ttl)).await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
-        self.answers().await?;
-        self.inner.resign(runner).await
+        self.asked(self.inner.resign(runner)).await
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
-        self.answers().await?;
-        self.inner.binding(server).await
+        self.asked(self.inner.binding(server)).await
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        self.answers().await?;
-        self.inner.bind(server, key, rebind).await
+        self.asked(self.inner.bind(server, key, rebind)).await
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {

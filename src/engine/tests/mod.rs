@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
 mod asking;
+mod blips;
 mod effects;
 mod faulty;
 mod fencing;

@@ -9,8 +9,16 @@ use crate::store::Store;
 /// Two heartbeats of the default lease.
 const TWO_BEATS: Duration = Duration::from_secs(21);
 
-/// Ways in which a create fails after its enqueue was committed.
-const FAILURES: [fn(&mut Plan); 2] = [|plan| plan.finds = 1, |plan| plan.replies = 1];
+/// Ways in which a create fails after its enqueue was committed, for as long as patience lasts.
+const FAILURES: [fn(&mut Plan, usize); 2] = [|plan, times| plan.finds = times, |plan, times| plan.replies = times];
+
+/// A hold that fails in one of these ways.
+async fn fails(engine: &Engine, store: &Faulty, failure: fn(&mut Plan, usize), name: &str) {
+    store.plan(|plan| failure(plan, usize::MAX));
+    let failed = engine.hold(&wish(name, spec()), &control()).await;
+    assert!(matches!(failed, Err(EngineError::Store(_))), "{failed:?}");
+    store.plan(|plan| failure(plan, 0));
+}
 
 #[tokio::test(start_paused = true)]
 async fn the_same_process_goes_on_with_what_it_left_undriven() {
@@ -18,9 +26,7 @@ async fn the_same_process_goes_on_with_what_it_left_undriven() {
         let world = World::new();
         let store = Faulty::of(&world);
         let alice = world.process_on("alice", store.clone());
-        store.plan(failure);
-        let failed = alice.hold(&wish("mine", spec()), &control()).await;
-        assert!(matches!(failed, Err(EngineError::Store(_))), "{failed:?}");
+        fails(&alice, &store, failure, "mine").await;
         let left = only(&world).await;
         assert!(left.attachment.is_some(), "the commit was made");
         let again = alice.hold(&wish("mine", spec()), &control()).await.unwrap();
@@ -34,8 +40,7 @@ async fn a_failed_create_keeps_no_server_from_others_while_its_process_lives_on(
         let world = World::new();
         let store = Faulty::of(&world);
         let alice = world.process_on("alice", store.clone());
-        store.plan(failure);
-        alice.hold(&wish("mine", spec()), &control()).await.unwrap_err();
+        fails(&alice, &store, failure, "mine").await;
         tokio::time::sleep(TWO_BEATS).await;
         let left = only(&world).await;
         assert_eq!(left.attachment, None, "nothing drives it");
@@ -98,8 +103,7 @@ async fn what_is_driven_stays_attached() {
     let waiter = Arc::clone(&alice);
     let waiting = tokio::spawn(async move { waiter.hold(&wish("waits", spec()), &control()).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    store.plan(|plan| plan.replies = 1);
-    alice.hold(&wish("fails", spec()), &control()).await.unwrap_err();
+    fails(&alice, &store, FAILURES[0], "fails").await;
     tokio::time::sleep(TWO_BEATS * 3).await;
     let view = world.store.view_all().await.unwrap().remove(0);
     let attached: Vec<_> = view.lock.active.iter().filter(|record| record.attachment.is_some()).collect();
