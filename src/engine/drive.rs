@@ -176,12 +176,12 @@ impl<'a> Reconciler<'a> {
         if detached {
             self.driving.over();
         }
-        let finish = result?;
+        let finish = result.map_err(|error| self.under_way(error))?;
         let mut patience = Patience::new(self.engine, control);
         loop {
             let record = self.record_now().await;
             if !patience.again(silence(&record)).await {
-                let record = record?;
+                let record = record.map_err(|error| self.under_way(error))?;
                 // The reply of the last change was lost: it is over, as it was to be.
                 let as_asked = |its: &Ending| given_up && Some(its) == ending.as_ref();
                 let is_over = matches!(&record.phase, Phase::Completed { ending, .. } if as_asked(ending));
@@ -436,6 +436,14 @@ impl<'a> Reconciler<'a> {
                 tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");
                 false
             }
+        }
+    }
+
+    /// Says of an error of the store that the server may have been changed before it.
+    fn under_way(&self, error: EngineError) -> EngineError {
+        match self.record().filter(|_| !self.waits()) {
+            Some(record) => error.under_way(record),
+            None => error,
         }
     }
 

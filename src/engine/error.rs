@@ -12,6 +12,15 @@ pub enum EngineError {
     /// The store.
     #[error(transparent)]
     Store(StoreError),
+    /// The store, while a maintenance was under way: what was done to the server until then is in
+    /// its record.
+    #[error("{cause}")]
+    StoreLost {
+        /// The maintenance.
+        id: MaintenanceId,
+        /// What is wrong with the store.
+        cause: StoreError,
+    },
     /// The machine.
     #[error(transparent)]
     Machine(#[from] BackendError),
@@ -63,6 +72,17 @@ impl From<StoreError> for EngineError {
         match error {
             StoreError::Refused(refusal) => Self::Refused(refusal),
             other => Self::Store(other),
+        }
+    }
+}
+
+impl EngineError {
+    /// Says of an error of the store that it came while a maintenance was under way.
+    #[must_use]
+    pub(super) fn under_way(self, record: &Maintenance) -> Self {
+        match self {
+            Self::Store(cause) => Self::StoreLost { id: record.id.clone(), cause },
+            other => other,
         }
     }
 }

@@ -19,7 +19,11 @@ use crate::maintenance::{
     state::{Ending, Maintenance, Phase},
 };
 
-use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult, driven::Driving};
+use super::{
+    Control, Engine, EngineError, MaintenanceRequest, ReconcileResult,
+    driven::Driving,
+    patience::{Patience, silence},
+};
 
 /// A lock that this process holds open.
 #[derive(Debug)]
@@ -61,8 +65,15 @@ impl Engine {
         let mut driven = self.hold(wish, control).await?;
         let uid = driven.record.uid.clone();
         if driven.finish == Finish::Reached {
-            let (fence, driving) = self.attach_for("", &driven.record).await?;
-            if let Some(held) = self.held(&uid).await? {
+            let mut patience = Patience::new(self, control);
+            let (fence, driving) = loop {
+                let attached = self.attach_for("", &driven.record).await;
+                if !patience.again(silence(&attached)).await {
+                    break attached.map_err(|error| error.under_way(&driven.record))?;
+                }
+            };
+            // Where that is not told now, the record is as the hold left it.
+            if let Ok(Some(held)) = self.held(&uid).await {
                 driven.record = held.record;
             }
             let mut open = self.open_locks.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,18 +105,41 @@ impl Engine {
     }
 
     /// Restores the server and frees its lock. `None`: the lock was not this process's any more,
-    /// and nothing was touched.
+    /// and nothing was touched. After an error it is still open.
     pub async fn close_lock(&self, uid: &Uid, control: &Control) -> Result<Option<ReconcileResult>, EngineError> {
-        let lost = self.is_open(uid).await?.is_err();
-        let Some(OpenLock { record, fence, mut driving, .. }) = self.open_locks.take(uid) else { return Ok(None) };
-        if lost {
-            driving.over();
-            return Ok(None);
+        let mut patience = Patience::new(self, control);
+        let record = loop {
+            let detached = self.detach_open(uid).await;
+            if !patience.again(silence(&detached)).await {
+                break detached?;
+            }
+        };
+        match record {
+            Some(record) => self.release(uid, record.server(), Ending::Completed, control).await,
+            None => Ok(None),
         }
-        let change = LockChange::Driven { uid, fence, change: &RecordChange::Detach };
-        self.apply(&record.lock_key, &change).await?;
-        driving.over();
-        self.release(uid, record.server(), Ending::Completed, control).await
+    }
+
+    /// Lets go of a lock that this process holds open, before it is released; `None`: it was not
+    /// its own any more.
+    async fn detach_open(&self, uid: &Uid) -> Result<Option<Maintenance>, EngineError> {
+        let Some((record, fence)) = self.open_locks.fence(uid) else { return Ok(None) };
+        let under_way = |error: EngineError| error.under_way(&record);
+        let open = self.is_open(uid).await.map_err(under_way)?;
+        // The reply of an earlier try was lost, and no other process has attached to it since.
+        let let_go = |now: &Maintenance| {
+            let unattached = now.attachment.is_none() && now.generation == fence.generation;
+            unattached && !now.phase.is_over()
+        };
+        let ours = open.as_ref().map_or_else(|now| now.as_ref().is_some_and(let_go), |()| true);
+        if open.is_ok() {
+            let change = LockChange::Driven { uid, fence, change: &RecordChange::Detach };
+            self.apply(&record.lock_key, &change).await.map_err(|error| under_way(error.into()))?;
+        }
+        if let Some(mut open) = self.open_locks.take(uid) {
+            open.driving.over();
+        }
+        Ok(ours.then_some(record))
     }
 
     /// Closes the locks that the host did not close, all at once. What cannot be released stays

@@ -71,7 +71,9 @@ impl<'a> Patience<'a> {
 /// Why the store did not answer, where that is what failed.
 pub(super) fn silence<T>(ended: &Result<T, EngineError>) -> Option<String> {
     match ended {
-        Err(EngineError::Store(silence @ StoreError::Unavailable { .. })) => Some(silence.to_string()),
+        Err(EngineError::Store(cause) | EngineError::StoreLost { cause, .. }) => {
+            matches!(cause, StoreError::Unavailable { .. }).then(|| cause.to_string())
+        }
         _ => None,
     }
 }

@@ -68,12 +68,18 @@ async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
 
 /// A process that keeps all others from the embedded store until it ends.
 async fn locked(workspace: &Workspace) -> tokio::process::Child {
+    locked_with(workspace, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE").await
+}
+
+/// One that begins by these statements, and ends with its transaction.
+pub async fn locked_with(workspace: &Workspace, how: &str) -> tokio::process::Child {
     let file = workspace.state_home().join("terraform-provider-metal/coordination.sqlite");
     assert!(file.exists(), "{}", file.display());
-    let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\nd.execute('PRAGMA locking_mode=EXCLUSIVE')\nd.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\nsys.stdin.read()\n";
+    let script = "import sqlite3, sys\nd = sqlite3.connect(sys.argv[1], isolation_level=None)\nfor how in sys.argv[2].split(';'):\n    d.execute(how)\nprint('locked', flush=True)\nsys.stdin.read()\n";
     let mut lock = tokio::process::Command::new("python3")
         .args(["-c", script])
         .arg(&file)
+        .arg(how)
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
@@ -101,7 +107,7 @@ async fn a_locked_store_keeps_what_is_known() {
 for_one_host! {
     async fn a_tainted_resource_is_not_given_up_when_its_store_does_not_answer(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
-        fleet.configure(&workspace, &maintenance("node1", "m", ""));
+        fleet.configure(&workspace, &maintenance("node1", "m", "timeouts = { delete = \"5s\" }"));
         workspace.apply().await.succeeded();
         workspace.run(&["taint", "metal_server_maintenance.held"]).await.succeeded();
         let mut lock = locked(&workspace).await;

@@ -3,6 +3,7 @@
 
 use bmc_simulator::PowerState;
 
+use crate::degraded::locked_with;
 use crate::support::{
     host::Host,
     process,
@@ -127,6 +128,19 @@ async fn work_that_fails_restores_and_releases() {
     let fails = WORK.replace("until [ -e go-on ]; do sleep 0.02; done", "exit 3");
     fleet.configure(&workspace, &format!("{}{fails}", lock("server_power = \"Off\"")));
     workspace.apply().await.failed().says("exit status 3");
+    assert_eq!(fleet.system("node1").power, PowerState::On);
+    workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_busy_at_the_end_is_waited_for() {
+    let (fleet, workspace) = world().await;
+    let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
+    let mut busy = locked_with(&workspace, "BEGIN IMMEDIATE").await;
+    workspace.write("go-on", "");
+    apply.until_it_logs("waiting for the coordination store", PATIENCE).await;
+    busy.kill().await.unwrap();
+    apply.wait(PATIENCE).await.succeeded();
     assert_eq!(fleet.system("node1").power, PowerState::On);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }

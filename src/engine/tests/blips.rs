@@ -96,3 +96,16 @@ async fn a_change_of_a_hold_goes_on() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_one_run_goes_on() {
+    let run = async |_: &World, engine: &Engine| {
+        let opened = engine.open(&wish("mine", boots_rescue()), &control()).await;
+        let closed = match &opened {
+            Ok(opened) => engine.close_lock(&opened.record.uid, &control()).await.transpose().map(told),
+            Err(_) => None,
+        };
+        (told(opened), closed)
+    };
+    Box::pin(ends_alike("lock", async || World::new(), run)).await;
+}

@@ -8,7 +8,7 @@ use tf_provider::{AttributePath, Diagnostic, Diagnostics, schema::Schema, value:
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::{Control, Engine, MaintenanceRequest, ReconcileResult},
+    engine::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult},
     maintenance::{
         decide::Finish,
         ids::Uid,
@@ -23,7 +23,7 @@ use crate::{
 use crate::provider::{
     lock::model::{LockModel, lock_schema},
     shared::cell::Cell,
-    shared::diagnostics::{of_engine, value_or_error},
+    shared::diagnostics::value_or_error,
     shared::effect,
     shared::private::Private,
     shared::prospect::PlannedRequest,
@@ -246,7 +246,11 @@ impl EphemeralResource for ServerLock {
                 None
             }
             Err(error) => {
-                diags.add_error(of_engine(&server, &error));
+                let id = match &error {
+                    EngineError::StoreLost { id, .. } => id.to_string(),
+                    _ => "NAMESPACE/NAME".to_owned(),
+                };
+                diags.add_error(not_released(&server, &error.to_string(), "", &id));
                 None
             }
         }
@@ -267,11 +271,15 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
         _ => format!("It is {}", record.phase.name()),
     };
     let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();
+    diags.add_error(not_released(server, &cause, &expires, &record.id.to_string()));
+    None
+}
+
+/// Why a server stays locked, and what releases it.
+fn not_released(server: &str, cause: &str, expires: &str, id: &str) -> Diagnostic {
     let detail = format!(
         "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this configuration or, \
-         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal release {}",
-        record.id
+         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal release {id}"
     );
-    diags.add_error(diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root()));
-    None
+    diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root())
 }

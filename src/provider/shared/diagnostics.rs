@@ -36,7 +36,13 @@ pub(in crate::provider) fn value_or_error<T>(
 /// The diagnostic of a failed operation on a server.
 pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
     match error {
-        EngineError::Store(error) => of_store(server, error),
+        EngineError::Store(error) => of_store(server, error, NOTHING_DONE),
+        EngineError::StoreLost { id, cause } => {
+            let kept = format!(
+                "What was done to the server until then is in the record of {id}, and the next run goes on from there."
+            );
+            of_store(server, cause, &kept)
+        }
         EngineError::Machine(error) => of_machine(server, error),
         EngineError::Refused(refusal) => of_refusal(server, refusal),
         EngineError::Identity(error) => of_identity(server, error),
@@ -76,36 +82,37 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
     }
 }
 
-fn of_store(server: &str, error: &StoreError) -> Diagnostic {
+/// `so`: what is so now of the server.
+fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
     let (summary, detail) = match error {
         StoreError::Unavailable { .. } => (
             format!("The lock of {server} cannot be looked up"),
-            format!("{error}. {NOTHING_DONE} Check coordination_url and try again."),
+            format!("{error}. {so} Check coordination_url and try again."),
         ),
         StoreError::Forbidden { .. } => (
             format!("The coordination store denied access for {server}"),
-            format!("{error}. {NOTHING_DONE} Check coordination_url and the rights of its user."),
+            format!("{error}. {so} Check coordination_url and the rights of its user."),
         ),
         StoreError::Untrusted { .. } => (
             format!("The coordination store of {server} may have been changed by others"),
-            format!("{error}. {NOTHING_DONE} Then check who holds what with: terraform-provider-metal queue"),
+            format!("{error}. {so} Then check who holds what with: terraform-provider-metal queue"),
         ),
         StoreError::Unreadable { .. } => (
             format!("The lock of {server} cannot be read"),
-            format!("{error}. {NOTHING_DONE} Use the provider version that wrote it, or a newer one."),
+            format!("{error}. {so} Use the provider version that wrote it, or a newer one."),
         ),
         StoreError::WentBack { .. } => (
             format!("The coordination store of {server} went back in time"),
-            format!("{error}. {NOTHING_DONE} The state is kept. {AFTER_A_RESTORE}"),
+            format!("{error}. {so} The state is kept. {AFTER_A_RESTORE}"),
         ),
         StoreError::InUse { .. } => {
-            (format!("The coordination store of {server} cannot be filled"), format!("{error}. {NOTHING_DONE}"))
+            (format!("The coordination store of {server} cannot be filled"), format!("{error}. {so}"))
         }
         StoreError::Refused(refusal) => return of_refusal(server, refusal),
         StoreError::NameTaken { id, key } => (
             format!("{id} is already used for another server"),
             format!(
-                "It is active for the machine {key}. {NOTHING_DONE} A maintenance is found by its namespace and name, so \
+                "It is active for the machine {key}. {so} A maintenance is found by its namespace and name, so \
                  both must be unique in a coordination store. Choose another name; where this one replaces it, remove \
                  create_before_destroy, so that it is released first."
             ),
@@ -113,7 +120,7 @@ fn of_store(server: &str, error: &StoreError) -> Diagnostic {
         // Only where processes claim one identifier at the same time again and again.
         StoreError::OtherIdentity { .. } => (
             format!("Identifying {server} did not succeed"),
-            format!("{error}, and another process changes it at the same time. {NOTHING_DONE} Apply again."),
+            format!("{error}, and another process changes it at the same time. {so} Apply again."),
         ),
     };
     diagnostic(summary, detail, AttributePath::root())
