@@ -1,7 +1,13 @@
 //! What makes a gate before the servers of any backend configurable: its block. The gate's folder
 //! brings it; the one line outside is its entry in [`GATES`].
 
-use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt::Debug,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{clock::Clock, kubernetes::ClusterSettings};
 
@@ -48,6 +54,25 @@ pub trait GatePlugin: Sync + Debug {
     ) -> Option<Arc<dyn GateKind>> {
         None
     }
+}
+
+/// The servers that name what another server names too: it would be given back with one of them
+/// while the other is held.
+pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Problem> {
+    let mut first: BTreeMap<String, String> = BTreeMap::new();
+    let named = block.texts(attribute).into_iter().filter(|(_, name)| !name.is_empty());
+    let twice = named.filter_map(|(server, name)| match first.entry(name) {
+        Entry::Vacant(free) => {
+            free.insert(server);
+            None
+        }
+        Entry::Occupied(known) => {
+            let problem =
+                format!("The {what} {} is that of {} already. A {what} runs on one server", known.key(), known.get());
+            Some(Problem::of(&[attribute, &server], problem))
+        }
+    });
+    twice.collect()
 }
 
 /// The cluster of the kubeconfig file that is used where nothing else names one.

@@ -11,7 +11,7 @@ use crate::{
         ids::Uid,
         machine::PowerTarget,
         spec::Spec,
-        state::{Maintenance, Progress},
+        state::{Ending, Maintenance, Phase, Progress},
         step::{Action, Step},
     },
     store::RecordLookup,
@@ -51,8 +51,16 @@ impl Engine {
     pub async fn tidy_nodes(&self) -> Result<TidiedNodes, EngineError> {
         let nodes = self.drainer("kubernetes_node")?;
         let mut tidied = TidiedNodes::default();
+        let views = self.store().view_all().await?;
         for cordon in nodes.cordons().await?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
             if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
+                continue;
+            }
+            // One that an ended maintenance left is under a maintenance that found it so.
+            let mut active = views.iter().flat_map(|view| &view.lock.active);
+            let holder = active.find(|it| it.drained.as_ref().is_some_and(|drained| drained.node == cordon.node));
+            if let Some(record) = holder {
+                tidied.kept.push((cordon, format!("{} has its server now", record.id)));
                 continue;
             }
             match self.tidy_node(nodes.as_ref(), &cordon).await {
@@ -169,10 +177,16 @@ impl Reconciler<'_> {
             return self.look_drained().await;
         }
         let (wanted, known) = (drain::wanted(&record.spec), record.drained.as_ref().map(|drained| &drained.node));
+        let progress = record.phase.progress();
+        let mut attempts = progress.iter().flat_map(|progress| &progress.attempts);
+        let again = attempts.any(|attempt| matches!(attempt.action, Action::CordonNode { .. }));
         // Before a Node is drained it is the one that is named now, which may have another name.
-        let (node, wish, needed) = match record.phase.progress().and_then(Progress::step) {
+        let step = progress.and_then(Progress::step);
+        let (node, wish, needed) = match step {
             Some(Step::DrainNode) => (wanted.map(|wish| &wish.node), wanted, true),
             Some(Step::RecordPriorState) => (wanted.map(|wish| &wish.node), None, true),
+            // One that is drained once more.
+            Some(Step::StopForRestore) if again => (known, wanted, true),
             step => (known, None, step == Some(Step::UncordonNode)),
         };
         let Some(node) = node.or(known) else { return Ok(()) };
@@ -186,10 +200,30 @@ impl Reconciler<'_> {
             }
             _ => None,
         };
-        let view = match known {
+        let wanted_back =
+            matches!(&record.phase, Phase::Releasing { ending, .. } if !matches!(ending, Ending::Failed(_)));
+        let mut view = match known {
             Some(view) => view,
-            None => self.node_view(node, record, wish).await?,
+            None => match self.node_view(node, record, wish).await {
+                // Its cluster's API server may run on what is to be restored.
+                Err(error) if wanted_back && step == Some(Step::StopForRestore) && !again => {
+                    tracing::warn!("Node {node}: whether it was uncordoned is not known: {error}");
+                    DrainView { exists: true, cordoned: true, ..DrainView::default() }
+                }
+                view => view?,
+            },
         };
+        if let Some(uid) = &view.left_by {
+            view.held_by = match self.engine.store().find_uid(&Uid(uid.clone())).await {
+                Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id)),
+                // What an ended maintenance left cordoned keeps nobody.
+                Ok(_) => view.held_by,
+                Err(error) => {
+                    Some(format!("a maintenance of this store, which does not tell whether it has ended: {error}"))
+                }
+            };
+            view.left_by.take_if(|_| view.held_by.is_some());
+        }
         self.saw_node(view);
         Ok(())
     }
@@ -260,10 +294,17 @@ impl Reconciler<'_> {
     pub(super) async fn call_drain(&self, action: &Action) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
         let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
+        if matches!(action, Action::CordonNode { .. } | Action::UncordonNode) {
+            for node in record.drained.iter().flat_map(|drained| &drained.before) {
+                nodes.uncordon(node, &by).await?;
+            }
+        }
         match (action, drain::wanted(&record.spec), &record.drained) {
             (Action::CordonNode { .. }, Some(wish), _) => nodes.cordon(&wish.node, &by).await,
             (Action::EvictPods, Some(wish), _) => nodes.evict(wish).await,
-            (Action::UncordonNode, _, Some(drained)) => nodes.uncordon(&drained.node, &by).await.map(drop),
+            (Action::UncordonNode, _, Some(drained)) if !drained.theirs => {
+                nodes.uncordon(&drained.node, &by).await.map(drop)
+            }
             _ => Ok(()),
         }
     }

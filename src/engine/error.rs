@@ -19,7 +19,7 @@ pub enum EngineError {
         /// The maintenance.
         id: MaintenanceId,
         /// What is wrong with the store.
-        cause: StoreError,
+        cause: Box<StoreError>,
     },
     /// The machine.
     #[error(transparent)]
@@ -81,7 +81,7 @@ impl EngineError {
     #[must_use]
     pub(super) fn under_way(self, record: &Maintenance) -> Self {
         match self {
-            Self::Store(cause) => Self::StoreLost { id: record.id.clone(), cause },
+            Self::Store(cause) => Self::StoreLost { id: record.id.clone(), cause: Box::new(cause) },
             other => other,
         }
     }

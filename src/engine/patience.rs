@@ -70,12 +70,12 @@ impl<'a> Patience<'a> {
 
 /// Why the store did not answer, where that is what failed.
 pub(super) fn silence<T>(ended: &Result<T, EngineError>) -> Option<String> {
-    match ended {
-        Err(EngineError::Store(cause) | EngineError::StoreLost { cause, .. }) => {
-            matches!(cause, StoreError::Unavailable { .. }).then(|| cause.to_string())
-        }
-        _ => None,
-    }
+    let cause = match ended {
+        Err(EngineError::Store(cause)) => cause,
+        Err(EngineError::StoreLost { cause, .. }) => cause.as_ref(),
+        _ => return None,
+    };
+    matches!(cause, StoreError::Unavailable { .. }).then(|| cause.to_string())
 }
 
 impl Engine {

@@ -5,6 +5,7 @@
 //! here, a stand-in does: it ends Pods that are to be deleted, and renews the Node's Lease and
 //! condition while the server runs.
 
+mod again;
 mod economy;
 mod ending;
 mod meanwhile;

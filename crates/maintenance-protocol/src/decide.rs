@@ -222,6 +222,13 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
         Verdict::Act(action) if step == Step::StopForRestore && matches!(ending, Ending::Failed(_)) => {
             may_send(at, record, action)
         }
+        // A release that was asked for drains again what runs there by now.
+        Verdict::Act(action) if step == Step::StopForRestore && record.spec.parent.is_none() => {
+            match drain::before_stop(record, progress, &action, at.facts, at.limits, at.now) {
+                Verdict::Done => Verdict::Act(action),
+                first => first,
+            }
+        }
         verdict => verdict,
     };
     match verdict {

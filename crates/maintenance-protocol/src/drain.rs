@@ -57,12 +57,18 @@ pub fn some(names: &[String]) -> String {
 pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Facts, now: Timestamp) -> Verdict {
     let Some(wish) = wanted(&record.spec).filter(|_| record.prior.is_none()) else { return Verdict::Done };
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
-    other_store(wish, view, progress, now).unwrap_or(Verdict::Done)
+    other_holder(wish, view, began(record, progress), now).unwrap_or(Verdict::Done)
 }
 
-fn other_store(wish: &DrainWish, view: &DrainView, progress: &Progress, now: Timestamp) -> Option<Verdict> {
+/// Since when the process that drives the record has a step: one that goes on after a kill has time
+/// of its own.
+fn began(record: &Maintenance, progress: &Progress) -> Timestamp {
+    record.attachment.as_ref().map_or(progress.since, |attachment| attachment.since.max(progress.since))
+}
+
+fn other_holder(wish: &DrainWish, view: &DrainView, began: Timestamp, now: Timestamp) -> Option<Verdict> {
     let other = view.held_by.as_ref()?;
-    let (node, until) = (&wish.node, after(progress.since, wish.timeout));
+    let (node, until) = (&wish.node, after(began, wish.timeout));
     let why = format!("waiting for {other} to release Node {node} (timeout at {})", shown_time(until));
     if now < until {
         return Some(Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) });
@@ -92,15 +98,19 @@ pub(super) fn drain(
     if !view.refused.is_empty() {
         return Verdict::Fail(format!("Node {node} cannot be drained: {}", some(&view.refused)));
     }
-    if let Some(waits) = other_store(wish, view, progress, now) {
+    let began = began(record, progress);
+    if let Some(waits) = other_holder(wish, view, began, now) {
         return waits;
     }
-    let until = after(progress.since, wish.timeout);
+    let until = after(began, wish.timeout);
     // One that other people cordoned is noted as well: it may not get Pods before the release.
     let noted =
         record.drained.as_ref().is_some_and(|drained| drained.node == *node && drained.elsewhere(view).is_none());
-    if !view.cordoned || !noted {
-        let action = Action::CordonNode { theirs: view.cordoned && !view.ours, cluster: view.cluster.clone() };
+    // What an ended maintenance left cordoned becomes ours: nobody else uncordons it.
+    let left = view.left_by.is_some();
+    if !view.cordoned || !noted || left {
+        let theirs = view.cordoned && !view.ours && !left;
+        let action = Action::CordonNode { theirs, cluster: view.cluster.clone() };
         return pursue(action, &progress.attempts, limits.settle, limits, now);
     }
     if view.left.is_empty() {
@@ -161,6 +171,41 @@ pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> 
     }
 }
 
+/// Whether a release may stop its server, on which workloads may run again: the Node is drained
+/// once more where it is open.
+#[must_use]
+pub(super) fn before_stop(
+    record: &Maintenance,
+    progress: &Progress,
+    action: &Action,
+    facts: &Facts,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let names = wanted(&record.spec).zip(record.drained.as_ref());
+    if names.is_none_or(|(wish, drained)| wish.node != drained.node) {
+        return Verdict::Done;
+    }
+    let begun = progress.attempts.iter().any(|attempt| matches!(attempt.action, Action::CordonNode { .. }));
+    match may_send(record, action, facts) {
+        // Its Pods leave before the server is stopped.
+        Verdict::Done if begun && !stops(progress) => drain(record, progress, facts, limits, now),
+        Verdict::Fail(_) if is_open(record, facts) => drain(record, progress, facts, limits, now),
+        Verdict::Look(need) => Verdict::Look(need),
+        // The owner wants the server back, whatever else is so of its Node.
+        _ => Verdict::Done,
+    }
+}
+
+/// Whether a server was asked to stop in this step.
+fn stops(progress: &Progress) -> bool {
+    progress.attempts.iter().any(|attempt| matches!(attempt.action, Action::Reset(_)))
+}
+
+fn is_open(record: &Maintenance, facts: &Facts) -> bool {
+    record.drained.as_ref().zip(facts.drain.as_ref()).is_some_and(|(drained, view)| drained.is_opened(view))
+}
+
 /// Uncordoning, once the Node is back.
 #[must_use]
 pub(super) fn uncordon(
@@ -170,7 +215,14 @@ pub(super) fn uncordon(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    let Some(drained) = record.drained.as_ref().filter(|drained| !drained.theirs) else { return Verdict::Done };
+    let Some(drained) = record.drained.as_ref() else { return Verdict::Done };
+    let is_done = |attempt: &Attempt| attempt.action == Action::UncordonNode && attempt.reply == Reply::Accepted;
+    let uncordons = || pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now);
+    // Those that were drained before it have no look of their own.
+    let others = drained.before.is_empty() || progress.attempts.iter().any(is_done);
+    if drained.theirs {
+        return if others { Verdict::Done } else { uncordons() };
+    }
     let Some(view) = &facts.drain else { return Verdict::Look(Need::Drain) };
     let node = &drained.node;
     if let Some(cluster) = drained.elsewhere(view) {
@@ -179,7 +231,7 @@ pub(super) fn uncordon(
         ));
     }
     if !view.exists || !view.ours {
-        return Verdict::Done;
+        return if others { Verdict::Done } else { uncordons() };
     }
     let is_off = record.final_power() == Some(PowerTarget::Off);
     let noticed = after(progress.since, NOTICED);
@@ -201,7 +253,7 @@ pub(super) fn uncordon(
         let why = format!("Node {node} is uncordoned once it is Ready again (timeout at {})", shown_time(until));
         return Verdict::Wait { why, until: Some(after(now, PAUSE).min(until)) };
     }
-    pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now)
+    uncordons()
 }
 
 /// Whether a Node that was Ready before is back: what was Ready a moment after a restart was said
@@ -213,8 +265,15 @@ pub(super) fn is_back(ready: bool, heard: Option<Timestamp>, since: Timestamp) -
 /// Notes that the Node is drained for the record, and may be cordoned by us from now on.
 pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
     if let Action::CordonNode { theirs, cluster } = action {
-        let drained =
-            |wish: &DrainWish| DrainRecord { node: wish.node.clone(), cluster: cluster.clone(), theirs: *theirs };
+        let known = record.drained.take();
+        let drained = |wish: &DrainWish| {
+            let mut before = known.as_ref().map(|known| known.before.clone()).unwrap_or_default();
+            // The Node of the server has another name now. One of another cluster is out of reach.
+            let other = known.filter(|known| known.node != wish.node && !known.theirs && known.cluster == *cluster);
+            before.extend(other.map(|known| known.node));
+            before.retain(|node| *node != wish.node);
+            DrainRecord { node: wish.node.clone(), cluster: cluster.clone(), theirs: *theirs, before }
+        };
         record.drained = wanted(&record.spec).map(drained).map(Box::new);
     }
 }

@@ -27,7 +27,8 @@ pub fn steps(record: &Maintenance) -> Vec<Step> {
     let mut steps = steps_on_the_machine(record);
     // Last: a claimed server that is handed back switched off would boot from the network.
     steps.extend((0..gate::to_leave(record)).map(|_| Step::LeaveGate));
-    if record.drained.as_ref().is_some_and(|drained| !drained.theirs) {
+    // One that others cordoned is theirs, unless it has to be drained once more.
+    if record.drained.is_some() {
         steps.push(Step::UncordonNode);
     }
     if record.node.taken.is_some() {

@@ -7,7 +7,7 @@ use crate::{
         GateKind,
         block::{AttributeKind, Block, Problem, Setting, Variables},
         cluster_block,
-        gate_plug::{self, GatePlugin, READY},
+        gate_plug::{self, GatePlugin, READY, named_twice},
     },
     clock::Clock,
     kubernetes::Cluster,
@@ -77,13 +77,12 @@ impl GatePlugin for Plugin {
     fn check(&self, block: &Block) -> Vec<Problem> {
         let machines = block.texts(MACHINES.name);
         let wrong = machines.into_iter().filter(|(_, machine)| MachineName::read(machine).is_none());
-        wrong
-            .map(|(server, text)| {
-                let problem =
-                    format!("{text:?} is not the namespace/name of a Machine. Leave out a server without a Machine");
-                Problem::of(&[MACHINES.name, &server], problem)
-            })
-            .collect()
+        let wrong = wrong.map(|(server, text)| {
+            let problem =
+                format!("{text:?} is not the namespace/name of a Machine. Leave out a server without a Machine");
+            Problem::of(&[MACHINES.name, &server], problem)
+        });
+        wrong.chain(named_twice(block, MACHINES.name, "Machine")).collect()
     }
 
     fn drains(&self, block: &Block) -> Vec<(String, &'static str)> {

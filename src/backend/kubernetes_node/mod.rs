@@ -18,6 +18,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api,
@@ -49,6 +50,8 @@ pub use plug::{Drains, Leases, Minded, connect};
 const WAS_READY: &str = "terraform-provider-metal/was-ready";
 /// How long a listed Node counts as one that was read now.
 const RECENT: Duration = Duration::from_secs(5);
+/// How much longer than it is given a Pod may take to end, and by how much clocks may differ.
+const SLACK: SignedDuration = SignedDuration::from_secs(30);
 /// Evictions asked for at once.
 const AT_ONCE: usize = 8;
 
@@ -134,6 +137,12 @@ fn other_store(node: &DynamicObject, by: &ExternalRequest) -> Option<String> {
     })
 }
 
+/// The incarnation of another maintenance of our store that cordoned a Node.
+fn other_of_ours<'a>(node: &'a DynamicObject, by: &ExternalRequest) -> Option<&'a str> {
+    let of_store = is_cordoned(node) && is_our_cordon(node) && annotation(node, OUR_STORE) == Some(by.store.as_str());
+    annotation(node, OUR_UID).filter(|uid| of_store && *uid != by.uid.as_str())
+}
+
 /// What a Node alone tells.
 fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
     let stripped = is_stripped(node);
@@ -143,6 +152,7 @@ fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
         cordoned: is_cordoned(node),
         ours,
         held_by: other_store(node, by),
+        left_by: other_of_ours(node, by).map(str::to_owned),
         // For the Node to be Ready is waited only where it is uncordoned then. One of which nothing
         // tells how it was is taken to have been.
         was_ready: ours && is_our_cordon(node) && (stripped || annotation(node, WAS_READY) == Some("true")),
@@ -187,11 +197,18 @@ impl KubernetesNodes {
         Ok(listed.await.map_err(meaning)?.items)
     }
 
+    /// A Pod whose time to end passed before this has ended, also where its kubelet cannot say so.
+    fn ended_by(&self) -> Timestamp {
+        self.clock.now().checked_sub(SLACK).unwrap_or(Timestamp::MIN)
+    }
+
     /// What a Node and its Pods tell for a drain.
     fn drained(&self, node: &DynamicObject, pods: &[Pod], by: &ExternalRequest, wish: &DrainWish) -> DrainView {
         let mut view = DrainView { only_ending: true, ..view_of(node, by) };
+        let was_away = view.ours && annotation(node, WAS_READY) == Some("false");
+        let unheard = (!view.ready).then(|| if was_away { Timestamp::MAX } else { self.ended_by() });
         for pod in pods {
-            match role(pod, wish, view.ready) {
+            match role(pod, wish, unheard) {
                 PodRole::Stays => {}
                 PodRole::Ending => view.left.push(format!("{} (ending)", shown(pod))),
                 PodRole::Refused(why) => view.refused.push(format!("{} ({why})", shown(pod))),
@@ -296,17 +313,21 @@ impl NodeDrain for KubernetesNodes {
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
         let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
         let found = self.node(node).await?.ok_or_else(missing)?;
-        if is_cordoned(&found) {
-            return Ok(());
-        }
         let mut marks = cluster::marks(by);
+        if is_cordoned(&found) {
+            // What an ended maintenance left there becomes ours, with how it was before that one.
+            return match other_of_ours(&found, by) {
+                Some(_) => self.patch(&found, json!({ "metadata": { "annotations": marks } })).await,
+                None => Ok(()),
+            };
+        }
         marks.insert(WAS_READY.to_owned(), cluster::node_is_ready(&found).to_string());
         self.patch(&found, json!({ "metadata": { "annotations": marks }, "spec": { "unschedulable": true } })).await
     }
 
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError> {
         let pods = self.pods(&wish.node).await?;
-        let pods: Vec<Pod> = pods.into_iter().filter(|pod| role(pod, wish, true) == PodRole::Evict).collect();
+        let pods: Vec<Pod> = pods.into_iter().filter(|pod| role(pod, wish, None) == PodRole::Evict).collect();
         let asked = stream::iter(pods)
             .map(|pod| async move { (pod.metadata.uid.clone().unwrap_or_default(), self.evict_one(&pod).await) })
             .buffer_unordered(AT_ONCE);

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::{
     backend::{
         block::{AttributeKind, Block, Problem, Setting, Variables},
-        gate_plug::{self, GatePlugin, READY, usual},
+        gate_plug::{self, GatePlugin, READY, named_twice, usual},
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterSettings, NODE_LEASES},
@@ -92,7 +92,9 @@ impl GatePlugin for Drains {
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {
-        nameless(block)
+        let mut problems = nameless(block);
+        problems.extend(named_twice(block, NODES.name, "Node"));
+        problems
     }
 
     fn drains(&self, block: &Block) -> Vec<(String, &'static str)> {
@@ -117,7 +119,9 @@ impl GatePlugin for Leases {
     }
 
     fn check(&self, block: &Block) -> Vec<Problem> {
-        nameless(block)
+        let mut problems = nameless(block);
+        problems.extend(named_twice(block, NODES.name, "Node"));
+        problems
     }
 }
 
@@ -204,6 +208,22 @@ mod tests {
     use crate::backend::block::Given;
 
     use super::*;
+
+    #[test]
+    fn a_node_runs_on_one_server() {
+        let texts = |all: &[(&str, &str)]| {
+            let text = |(server, node): &(&str, &str)| ((*server).to_owned(), (*node).to_owned());
+            Given::Texts(all.iter().map(text).collect())
+        };
+        let mut block = Block::default();
+        block.set("nodes", texts(&[("a", "n1"), ("b", "n2"), ("c", "n1"), ("d", "")]));
+        for plugin in [&Drains as &dyn GatePlugin, &Leases] {
+            let problems = plugin.check(&block);
+            let at: Vec<_> = problems.iter().map(|problem| problem.at.join(".")).collect();
+            assert_eq!(at, ["nodes.d", "nodes.c"], "{problems:?}");
+            assert!(problems[1].problem.contains("n1 is that of a"), "{problems:?}");
+        }
+    }
 
     #[test]
     fn leases_and_drains_are_in_one_cluster_unless_each_names_its_own() {

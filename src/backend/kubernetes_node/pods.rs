@@ -4,6 +4,7 @@
 //! staging/src/k8s.io/kubectl/pkg/drain/filters.go): mirror Pods and Pods of DaemonSets stay; Pods
 //! whose local data would be lost, or that no controller makes again, need a word of their own.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::maintenance::drain::DrainWish;
@@ -30,9 +31,9 @@ pub(super) fn shown(pod: &Pod) -> String {
     format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
-/// What a Pod means for a drain. `is_ready`: whether its Node is; the Pods of one that is not
-/// cannot be seen to end.
-pub(super) fn role(pod: &Pod, wish: &DrainWish, is_ready: bool) -> PodRole {
+/// What a Pod means for a drain. `unheard`: its Node is not Ready, so that its Pods cannot be seen
+/// to end; those have that were to end by this time. `None`: its Node is Ready.
+pub(super) fn role(pod: &Pod, wish: &DrainWish, unheard: Option<Timestamp>) -> PodRole {
     let annotations = pod.metadata.annotations.as_ref();
     let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     if annotations.is_some_and(|all| all.contains_key(MIRROR))
@@ -41,8 +42,9 @@ pub(super) fn role(pod: &Pod, wish: &DrainWish, is_ready: bool) -> PodRole {
     {
         return PodRole::Stays;
     }
-    if pod.metadata.deletion_timestamp.is_some() {
-        return if is_ready { PodRole::Ending } else { PodRole::Stays };
+    if let Some(ends) = &pod.metadata.deletion_timestamp {
+        let has_ended = unheard.is_some_and(|by| ends.0 <= by);
+        return if has_ended { PodRole::Stays } else { PodRole::Ending };
     }
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     if !wish.delete_emptydir_data && volumes.into_iter().any(|volume| volume.empty_dir.is_some()) {
@@ -97,24 +99,26 @@ mod tests {
             |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": true }]);
         let scratch = json!([{ "name": "scratch", "emptyDir": {} }]);
         let refused = |role: &PodRole| matches!(role, PodRole::Refused(_));
-        assert_eq!(role(&pod(&json!({})), &wish(), true), PodRole::Evict);
+        assert_eq!(role(&pod(&json!({})), &wish(), None), PodRole::Evict);
         for stays in [
             json!({ "metadata": { "annotations": { MIRROR: "hash" }, "ownerReferences": owner("Node") } }),
             json!({ "metadata": { "ownerReferences": owner("DaemonSet") } }),
         ] {
-            assert_eq!(role(&pod(&stays), &wish(), true), PodRole::Stays);
+            assert_eq!(role(&pod(&stays), &wish(), None), PodRole::Stays);
         }
         let local = pod(&json!({ "spec": { "volumes": scratch } }));
-        assert!(refused(&role(&local, &wish(), true)));
-        assert_eq!(role(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, true), PodRole::Evict);
+        assert!(refused(&role(&local, &wish(), None)));
+        assert_eq!(role(&local, &DrainWish { delete_emptydir_data: true, ..wish() }, None), PodRole::Evict);
         let alone = pod(&json!({ "metadata": { "ownerReferences": [] } }));
-        assert!(refused(&role(&alone, &wish(), true)));
-        assert_eq!(role(&alone, &DrainWish { force: true, ..wish() }, true), PodRole::Evict);
+        assert!(refused(&role(&alone, &wish(), None)));
+        assert_eq!(role(&alone, &DrainWish { force: true, ..wish() }, None), PodRole::Evict);
         let ending = pod(&json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
-        assert_eq!(role(&ending, &wish(), true), PodRole::Ending);
-        assert_eq!(role(&ending, &wish(), false), PodRole::Stays, "its kubelet cannot say that it has ended");
+        assert_eq!(role(&ending, &wish(), None), PodRole::Ending);
+        let unheard = |by: &str| role(&ending, &wish(), Some(by.parse().unwrap()));
+        assert_eq!(unheard("2026-11-21T10:00:00Z"), PodRole::Stays, "its kubelet cannot say that it has ended");
+        assert_eq!(unheard("2026-11-21T09:59:59Z"), PodRole::Ending, "it has time to end");
         let mut over = alone;
         over.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
-        assert_eq!(role(&over, &wish(), true), PodRole::Stays);
+        assert_eq!(role(&over, &wish(), None), PodRole::Stays);
     }
 }

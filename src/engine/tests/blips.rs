@@ -60,7 +60,7 @@ async fn an_operation_goes_on_and_is_made_once() {
         async || World::new(),
         async |_, engine| {
             let made = engine.hold(&wish("op", spec.clone()), &control()).await;
-            let outcome = made.as_ref().ok().and_then(|made| made.record.outcome.clone());
+            let outcome = made.as_ref().ok().and_then(|made| made.record.outcome);
             (told(made), outcome)
         },
     )

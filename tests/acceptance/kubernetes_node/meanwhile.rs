@@ -70,6 +70,7 @@ for_one_host! {
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
         assert!(renamed.cordoned().await);
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0), "its server is another one");
         assert_eq!(fleet.resets("node1"), [""; 0]);
         renamed.budget("db", 1).await;
         apply.wait(SOON * 2).await.succeeded();

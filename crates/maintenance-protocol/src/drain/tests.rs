@@ -24,7 +24,12 @@ fn record() -> Maintenance {
         delete_emptydir_data: false,
         force: false,
     }));
-    record.drained = Some(Box::new(DrainRecord { node: "n1".into(), cluster: Some("c1".into()), theirs: false }));
+    record.drained = Some(Box::new(DrainRecord {
+        node: "n1".into(),
+        cluster: Some("c1".into()),
+        theirs: false,
+        before: Vec::new(),
+    }));
     record
 }
 
@@ -117,6 +122,59 @@ fn a_node_that_has_another_name_now_is_drained_too() {
     let cordoned = DrainView { cordoned: true, ..view() };
     let judged = drain(&renamed, &progress(&[]), &facts(cordoned), &Limits::default(), at(0));
     assert_eq!(judged, Verdict::Act(cordon(true)));
+}
+
+#[test]
+fn a_node_that_an_ended_maintenance_left_cordoned_becomes_ours() {
+    let left = DrainView { cordoned: true, left_by: Some("ended".into()), ..view() };
+    assert_eq!(drained(left.clone(), &[], 0), Verdict::Act(cordon(false)), "also after a crash, when it is noted");
+    let first = Maintenance { drained: None, ..record() };
+    let judged = drain(&first, &progress(&[]), &facts(left), &Limits::default(), at(0));
+    assert_eq!(judged, Verdict::Act(cordon(false)));
+}
+
+#[test]
+fn a_node_that_was_drained_under_an_earlier_name_is_uncordoned_too() {
+    let mut renamed = record();
+    renamed.spec.drain.as_mut().unwrap().node = "n2".into();
+    for theirs in [false, true] {
+        let mut renamed = renamed.clone();
+        note_cordoned(&mut renamed, &cordon(theirs));
+        note_cordoned(&mut renamed, &cordon(theirs));
+        assert_eq!(renamed.drained.as_ref().unwrap().before, ["n1"]);
+        assert!(crate::restore::steps(&renamed).contains(&Step::UncordonNode));
+        let judged = |progress: &Progress| uncordon(&renamed, progress, &facts(view()), &Limits::default(), at(1));
+        assert_eq!(judged(&progress(&[])), Verdict::Act(Action::UncordonNode), "theirs: {theirs}");
+        assert_eq!(judged(&progress(&[(Action::UncordonNode, 0)])), Verdict::Done);
+    }
+    // One that others had cordoned is theirs, and one of another cluster is out of reach.
+    let mut of_others = renamed.clone();
+    of_others.drained.as_mut().unwrap().theirs = true;
+    let mut elsewhere = renamed.clone();
+    elsewhere.drained.as_mut().unwrap().cluster = Some("c2".into());
+    for mut record in [of_others, elsewhere] {
+        note_cordoned(&mut record, &cordon(false));
+        assert_eq!(record.drained.unwrap().before, [] as [String; 0]);
+    }
+}
+
+#[test]
+fn a_process_that_goes_on_with_a_drain_has_time_of_its_own() {
+    use crate::ids::{Attachment, Generation, Runner, Token};
+    let full = DrainView { cordoned: true, ours: true, left: vec!["prod/db-0".into()], ..view() };
+    let mut record = record();
+    let judged = |record: &Maintenance, now| {
+        drain(record, &progress(&[(Action::EvictPods, 10)]), &facts(full.clone()), &Limits::default(), at(now))
+    };
+    assert!(matches!(judged(&record, 700), Verdict::Fail(_)));
+    record.attachment = Some(Attachment {
+        runner: Runner::new("r", "r", "h", 1),
+        generation: Generation::default(),
+        token: Token::default(),
+        since: at(690),
+    });
+    assert_eq!(judged(&record, 700), Verdict::Act(Action::EvictPods));
+    assert!(matches!(judged(&record, 1290), Verdict::Fail(_)));
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub struct DrainRecord {
     /// Whether other people had cordoned it before: then it is theirs to uncordon.
     #[serde(default, skip_serializing_if = "is_false")]
     pub theirs: bool,
+    /// Nodes that were drained for it before this one, and are uncordoned with or before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
@@ -79,8 +82,12 @@ pub struct DrainView {
     pub cordoned: bool,
     /// Whether this maintenance cordoned it.
     pub ours: bool,
-    /// The maintenance of another store that cordoned it, for people; `None`: there is none.
+    /// Another maintenance that cordoned it, of another store or one of this store that is active,
+    /// for people; `None`: there is none.
     pub held_by: Option<String>,
+    /// The incarnation of another maintenance of this store that cordoned it; one that is active is
+    /// told by `held_by`.
+    pub left_by: Option<String>,
     /// Whether it was Ready when this maintenance cordoned it.
     pub was_ready: bool,
     /// Whether it is Ready.
