@@ -50,6 +50,14 @@ impl Addresses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Text for the record of a specification, without the secrets of its addresses.
+    pub(super) fn without_secrets_of(&self, spec: &Spec, text: String) -> String {
+        let image = spec.boot.as_ref().and_then(|boot| boot.image.as_ref());
+        let addresses = image.into_iter().chain(spec.checks().map(|check| &check.url));
+        let opened = addresses.filter_map(|address| self.open(address).ok());
+        opened.fold(text, |text, address| without_secrets(&text, &address))
+    }
+
     /// The whole address.
     pub(super) fn open(&self, image: &str) -> Result<String, EngineError> {
         if !is_sealed(image) {

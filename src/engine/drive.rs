@@ -1,4 +1,4 @@
-//! The loop: load → decide → act → record, until what was asked for is reached.
+//! The loop: load → decide → act → record, until the goal is reached.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,6 +28,7 @@ use super::{
     gate::ExternalProgress,
     patience::{Patience, silence},
     same_server::{FOR_A_CHANGE, changes_server},
+    status::{SAY_AGAIN, Status},
 };
 
 /// Where a drive ended.
@@ -66,7 +67,7 @@ pub(super) struct Reconciler<'a> {
     holder: Option<Maintenance>,
     /// What this drive said to the server's own maintenance system.
     pub(super) talk: ExternalProgress,
-    said: Option<(String, Duration)>,
+    pub(super) status: Status,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     pub(super) reclaim_after: Duration,
     looks: u32,
@@ -105,9 +106,6 @@ impl MayChange {
     }
 }
 
-/// Once a minute a waiter says what it waits for, also when nothing changed.
-pub(super) const SAY_AGAIN: Duration = Duration::from_mins(1);
-
 impl<'a> Reconciler<'a> {
     pub(super) fn new(
         engine: &'a Engine,
@@ -135,7 +133,7 @@ impl<'a> Reconciler<'a> {
             last: None,
             holder: None,
             talk: ExternalProgress::default(),
-            said: None,
+            status: Status::default(),
             reclaim_after: Duration::ZERO,
             looks: 0,
             stop_seen: false,
@@ -321,6 +319,12 @@ impl<'a> Reconciler<'a> {
     /// Waits for whatever comes first: a change in the store, the clock, a stop, or the next look
     /// at the machine.
     pub(super) async fn wait(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
+        self.note_wait().await;
+        self.pause(poll, wake, deadline, control).await;
+    }
+
+    /// Waits without a word to the store.
+    async fn pause(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
         let clock = Arc::clone(&self.engine.parts.clock);
         let longest = self.engine.tuning().poll;
         // Looks come quickly at first, because most changes do, and then settle.
@@ -368,27 +372,11 @@ impl<'a> Reconciler<'a> {
         match error {
             StoreError::Unavailable { .. } if !over => {
                 self.log_status(&format!("waiting for the coordination store: {error}"));
-                self.wait(true, None, deadline, control).await;
+                self.pause(true, None, deadline, control).await;
                 Ok(())
             }
             error => Err(error.into()),
         }
-    }
-
-    /// Says what is waited for: when it changed, and once a minute.
-    pub(super) fn log_status(&mut self, reason: &str) {
-        let now = self.engine.parts.clock.monotonic();
-        let fresh = self.said.as_ref().is_none_or(|(said, at)| said != reason || now.saturating_sub(*at) >= SAY_AGAIN);
-        if !fresh {
-            return;
-        }
-        let id = self.last.as_ref().map_or_else(|| self.uid.to_string(), |record| record.id.to_string());
-        let line = format!("{id} on {}: {reason}", self.server);
-        tracing::info!("{line}");
-        if let Some(record) = &self.last {
-            self.engine.listeners.tell(&record.id, &line);
-        }
-        self.said = Some((reason.to_owned(), now));
     }
 
     /// Applies a change of the record that is driven.

@@ -33,6 +33,7 @@ mod restored;
 mod same_server;
 mod service;
 mod snapshot;
+mod status;
 #[cfg(test)]
 mod tests;
 mod versions;

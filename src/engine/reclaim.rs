@@ -11,10 +11,7 @@ use crate::{
     store::RecordLookup,
 };
 
-use super::{
-    Control, EngineError,
-    drive::{Reconciler, SAY_AGAIN},
-};
+use super::{Control, EngineError, drive::Reconciler, status::SAY_AGAIN};
 
 impl Reconciler<'_> {
     /// Releases an overdue holder to which no process is attached, under a new generation.

@@ -25,7 +25,8 @@ pub(super) const FORMAT: u32 = 2;
 /// a version that does not know the form can name the one to use.
 pub(super) const NEEDS: &str = "0.2.0";
 
-/// Whether a lock holds what version 0.1.0 would drop when it writes the lock.
+/// Whether a lock holds what version 0.1.0 would drop when it writes the lock, and what decides
+/// something: not the text of a wait.
 pub(super) fn is_extended(lock: &ServerLock) -> bool {
     let unknown = lock.active.iter().any(|record| {
         let passes_on = !record.spec.hand_over.is_restore() || record.took_over.is_some();

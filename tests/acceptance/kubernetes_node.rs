@@ -223,7 +223,8 @@ const OFF: &str = "server_power = \"Off\"";
 
 for_one_host! {
     async fn a_node_is_drained_before_and_uncordoned_once_it_is_ready_again(host) {
-        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.command_line(&mut workspace);
         place.pod("web", Some("ReplicaSet"), json!({})).await;
         place.pod("db", Some("StatefulSet"), json!({})).await;
         place.pod("agent", Some("DaemonSet"), json!({})).await;
@@ -239,6 +240,13 @@ for_one_host! {
         })
         .await;
         assert_eq!(fleet.resets("node1"), [""; 0], "an undrained server is not switched off");
+        for told in [vec!["queue"], vec!["show", "tests/m"]] {
+            eventually("what keeps a Pod is told to others as well", SOON * 2, async || {
+                let told = workspace.metal(&told).await.succeeded().words();
+                (told.contains("/db (") && told.contains("disruption budget")).then_some(())
+            })
+            .await;
+        }
         place.budget("db", 1).await;
         apply.wait(SOON * 2).await.succeeded();
         assert_eq!((fleet.system("node1").power, place.names().await), (PowerState::Off, vec!["agent".to_owned()]));

@@ -129,6 +129,7 @@ impl ServerLock {
             })?,
             RecordChange::GateLost(place, why) => self.gate_lost(uid, fence, *place, why, now)?,
             RecordChange::Progress(progress) => return self.advance(uid, fence, progress),
+            RecordChange::NoteWait(why) => self.note_wait(uid, fence, why)?,
             RecordChange::Prepared => self.prepared(uid, fence, now)?,
             RecordChange::BeginUpdate => self.begin_update(uid, fence, now)?,
             RecordChange::RefuseUpdate(cause) => {

@@ -200,6 +200,8 @@ pub enum RecordChange {
     Withdraw,
     /// Replace the progress of the phase.
     Progress(Progress),
+    /// Note what the step under way waits for, for people.
+    NoteWait(String),
     /// The server is prepared.
     Prepared,
     /// Begin to give it back.
@@ -295,6 +297,7 @@ impl RecordChange {
             Self::GateLost(_, why) => format!("the external system revoked the server: {why}"),
             Self::Gate { granted: true, by, .. } => format!("granted by {by}"),
             Self::Progress(_)
+            | Self::NoteWait(_)
             | Self::Reclaim(_)
             | Self::Gate { .. }
             | Self::NodeSeen { .. }

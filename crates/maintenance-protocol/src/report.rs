@@ -20,7 +20,7 @@ use super::{
     },
     queue::{self, Queue, Turn, WaitReason},
     spec::MaintenanceKind,
-    state::{Maintenance, Phase},
+    state::{Maintenance, Phase, Progress},
 };
 
 /// One maintenance in the queue of its machine.
@@ -242,6 +242,9 @@ fn waiting_for(
         );
         return (Some(full), Some("inspection".to_owned()));
     }
+    let attended = record.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
+    // What a process that is gone waited for may have changed since.
+    let waits = |progress: &Progress| progress.waits_for.clone().filter(|_| attended);
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("an attached process: apply again".to_owned(), None),
@@ -262,12 +265,27 @@ fn waiting_for(
                 Some(Stage::Undoing { .. }) => "undoing a change",
                 Some(Stage::Checking | Stage::Applying) => "updating",
             };
-            (format!("{doing} {}", progress.text()), Some(progress.text()))
+            in_step(doing, progress, waits(progress))
         }
         Phase::Releasing { stuck: Some(cause), .. } => (format!("destroy again: {cause}"), None),
-        Phase::Releasing { progress, .. } => (format!("releasing {}", progress.text()), Some(progress.text())),
+        Phase::Releasing { progress, .. } => in_step("releasing", progress, waits(progress)),
         Phase::InMaintenance { .. } | Phase::Completed { .. } | Phase::Failed { .. } => return (None, None),
     };
     let brief = brief.unwrap_or_else(|| full.clone());
     (Some(full), Some(brief))
 }
+
+/// Where the steps have got to, with what the one under way waits for: in full, and in a few words.
+fn in_step(doing: &str, progress: &Progress, waits_for: Option<String>) -> (String, Option<String>) {
+    let text = progress.text();
+    match waits_for {
+        Some(why) => {
+            let place = format!("{}/{}", progress.current + 1, progress.steps.len());
+            (format!("{doing} {text}: {why}"), Some(format!("{place}: {why}")))
+        }
+        None => (format!("{doing} {text}"), Some(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

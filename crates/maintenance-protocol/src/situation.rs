@@ -167,6 +167,7 @@ pub(super) fn perform(
             attempts,
             since: at.now,
             outcome,
+            waits_for: None,
             ..progress.clone()
         }))
     };
@@ -185,6 +186,7 @@ pub(super) fn perform(
                 attempts: Vec::new(),
                 since: at.now,
                 restarts: progress.restarts + 1,
+                waits_for: None,
                 ..progress.clone()
             }))
         }

@@ -89,6 +89,9 @@ impl ServerLock {
         record.generation = generation;
         record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
+        if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
+            progress.waits_for = None;
+        }
         // What failed is tried again, with a time of its own; what was sent since stays known.
         if let Phase::Releasing { stuck: Some(_), progress, .. } = &mut record.phase
             && progress.attempts.is_empty()
@@ -96,6 +99,15 @@ impl ServerLock {
             progress.since = now;
         }
         Ok(Fence { generation, token })
+    }
+
+    /// Notes what the step under way waits for, for people.
+    pub(super) fn note_wait(&mut self, uid: &Uid, fence: Fence, why: &str) -> Result<(), Refusal> {
+        self.update(uid, fence, |record| {
+            if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
+                progress.waits_for = Some(why.to_owned());
+            }
+        })
     }
 
     /// Gives the right to act back; the record, the slot and the place in the queue stay.

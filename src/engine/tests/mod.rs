@@ -16,6 +16,7 @@ mod leaving;
 mod stopping;
 mod undriven;
 mod updating;
+mod waiting;
 
 use std::{
     cell::RefCell,

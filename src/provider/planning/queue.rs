@@ -24,7 +24,7 @@ table! {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
         state: Text => computed(String, "Its state.");
         position: ValueNumber => computed(Number, "`0` holds the server, `1` is next.");
-        waiting_for: Text => computed(String, "What it waits for; null when it does not wait.");
+        waiting_for: Text => computed(String, "What it waits for; null when it does not wait. Of a step that is under way also what keeps it, once that takes more than 5 s.");
         requested_at: Text => computed(String, "When it was requested (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
         owner: Text => computed(String, "The provider's `owner` that requested it.");

@@ -76,6 +76,10 @@ pub struct Progress {
     /// that is outdated.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disturbed: u32,
+    /// What the process that acts on it has waited for in the step under way, for people. A version
+    /// that does not know it drops it, which changes nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
@@ -87,7 +91,16 @@ impl Progress {
     /// A sequence that has not begun.
     #[must_use]
     pub fn new(steps: Vec<Step>, now: Timestamp) -> Self {
-        Self { steps, current: 0, attempts: Vec::new(), since: now, restarts: 0, outcome: None, disturbed: 0 }
+        Self {
+            steps,
+            current: 0,
+            attempts: Vec::new(),
+            since: now,
+            restarts: 0,
+            outcome: None,
+            disturbed: 0,
+            waits_for: None,
+        }
     }
 
     /// The step under way.
@@ -103,6 +116,7 @@ impl Progress {
             self.current = 0;
         }
         self.attempts.clear();
+        self.waits_for = None;
         self.since = now;
     }
 
