@@ -153,6 +153,17 @@ pub enum BackendError {
         /// Its identifiers, and the lock of each.
         shown: String,
     },
+    /// The Node of a server, or its Lease, was not reached or not changed. The server itself may be
+    /// well.
+    #[error("{what}: {cause}; {block}.kubeconfig or METAL_NODE_KUBECONFIG names its cluster")]
+    Node {
+        /// What may be left there, and for which maintenance.
+        what: String,
+        /// The block of the configuration that is about it.
+        block: &'static str,
+        /// What its cluster said.
+        cause: Box<BackendError>,
+    },
     /// What came back is not what the protocol says.
     #[error("{address}: {what}")]
     Protocol {
@@ -177,7 +188,10 @@ impl BackendError {
     /// Whether the change may have been applied: no reply came, or one that does not tell.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
-        matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. } | Self::NotSent { .. })
+        match self {
+            Self::Node { cause, .. } => cause.outcome_unknown(),
+            _ => matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. } | Self::NotSent { .. }),
+        }
     }
 
     /// How long the machine asked to be left alone, when it did.
@@ -185,6 +199,7 @@ impl BackendError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rejected { retry_after, .. } => *retry_after,
+            Self::Node { cause, .. } => cause.retry_after(),
             _ => None,
         }
     }
@@ -199,6 +214,7 @@ impl BackendError {
             | Self::OutcomeUnknown { .. }
             | Self::NotSent { .. } => true,
             Self::Rejected { transient, .. } => *transient,
+            Self::Node { cause, .. } => cause.is_transient(),
             _ => false,
         }
     }

@@ -27,6 +27,9 @@ use super::{
 /// `node-status-update-frequency`).
 const LISTEN: Duration = Duration::from_secs(25);
 
+/// The block that names the cluster of the Nodes.
+const BLOCK: &str = "kubernetes_node";
+
 /// The pause between two looks at a Node.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -52,7 +55,12 @@ impl Engine {
         let nodes = self.drainer("kubernetes_node")?;
         let mut tidied = TidiedNodes::default();
         let views = self.store().view_all().await?;
-        for cordon in nodes.cordons().await?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
+        let all = nodes.cordons().await.map_err(|cause| BackendError::Node {
+            what: "the Nodes that maintenances left cordoned".to_owned(),
+            block: BLOCK,
+            cause: Box::new(cause),
+        });
+        for cordon in all?.into_iter().filter(|cordon| cordon.store == self.store().id()) {
             if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
                 continue;
             }
@@ -156,6 +164,17 @@ impl Engine {
             or.unwrap_or_default()
         );
     }
+}
+
+/// The error of a cluster about the Node of a server: it names the Node and the maintenance.
+pub(super) fn of_drain(record: &Maintenance, node: &str, cause: BackendError) -> BackendError {
+    let id = &record.id;
+    let what = match record.phase.progress().and_then(Progress::step) {
+        Some(Step::UncordonNode) => format!("the server is restored, and Node {node} may still be cordoned for {id}"),
+        _ if record.drained.is_some() => format!("Node {node}, which is drained for {id}"),
+        _ => format!("Node {node}, which is to be drained for {id}"),
+    };
+    BackendError::Node { what, block: BLOCK, cause: Box::new(cause) }
 }
 
 /// A Node that is waited for.
@@ -280,7 +299,9 @@ impl Reconciler<'_> {
         wish: Option<&DrainWish>,
     ) -> Result<DrainView, BackendError> {
         match &self.engine.parts.nodes.drainer {
-            Some(nodes) => nodes.look(node, &self.by(record), wish).await,
+            Some(nodes) => {
+                nodes.look(node, &self.by(record), wish).await.map_err(|cause| of_drain(record, node, cause))
+            }
             None => Ok(DrainView { cordoned: true, ..DrainView::default() }),
         }
     }
@@ -296,16 +317,17 @@ impl Reconciler<'_> {
         let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
         if matches!(action, Action::CordonNode { .. } | Action::UncordonNode) {
             for node in record.drained.iter().flat_map(|drained| &drained.before) {
-                nodes.uncordon(node, &by).await?;
+                nodes.uncordon(node, &by).await.map_err(|cause| of_drain(record, node, cause))?;
             }
         }
-        match (action, drain::wanted(&record.spec), &record.drained) {
-            (Action::CordonNode { .. }, Some(wish), _) => nodes.cordon(&wish.node, &by).await,
-            (Action::EvictPods, Some(wish), _) => nodes.evict(wish).await,
+        let (node, called) = match (action, drain::wanted(&record.spec), &record.drained) {
+            (Action::CordonNode { .. }, Some(wish), _) => (&wish.node, nodes.cordon(&wish.node, &by).await),
+            (Action::EvictPods, Some(wish), _) => (&wish.node, nodes.evict(wish).await),
             (Action::UncordonNode, _, Some(drained)) if !drained.theirs => {
-                nodes.uncordon(&drained.node, &by).await.map(drop)
+                (&drained.node, nodes.uncordon(&drained.node, &by).await.map(drop))
             }
-            _ => Ok(()),
-        }
+            _ => return Ok(()),
+        };
+        called.map_err(|cause| of_drain(record, node, cause))
     }
 }

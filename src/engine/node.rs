@@ -7,8 +7,8 @@ use crate::{
     maintenance::{
         node::{self, NodeLease, NodeView, SeenLease},
         spec::Spec,
-        state::Maintenance,
-        step::Action,
+        state::{Maintenance, Progress},
+        step::{Action, Step},
     },
 };
 
@@ -64,6 +64,18 @@ impl Engine {
     }
 }
 
+/// The error of a cluster about the Lease of a Node: it names the Node and the maintenance.
+fn of_lease(record: &Maintenance, node: &str, cause: BackendError) -> BackendError {
+    let id = &record.id;
+    let what = match record.phase.progress().and_then(Progress::step) {
+        Some(Step::ReturnNode) => {
+            format!("the server is restored, and the Lease of Node {node} may still be that of {id}")
+        }
+        _ => format!("the Lease of Node {node}, for {id}"),
+    };
+    BackendError::Node { what, block: "node_leases", cause: Box::new(cause) }
+}
+
 impl Reconciler<'_> {
     /// Looks whose the Lease is; of a record that acts under a hold, that of the hold.
     pub(super) async fn look_node(&mut self) -> Result<(), BackendError> {
@@ -71,7 +83,8 @@ impl Reconciler<'_> {
             return self.look_node_of_holder().await;
         }
         let Some((lease, us)) = self.node() else { return Ok(()) };
-        self.facts.node = Some(self.engine.leasing(&lease.node)?.look(&lease, &us).await?);
+        let seen = self.engine.leasing(&lease.node)?.look(&lease, &us).await;
+        self.facts.node = Some(seen.map_err(|cause| self.of_lease(&lease, cause))?);
         Ok(())
     }
 
@@ -79,7 +92,10 @@ impl Reconciler<'_> {
         let Some(holder) = self.holder() else { return Ok(()) };
         let Some(lease) = &holder.node.taken else { return Ok(()) };
         self.facts.node = Some(match &self.engine.parts.nodes.leasing {
-            Some(leases) => leases.look(lease, &node::identity(holder)).await?,
+            Some(leases) => {
+                let seen = leases.look(lease, &node::identity(holder)).await;
+                seen.map_err(|cause| of_lease(holder, &lease.node, cause))?
+            }
             // What acts under the hold of another configuration need not reach its cluster; what is
             // not seen stops nothing.
             None => SeenLease { cluster: None, view: NodeView::Ours },
@@ -91,7 +107,16 @@ impl Reconciler<'_> {
     pub(super) async fn call_node(&self, action: &Action) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };
         let leases = self.engine.leasing(&lease.node)?;
-        if *action == Action::TakeNode { leases.take(&lease, &us).await } else { leases.release(&lease, &us).await }
+        let take = *action == Action::TakeNode;
+        let called = if take { leases.take(&lease, &us).await } else { leases.release(&lease, &us).await };
+        called.map_err(|cause| self.of_lease(&lease, cause))
+    }
+
+    fn of_lease(&self, lease: &NodeLease, cause: BackendError) -> BackendError {
+        match self.record() {
+            Some(record) => of_lease(record, &lease.node, cause),
+            None => cause,
+        }
     }
 
     /// The Lease of the record that is driven, and the name under which it is ours.

@@ -184,6 +184,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             (format!("Something that {server} needs is missing"), "", AttributePath::root())
         }
         BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
+        BackendError::Node { .. } => (format!("The Node of {server} was not reached"), "", AttributePath::root()),
         BackendError::Elsewhere { .. } => {
             (format!("{server} is not reached by this configuration"), ELSEWHERE, AttributePath::root())
         }

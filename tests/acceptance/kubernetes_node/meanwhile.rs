@@ -151,6 +151,28 @@ for_one_host! {
 }
 
 for_one_host! {
+    async fn a_node_without_its_block_is_named_by_what_it_keeps_from_ending(host) {
+        let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        workspace.apply().await.succeeded();
+        // Nothing says any more where the Node is.
+        fleet.configure_with(&workspace, "", &maintenance("node1", "m", OFF));
+        let left = format!("the server is restored, and Node {} may still be cordoned for tests/m", place.node);
+        let advice = "kubernetes_node.kubeconfig or METAL_NODE_KUBECONFIG names its cluster";
+        workspace.destroy().await.failed().says("The Node of node1 was not reached").says(&left).says(advice);
+        assert_eq!((fleet.system("node1").power, place.cordoned().await), (PowerState::On, true));
+        fleet.command_line(&mut workspace);
+        workspace.metal(&["queue"]).await.succeeded().says(&left).says(advice);
+        let end = ["complete", "tests/m", "--reason", "test"];
+        workspace.metal(&end).await.failed().says(&left).says(advice);
+        workspace.metal(&["tidy", "--nodes"]).await.failed().says("the Nodes that maintenances left cordoned").says(advice);
+        workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
+        workspace.metal(&end).await.succeeded();
+        assert_eq!((place.cordoned().await, place.marks().await), (false, 0));
+    }
+}
+
+for_one_host! {
     async fn maintenances_of_two_stores_never_have_one_node_at_a_time(host) {
         // Each has a home, and so a store, of its own.
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
