@@ -6,22 +6,17 @@ use crate::{
     backend::{BackendError, Cordon, FollowedNode, NodeDrain, UncordonOutcome},
     clock::within,
     maintenance::{
-        drain::{self, DrainView, DrainWish, some},
+        drain::{self, DrainView, DrainWish},
         gate::ExternalRequest,
         ids::Uid,
         machine::PowerTarget,
-        spec::Spec,
         state::{Ending, Maintenance, Phase, Progress},
         step::{Action, Step},
     },
     store::RecordLookup,
 };
 
-use super::{
-    Engine, EngineError,
-    drive::Reconciler,
-    gate::{wish_for, wish_of},
-};
+use super::{Engine, EngineError, drive::Reconciler, gate::wish_of};
 
 /// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes,
 /// `node-status-update-frequency`).
@@ -108,49 +103,11 @@ impl Engine {
         nodes.uncordon(&cordon.node, &by).await.map_err(|error| error.to_string())
     }
 
-    fn drainer(&self, server: &str) -> Result<&Arc<dyn NodeDrain>, BackendError> {
+    pub(super) fn drainer(&self, server: &str) -> Result<&Arc<dyn NodeDrain>, BackendError> {
         self.parts.nodes.drainer.as_ref().ok_or_else(|| BackendError::Unsupported {
             address: server.to_owned(),
             what: "its Node was drained through kubernetes_node, which this configuration does not have".to_owned(),
         })
-    }
-
-    /// What a reviewer should know about draining the Node of a wished server; `None` where it has
-    /// none.
-    pub async fn drain_outlook(&self, spec: &Spec) -> Option<String> {
-        let spec = self.as_asked_here(spec);
-        let wish = drain::wanted(&spec)?;
-        let by = wish_for(&spec, self.owner(), self.store().id());
-        let node = &wish.node;
-        let drainer = self.drainer(&spec.server).ok()?;
-        Some(match drainer.look(node, &by, Some(wish)).await {
-            Err(error) => format!("Node: {node} is drained first; how it is now was not checked: {error}."),
-            Ok(view) if !view.exists => {
-                format!("It would fail: {} has no Node {node}, which kubernetes_node names.", drainer.address())
-            }
-            Ok(DrainView { held_by: Some(other), .. }) => {
-                format!("It would wait for {other}, for which Node {node} is cordoned.")
-            }
-            Ok(view) if !view.refused.is_empty() => {
-                format!("It would fail: Node {node} cannot be drained: {}.", some(&view.refused))
-            }
-            Ok(view) => {
-                let cordoned = if view.cordoned { "stays cordoned and is" } else { "is cordoned and" };
-                let ready = if view.ready { "" } else { ", not Ready now," };
-                format!("Node: {node}{ready} {cordoned} drained first (Pods to evict: {}).", view.left.len())
-            }
-        })
-    }
-
-    /// Why the Node that was drained for a hold may get Pods again, where that was seen.
-    pub(super) async fn drain_lost(&self, record: &Maintenance) -> Option<String> {
-        let drained = record.drained.as_ref()?;
-        let nodes = self.drainer(record.server()).ok()?;
-        let by = wish_of(record, self.store().id());
-        let view = nodes.glance(&drained.node, &by).await.ok()?;
-        drained
-            .is_opened(&view)
-            .then(|| format!("Node {} was uncordoned, which this provider did not do", drained.node))
     }
 
     /// Says which Node a hold leaves as it is, where that ends without steps.

@@ -1,5 +1,7 @@
 //! Reading: what a hold is now, without driving it.
 
+use std::sync::PoisonError;
+
 use jiff::Timestamp;
 
 use crate::{
@@ -47,6 +49,9 @@ pub struct Observation {
     pub node_lost: Option<String>,
     /// Why its drained Node may get Pods again, where that was seen.
     pub drain_lost: Option<String>,
+    /// Why its Node, or the Lease of that, was not looked at. Told for one server of a run only:
+    /// the Nodes of all are in one cluster.
+    pub node_unseen: Option<String>,
 }
 
 impl Engine {
@@ -165,6 +170,7 @@ impl Engine {
                 taken_away: None,
                 node_lost: None,
                 drain_lost: None,
+                node_unseen: None,
             };
         }
         let machine = match self.parts.backend.machine(server) {
@@ -175,8 +181,22 @@ impl Engine {
             Err(error) => Err(error),
         };
         let taken_away = self.taken_away(&held.record).await;
-        let node_lost = self.node_lost(&held.record).await.filter(|_| held.active);
-        let drain_lost = self.drain_lost(&held.record).await.filter(|_| held.active);
-        Observation { held, machine, taken_away, node_lost, drain_lost }
+        let (mut node_lost, mut drain_lost, mut node_unseen) = (None, None, None);
+        if held.active {
+            let of_lease = self.node_lost(&held.record).await;
+            let of_drain = self.drain_lost(&held.record).await;
+            for (looked, lost, block) in
+                [(of_lease, &mut node_lost, "node_leases"), (of_drain, &mut drain_lost, "kubernetes_node")]
+            {
+                match looked {
+                    Ok(why) => *lost = why,
+                    Err(error) if self.unseen.lock().unwrap_or_else(PoisonError::into_inner).insert(block) => {
+                        node_unseen = Some(error.to_string());
+                    }
+                    Err(error) => tracing::debug!(%error, "{server}: its Node was not looked at"),
+                }
+            }
+        }
+        Observation { held, machine, taken_away, node_lost, drain_lost, node_unseen }
     }
 }

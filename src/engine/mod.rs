@@ -6,6 +6,7 @@ mod addresses;
 mod check;
 mod consent;
 mod drain;
+mod drained;
 mod drive;
 mod driven;
 mod entry;
@@ -182,6 +183,8 @@ pub struct Engine {
     listeners: Listeners,
     /// Locks for one run.
     open_locks: OpenLocks,
+    /// The blocks whose cluster of Nodes was not reached, as was told.
+    unseen: Mutex<HashSet<&'static str>>,
 }
 
 impl Engine {
@@ -200,6 +203,7 @@ impl Engine {
             addresses: Addresses::default(),
             listeners: Listeners::default(),
             open_locks: OpenLocks::default(),
+            unseen: Mutex::default(),
         }
     }
 

@@ -57,10 +57,14 @@ impl Engine {
     }
 
     /// Why the Lease that came with a hold is not ours any more, where that was seen.
-    pub(super) async fn node_lost(&self, record: &Maintenance) -> Option<String> {
-        let lease = record.node.taken.as_ref()?;
-        let seen = self.leasing(record.server()).ok()?.look(lease, &node::identity(record)).await.ok()?;
-        node::lost(record, &seen).map(|why| format!("the Lease of Node {} {why}", lease.node))
+    ///
+    /// # Errors
+    /// It could not be looked at.
+    pub(super) async fn node_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
+        let (Some(lease), Ok(leases)) = (&record.node.taken, self.leasing(record.server())) else { return Ok(None) };
+        let seen = leases.look(lease, &node::identity(record)).await;
+        let seen = seen.map_err(|cause| of_lease(record, &lease.node, cause))?;
+        Ok(node::lost(record, &seen).map(|why| format!("the Lease of Node {} {why}", lease.node)))
     }
 }
 

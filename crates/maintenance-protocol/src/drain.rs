@@ -104,11 +104,9 @@ pub(super) fn drain(
     }
     let until = after(began, wish.timeout);
     // One that other people cordoned is noted as well: it may not get Pods before the release.
-    let noted =
-        record.drained.as_ref().is_some_and(|drained| drained.node == *node && drained.elsewhere(view).is_none());
     // What an ended maintenance left cordoned becomes ours: nobody else uncordons it.
     let left = view.left_by.is_some();
-    if !view.cordoned || !noted || left {
+    if !view.cordoned || !is_noted(record, wish, view) || left {
         let theirs = view.cordoned && !view.ours && !left;
         let action = Action::CordonNode { theirs, cluster: view.cluster.clone() };
         return pursue(action, &progress.attempts, limits.settle, limits, now);
@@ -137,6 +135,17 @@ pub(super) fn drain(
         // UID.
         _ => Verdict::Act(Action::EvictPods),
     }
+}
+
+fn is_noted(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
+    record.drained.as_ref().is_some_and(|drained| drained.node == wish.node && drained.elsewhere(view).is_none())
+}
+
+/// Whether a drain for a record would find nothing to do.
+#[must_use]
+pub fn is_drained(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
+    let is_empty = view.left.is_empty() && view.refused.is_empty() && view.held_by.is_none();
+    view.cordoned && is_empty && is_noted(record, wish, view)
 }
 
 /// Whether an action may still be sent to the server of a record. One that may stop what runs is

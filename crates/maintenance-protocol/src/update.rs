@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use super::{
-    gate,
+    drain, gate,
     ids::{Fence, Uid},
     media,
     model::{
@@ -30,6 +30,19 @@ use super::{
 #[must_use]
 pub fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
     before.server_power != wanted.server_power || before.sealed().boot != wanted.sealed().boot
+}
+
+/// Whether bringing a maintenance to a wanted specification begins with a drain of the Node on its
+/// server, or still has one before it.
+#[must_use]
+pub fn has_drain_ahead(record: &Maintenance, wanted: &Spec) -> bool {
+    match &record.phase {
+        Phase::Preparing(progress) if !needs_preparing(&record.spec, wanted) => {
+            progress.steps.iter().skip(progress.current).any(|step| *step == Step::DrainNode)
+        }
+        Phase::Pending | Phase::Preparing(_) | Phase::InMaintenance { .. } => drain::wanted(wanted).is_some(),
+        Phase::Releasing { .. } | Phase::Completed { .. } | Phase::Failed { .. } => false,
+    }
 }
 
 impl Maintenance {

@@ -41,6 +41,7 @@ impl ServerBootConfiguration {
         diags: &mut Diagnostics,
         model: &BootConfigurationModel,
         touches: bool,
+        private: &Value<Private>,
     ) {
         let engine = self.cell.engine_if_ready();
         // An external system boots a server in a maintenance only, which this one then has.
@@ -50,7 +51,9 @@ impl ServerBootConfiguration {
             Some(engine) if held(engine) || !touches => {
                 if let Some(spec) = model.check(diags, Some(engine)) {
                     let effect = given(&model.effect).filter(|_| touches);
-                    self.cell.unless_stopped(review::changed(diags, engine, &spec, None, effect)).await;
+                    let uid = Private::uid(private);
+                    let changed = review::changed(diags, engine, &spec, None, effect, uid.as_ref());
+                    self.cell.unless_stopped(Box::pin(changed)).await;
                 }
             }
             None if !touches => drop(model.check(diags, None)),

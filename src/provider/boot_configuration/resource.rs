@@ -130,7 +130,7 @@ impl Resource for ServerBootConfiguration {
                 (false, true) => effect::planned(acting.as_ref()),
                 (false, false) => prior.effect.clone(),
             };
-            self.review_change(diags, &model, touches).await;
+            self.review_change(diags, &model, touches, &private).await;
             if touches {
                 let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
                 model.unknown_outputs();

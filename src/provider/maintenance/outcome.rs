@@ -232,6 +232,15 @@ fn warn_of_node(seen: &Observation, server: &str, warn: &mut impl FnMut(&'static
             ),
         );
     }
+    if let Some(why) = &seen.node_unseen {
+        warn(
+            "A Node was not looked at",
+            format!(
+                "{server}: {why}. The lock is still held; whether Pods or other operators may use the server is not known. This \
+                 is told once, also for the other servers whose Nodes are in that cluster."
+            ),
+        );
+    }
     if let Some(why) = &seen.drain_lost {
         warn(
             "A drained Node accepts Pods again",

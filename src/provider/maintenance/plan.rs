@@ -66,7 +66,9 @@ impl ServerMaintenance {
                 (Some(spec), Some(engine)) => {
                     let at = AttributePath::new("boot_configuration");
                     let effect = given(&model.effect).filter(|_| touches);
-                    self.cell.unless_stopped(review::changed(diags, engine, spec, Some(&at), effect)).await;
+                    let uid = Private::uid(private);
+                    let changed = review::changed(diags, engine, spec, Some(&at), effect, uid.as_ref());
+                    self.cell.unless_stopped(Box::pin(changed)).await;
                 }
                 (_, None) if touches => review::not_checked(diags, &model.effect),
                 _ => {}

@@ -59,13 +59,18 @@ pub(in crate::provider) async fn boot_configuration(
     let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
     match hold {
         None => effects(diags, engine, asked, seen).await,
-        Some(hold) => under(diags, asked.spec, hold),
+        Some(hold) => under(diags, engine, asked.spec, hold).await,
     }
 }
 
 /// Tells what is done under a maintenance, which has the server.
-fn under(diags: &mut Diagnostics, spec: &Spec, hold: &str) {
-    let detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
+async fn under(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, hold: &str) {
+    let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
+    if let Ok(hold) = hold.parse()
+        && let Some(node) = engine.drain_outlook_under(&hold).await
+    {
+        detail = format!("{detail}\n{node}");
+    }
     diags.add_warning(diagnostic(SWITCHED, detail, AttributePath::root()));
 }
 
@@ -91,7 +96,7 @@ pub(in crate::provider) async fn operation(
     }
     match hold {
         None => effects(diags, engine, &PlannedRequest::new(spec, id, Some(patience)), seen).await,
-        Some(hold) => under(diags, spec, hold),
+        Some(hold) => under(diags, engine, spec, hold).await,
     }
 }
 
@@ -162,19 +167,24 @@ pub(in crate::provider) async fn may_act_under(
     }
 }
 
-/// Reviews a change of something that has the server: what it lacks and, with `effect`, what
-/// happens to the server.
+/// Reviews a change of something that has the server, as the record `uid`: what it lacks and, with
+/// `effect`, what happens to the server.
 pub(in crate::provider) async fn changed(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
     boot_at: Option<&AttributePath>,
     effect: Option<&str>,
+    uid: Option<&Uid>,
 ) {
     let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
     let Some(effect) = effect else { return };
     let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
-    diags.add_warning(diagnostic(SWITCHED, format!("{effect}.\nNow: {power}."), AttributePath::root()));
+    let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
+    if let Some(uid) = uid {
+        lines.extend(engine.drain_outlook_of_change(spec, uid).await);
+    }
+    diags.add_warning(diagnostic(SWITCHED, lines.join("\n"), AttributePath::root()));
 }
 
 /// Warns that a successor on the same server can only follow its predecessor.

@@ -82,6 +82,13 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     workspace.try_plan().await.succeeded().says("was uncordoned");
     let asked = counted(&proxy);
     assert!(asked["GET one of nodes"] >= MANY && asked["GET list nodes"] == 1, "{asked:#?}");
+
+    // Credentials that ended are told once, and not for each server.
+    proxy.rule(|_| Deal::Answer(401, "", status(401, "Unauthorized")));
+    let told = workspace.plan().await.is_empty().run.words();
+    assert_eq!(told.matches("A Node was not looked at").count(), 1, "{told}");
+    assert!(!told.contains("similar warning"), "{told}");
+    proxy.rule(|_| Deal::Pass);
     parallel("destroy").await;
     assert_eq!(cordoned().await, 0);
 }

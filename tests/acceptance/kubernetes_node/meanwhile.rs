@@ -45,6 +45,8 @@ for_one_host! {
             place.pod("db", Some("StatefulSet"), json!({})).await;
             place.budget("db", 0).await;
             fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+            let drains = format!("Node: {} is cordoned and drained first (Pods to evict: 1).", place.node);
+            workspace.try_plan().await.succeeded().says("node1 is switched off").says(&drains);
             let apply = workspace.start_apply();
             apply.until_it_logs("disruption budget", SOON).await;
             assert!(place.cordoned().await);
@@ -59,6 +61,35 @@ for_one_host! {
 }
 
 for_one_host! {
+    async fn a_plan_tells_what_keeps_a_change_of_a_hold_or_what_is_done_under_it_from_being_made(host) {
+        let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", ON));
+        workspace.apply().await.succeeded();
+        fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
+        let untouched = workspace.try_plan().await.succeeded();
+        untouched.says("node1 is switched off").is_silent_about(&place.node);
+
+        place.cordon(false).await;
+        place.pod("bare", None, json!({})).await;
+        let fails = format!("It would fail: Node {} cannot be drained", place.node);
+        workspace.try_plan().await.succeeded().says(&fails).says("no controller would start it again");
+        workspace.apply().await.failed().says("no controller would start it again");
+        let second = workspace.beside();
+        let under = "  server = \"node1\"\n  namespace = \"tests\"\n  maintenance_id = \"tests/m\"\n";
+        let operation = format!("resource \"metal_server_operation\" \"op\" {{\n{under}  name = \"o\"\n  operation = \"ForceRestart\"\n}}\n");
+        let under = "  server = \"node1\"\n  maintenance_id = \"tests/m\"\n";
+        let boot = format!("resource \"metal_server_boot_configuration\" \"pxe\" {{\n{under}  method = \"pxe\"\n}}\n");
+        for resource in [operation, boot] {
+            fleet.configure_with(&second, &place.drained(""), &resource);
+            second.try_plan().await.succeeded().says("It would fail: Node").says("release tests/m first");
+            place.cordon(true).await;
+            second.try_plan().await.succeeded().says("It happens under tests/m").is_silent_about(&place.node);
+            place.cordon(false).await;
+        }
+    }
+}
+
+for_one_host! {
     async fn a_node_of_another_name_is_drained_before_its_held_server_is_switched_off(host) {
         let (place, renamed, fleet) = (Place::new().await, Place::new().await, Fleet::new(1).await);
         let workspace = Workspace::new(host);
@@ -67,6 +98,8 @@ for_one_host! {
         renamed.pod("db", Some("StatefulSet"), json!({})).await;
         renamed.budget("db", 0).await;
         fleet.configure_with(&workspace, &renamed.drained(""), &maintenance("node1", "m", OFF));
+        let drains = format!("Node: {} is cordoned and drained first (Pods to evict: 1).", renamed.node);
+        workspace.try_plan().await.succeeded().says(&drains);
         let apply = workspace.start_apply();
         apply.until_it_logs("disruption budget", SOON).await;
         assert!(renamed.cordoned().await);
@@ -157,6 +190,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         // Nothing says any more where the Node is.
         fleet.configure_with(&workspace, "", &maintenance("node1", "m", OFF));
+        let unseen = format!("Node {}, which is drained for tests/m", place.node);
+        workspace.plan().await.is_empty().run.says("A Node was not looked at").says(&unseen).says("METAL_NODE_KUBECONFIG");
         let left = format!("the server is restored, and Node {} may still be cordoned for tests/m", place.node);
         let advice = "kubernetes_node.kubeconfig or METAL_NODE_KUBECONFIG names its cluster";
         workspace.destroy().await.failed().says("The Node of node1 was not reached").says(&left).says(advice);

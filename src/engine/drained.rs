@@ -1,0 +1,107 @@
+//! What plans tell of the Nodes that are drained, or were.
+
+use crate::{
+    backend::BackendError,
+    maintenance::{
+        drain::{self, DrainView, DrainWish, some},
+        gate::ExternalRequest,
+        ids::{MaintenanceId, Uid},
+        spec::Spec,
+        state::Maintenance,
+        update::has_drain_ahead,
+    },
+};
+
+use super::{
+    Engine,
+    drain::of_drain,
+    gate::{wish_for, wish_of},
+};
+
+impl Engine {
+    /// What a reviewer should know about draining the Node of a wished server; `None` where it has
+    /// none.
+    pub async fn drain_outlook(&self, spec: &Spec) -> Option<String> {
+        let spec = self.as_asked_here(spec);
+        let by = wish_for(&spec, self.owner(), self.store().id());
+        self.drain_outlook_of(&spec, drain::wanted(&spec)?, &by, None).await
+    }
+
+    /// What a reviewer should know about the Node of a server whose maintenance, boot configuration
+    /// or operation is changed to `spec`; `None`: nothing is done about it.
+    pub async fn drain_outlook_of_change(&self, spec: &Spec, uid: &Uid) -> Option<String> {
+        let held = self.held(uid).await.ok()?.filter(|held| held.active)?.record;
+        if let Some(hold) = &held.spec.parent {
+            let hold = self.held(hold).await.ok()?.filter(|hold| hold.active)?.record;
+            return self.drain_outlook_below(&hold).await;
+        }
+        let spec = self.as_asked_here(spec);
+        let wish = drain::wanted(&spec).filter(|_| has_drain_ahead(&held, &spec))?;
+        self.drain_outlook_of(&spec, wish, &wish_of(&held, self.store().id()), Some(&held)).await
+    }
+
+    /// What a reviewer should know about the drained Node of a server on which something is done
+    /// under a maintenance; `None`: it is cordoned, or there is none, or the maintenance is only
+    /// planned.
+    pub async fn drain_outlook_under(&self, hold: &MaintenanceId) -> Option<String> {
+        self.drain_outlook_below(&self.planned_record(hold).await.ok()??).await
+    }
+
+    async fn drain_outlook_below(&self, hold: &Maintenance) -> Option<String> {
+        match self.drained_now(hold).await? {
+            Ok(view) => {
+                let why = hold.drained.as_ref()?.in_use(&view)?;
+                Some(format!("It would fail: {why}. Cordon the Node again, or release {} first.", hold.id))
+            }
+            Err(error) => Some(format!("Node: how it is now was not checked: {error}.")),
+        }
+    }
+
+    async fn drain_outlook_of(
+        &self,
+        spec: &Spec,
+        wish: &DrainWish,
+        by: &ExternalRequest,
+        held: Option<&Maintenance>,
+    ) -> Option<String> {
+        let node = &wish.node;
+        let drainer = self.drainer(&spec.server).ok()?;
+        Some(match drainer.look(node, by, Some(wish)).await {
+            Err(error) => format!("Node: {node} is drained first; how it is now was not checked: {error}."),
+            Ok(view) if !view.exists => {
+                format!("It would fail: {} has no Node {node}, which kubernetes_node names.", drainer.address())
+            }
+            Ok(DrainView { held_by: Some(other), .. }) => {
+                format!("It would wait for {other}, for which Node {node} is cordoned.")
+            }
+            Ok(view) if !view.refused.is_empty() => {
+                format!("It would fail: Node {node} cannot be drained: {}.", some(&view.refused))
+            }
+            Ok(view) if held.is_some_and(|held| drain::is_drained(held, wish, &view)) => return None,
+            Ok(view) => {
+                let cordoned = if view.cordoned { "stays cordoned and is" } else { "is cordoned and" };
+                let ready = if view.ready { "" } else { ", not Ready now," };
+                format!("Node: {node}{ready} {cordoned} drained first (Pods to evict: {}).", view.left.len())
+            }
+        })
+    }
+
+    /// How the Node that was drained for a maintenance is, or was some seconds ago; `None`: none
+    /// was.
+    async fn drained_now(&self, record: &Maintenance) -> Option<Result<DrainView, BackendError>> {
+        let drained = record.drained.as_ref()?;
+        let nodes = self.drainer(record.server()).ok()?;
+        let seen = nodes.glance(&drained.node, &wish_of(record, self.store().id())).await;
+        Some(seen.map_err(|cause| of_drain(record, &drained.node, cause)))
+    }
+
+    /// Why the Node that was drained for a hold may get Pods again, where that was seen.
+    ///
+    /// # Errors
+    /// It could not be looked at.
+    pub(super) async fn drain_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
+        let (Some(drained), Some(seen)) = (&record.drained, self.drained_now(record).await) else { return Ok(None) };
+        let why = || format!("Node {} was uncordoned, which this provider did not do", drained.node);
+        Ok(drained.is_opened(&seen?).then(why))
+    }
+}
