@@ -232,7 +232,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "triggers",
             optional(
                 Map(Box::new(String)),
-                "Any values; a change replaces the resource and runs the maintenance again. At most 32 entries, with names of 128 and values of 1024 characters.",
+                "Any values; a change replaces the resource and runs the maintenance again. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store keeps the values, and states and plans show them, so do not put secrets here; messages, `show` and the audit log show a short digest of each value.",
             ),
         ),
         (

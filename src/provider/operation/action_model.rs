@@ -103,7 +103,8 @@ pub(in crate::provider) fn action_schema() -> Schema {
     let triggers = "Any values. With them the operation is made once for each set of values, whatever invokes the action and how \
                     often. Without them each invocation makes it, except the first one after a run that was killed: it continues \
                     or reports the operation of that run. At most 32 entries, with names of 128 and values of 1024 \
-                    characters.";
+                    characters. The coordination store keeps the values, so do not put secrets here; messages, `show` and the \
+                    audit log show a short digest of each value.";
     let texts = AttributeType::Map(Box::new(AttributeType::String));
     schema.block.attributes.insert("triggers".to_owned(), optional(texts, triggers));
     let limit = "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.";

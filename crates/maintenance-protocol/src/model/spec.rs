@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 pub use super::boot_method::BootMethod;
 use super::{
@@ -97,6 +98,11 @@ impl BootSpec {
     pub fn new(method: BootMethod) -> Self {
         Self { ignition: None, method, image: None, image_sha256: None, once: true, boot_mode: None, ready_when: None }
     }
+}
+
+/// The first hexadecimal digits of a value's SHA-256: enough to tell two values apart.
+fn shown_digest(value: &str) -> String {
+    Sha256::digest(value)[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// When a maintenance is over by itself.
@@ -251,7 +257,8 @@ impl Spec {
         if effect.is_empty() { "is locked; power and boot do not change.".to_owned() } else { effect }
     }
 
-    /// One line that lets a person tell two requests apart.
+    /// One line that lets a person tell two requests apart. It holds no value of `triggers`, which
+    /// may come from a sensitive variable: a digest shows which of them differ.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut parts = vec![format!("server {}", self.server)];
@@ -281,11 +288,11 @@ impl Spec {
         if !self.allow_under.is_empty() {
             parts.push(format!("allow_under {}", self.allow_under.join(",")));
         }
-        if !self.triggers.is_empty() {
-            let triggers: Vec<_> =
-                self.triggers.iter().map(|(k, v)| shown::line(&format!("{k}={v}")).into_owned()).collect();
-            parts.push(format!("triggers {}", triggers.join(",")));
-        }
+        parts.extend(
+            self.triggers
+                .iter()
+                .map(|(name, value)| format!("triggers.{}=sha256:{}", shown::line(name), shown_digest(value))),
+        );
         parts.join(", ")
     }
 }
@@ -296,6 +303,18 @@ mod tests {
 
     fn spec() -> Spec {
         Spec::new(MaintenanceKind::Maintenance, "node-1")
+    }
+
+    #[test]
+    fn a_summary_tells_values_of_triggers_apart_without_showing_them() {
+        let of = |value: &str| {
+            let triggers = [("password".to_owned(), value.to_owned()), ("run".to_owned(), "1".to_owned())].into();
+            Spec { triggers, ..spec() }.summary()
+        };
+        let (one, other) = (of("hunter2"), of("hunter3"));
+        assert!(one.ends_with(", triggers.password=sha256:f52fbd32, triggers.run=sha256:6b86b273"), "{one}");
+        assert!(other.contains("triggers.password=sha256:") && other != one, "{other}");
+        assert!(!format!("{one}{other}").contains("hunter"), "{one} {other}");
     }
 
     #[test]
