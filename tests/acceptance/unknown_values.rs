@@ -5,6 +5,7 @@
 //! them to: what is configured is planned as configured.
 
 mod hosts_rules;
+mod null_elements;
 mod of_provider;
 
 use std::path::Path;

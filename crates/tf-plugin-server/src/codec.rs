@@ -3,7 +3,7 @@ use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostics};
 
-use super::{bounds, diagnostics::diagnostic, numbers, proto::tfplugin6::DynamicValue, shape::Shape};
+use super::{bounds, diagnostics::diagnostic, numbers, present::Present, proto::tfplugin6::DynamicValue, shape::Shape};
 
 const NULL: &[u8] = &[0xc0];
 /// What a person wrote.
@@ -80,14 +80,10 @@ impl<'s> Received<'s> {
             diags.add_error(diagnostic(summary, format!("It was not read: {why}."), AttributePath::root()));
             return None;
         }
-        let decoded = if self.json {
-            let mut json = serde_json::Deserializer::from_slice(&self.bytes);
-            serde_path_to_error::deserialize(&mut json).map_err(|error| self.place(&error))
-        } else {
-            let mut msgpack = rmp_serde::Deserializer::from_read_ref(&*self.bytes);
-            serde_path_to_error::deserialize(&mut msgpack).map_err(|error| self.place(&error))
-        };
-        decoded
+        if self.refuse_null_elements(diags) {
+            return None;
+        }
+        self.read()
             .map_err(|(path, reason)| {
                 // Types cannot say it: to a host every number is a decimal.
                 if self.what.ends_with(CONFIGURATION)
@@ -104,6 +100,31 @@ impl<'s> Received<'s> {
                 ));
             })
             .ok()
+    }
+
+    fn read<'de, T: Deserialize<'de>>(&'de self) -> Result<T, (AttributePath, String)> {
+        if self.json {
+            let mut json = serde_json::Deserializer::from_slice(&self.bytes);
+            serde_path_to_error::deserialize(&mut json).map_err(|error| self.place(&error))
+        } else {
+            let mut msgpack = rmp_serde::Deserializer::from_read_ref(&*self.bytes);
+            serde_path_to_error::deserialize(&mut msgpack).map_err(|error| self.place(&error))
+        }
+    }
+
+    /// Refuses a configuration in which an element of a list, a set or a map is null: it would
+    /// count as an element that was never written. One that is not known yet may stay; the host
+    /// asks again when it knows.
+    fn refuse_null_elements(&self, diags: &mut Diagnostics) -> bool {
+        if !self.what.ends_with(CONFIGURATION) {
+            return false;
+        }
+        let found = self.read::<Present>().map(|present| present.null_elements(self.shape)).unwrap_or_default();
+        for path in &found {
+            let detail = "An element of a list, a set or a map cannot be null. Give a value, or remove the element.";
+            diags.add_error(diagnostic("An element is null", detail, path.clone()));
+        }
+        !found.is_empty()
     }
 
     fn place<E: std::fmt::Display>(&self, error: &serde_path_to_error::Error<E>) -> (AttributePath, String) {
@@ -225,6 +246,30 @@ mod tests {
         );
         assert!(!error.detail.contains("hunter2"), "{}", error.detail);
         assert!(error.detail.starts_with("sizes[\"k\"]: the value has another type."), "{}", error.detail);
+    }
+
+    #[test]
+    fn null_elements_of_a_configuration_are_refused_and_unknown_ones_are_not() {
+        let shape = shape();
+        let sizes = |of: Value<i64>| value(&BTreeMap::from([("sizes", BTreeMap::from([("a.b", of)]))]));
+        let tags = |of: Value<String>| value(&BTreeMap::from([("tags", [Value::Value("a".to_owned()), of])]));
+        let json = DynamicValue { msgpack: Bytes::new(), json: Bytes::from_static(br#"{"sizes":{"k":null}}"#) };
+        for (sent, what, places) in [
+            (sizes(Value::Null), "configuration", &["sizes[\"a.b\"]"][..]),
+            (tags(Value::Null), "provider configuration", &["tags[1]"]),
+            (json, "configuration", &["sizes[\"k\"]"]),
+            (sizes(Value::Unknown), "configuration", &[]),
+            (tags(Value::Unknown), "configuration", &[]),
+            (value(&BTreeMap::from([("tags", ()), ("name", ())])), "configuration", &[]),
+            (sizes(Value::Null), "prior state", &[]),
+        ] {
+            let mut diags = Diagnostics::default();
+            let received = Received::new(Some(&sent), &shape, what);
+            let decoded = received.decode::<tf_provider::value::ValueAny>(&mut diags);
+            let found: Vec<String> = diags.errors.iter().map(|error| error.attribute.to_string()).collect();
+            assert_eq!(found, places, "{sent:?}");
+            assert_eq!(decoded.is_none(), !places.is_empty(), "{sent:?}");
+        }
     }
 
     #[test]

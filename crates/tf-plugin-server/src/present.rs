@@ -1,4 +1,4 @@
-//! Which values of a configuration are set, without the values.
+//! Which values of a configuration are set, and which are null, without the values.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -6,6 +6,9 @@ use serde::{
     Deserialize,
     de::{Deserializer, IgnoredAny, Visitor},
 };
+use tf_provider::AttributePath;
+
+use super::shape::Shape;
 
 /// A value of a configuration, or what is in it.
 #[derive(Deserialize)]
@@ -30,6 +33,41 @@ impl Present {
             Self::Object(of) => of.get(name).is_some_and(|value| value.has(rest)),
             Self::List(items) => items.iter().any(|item| item.has(path)),
             Self::Set(Known) => false,
+        }
+    }
+
+    /// The places of elements of lists, sets and maps that are null.
+    pub(super) fn null_elements(&self, shape: &Shape) -> Vec<AttributePath> {
+        let mut found = Vec::new();
+        self.find_null_elements(Some(shape), &AttributePath::root(), &mut found);
+        found
+    }
+
+    fn find_null_elements(&self, shape: Option<&Shape>, at: &AttributePath, found: &mut Vec<AttributePath>) {
+        let mut element = |item: &Self, of: &Shape, at: AttributePath| {
+            if matches!(item, Self::Null(())) {
+                found.push(at);
+            } else {
+                item.find_null_elements(Some(of), &at, found);
+            }
+        };
+        match (self, shape) {
+            (Self::List(items), Some(Shape::Elements(of))) => {
+                for (index, item) in (0..).zip(items) {
+                    element(item, of, at.clone().index(index));
+                }
+            }
+            (Self::Object(fields), Some(Shape::Map(of))) => {
+                for (key, item) in fields {
+                    element(item, of, at.clone().key(key.clone()));
+                }
+            }
+            (Self::Object(fields), Some(shape)) => {
+                for (name, item) in fields {
+                    item.find_null_elements(shape.under(name), &at.clone().attribute(name.clone()), found);
+                }
+            }
+            _ => {}
         }
     }
 }

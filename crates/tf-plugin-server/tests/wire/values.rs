@@ -18,6 +18,7 @@ trials![
     a_state_of_tomorrow_is_refused,
     import_by_id_and_by_identity,
     a_write_only_value_needs_a_host_that_does_not_store_it,
+    null_elements_are_refused_at_their_places,
     a_value_of_the_wrong_type_is_named_but_not_shown,
     the_provider_is_validated_and_configured,
     a_data_source_is_read,
@@ -35,7 +36,7 @@ fn disk(size: f64) -> Value<Disk> {
 }
 
 fn rule(port: i64) -> Rule {
-    Rule { port: Value::Value(port), ranges: Value::Value(vec![Value::Value(0.5), Value::Null]) }
+    Rule { port: Value::Value(port), ranges: Value::Value(vec![Value::Value(0.5), Value::Value(1.0)]) }
 }
 
 /// A configuration that uses every attribute and block.
@@ -65,7 +66,7 @@ fn everything() -> State {
 /// What `everything` is on the wire, once its numbers are as hosts write them.
 fn expected() -> serde_json::Value {
     let disk = |size: serde_json::Value| json!({ "size": size, "serial": null });
-    let rule = |port: i64| json!({ "port": port, "ranges": ["0.5", null] });
+    let rule = |port: i64| json!({ "port": port, "ranges": ["0.5", 1] });
     json!({
         "id": null, "name": "one", "count_of": 7, "factor": "0.1", "secret": "hunter2",
         "token": null, "payload": null, "tags": ["a", "b"], "labels": { "k": "v" },
@@ -303,6 +304,38 @@ async fn a_write_only_value_needs_a_host_that_does_not_store_it() {
             assert_eq!(steps.len(), 1);
             assert!(!errors(&response.diagnostics)[0].contains("hunter2"));
         }
+    }
+    host.shut_down().await;
+}
+
+async fn null_elements_are_refused_at_their_places() {
+    let mut host = Host::start().await;
+    let mut config = serde_json::to_value(everything()).unwrap();
+    for place in ["/tags/0", "/labels/k", "/list/1", "/map/m", "/rule/1/ranges/0", "/named/n/ranges/1"] {
+        *config.pointer_mut(place).unwrap() = serde_json::Value::Null;
+    }
+    let request = tfplugin6::validate_resource_config::Request {
+        type_name: SHAPES.into(),
+        config: value(&config),
+        ..Default::default()
+    };
+    let validated = host.provider.validate_resource_config(request).await.unwrap().into_inner();
+    let request = tfplugin6::plan_resource_change::Request {
+        type_name: SHAPES.into(),
+        prior_state: value(&()),
+        proposed_new_state: value(&config),
+        config: value(&config),
+        ..Default::default()
+    };
+    let planned = host.provider.plan_resource_change(request).await.unwrap().into_inner();
+    for found in [errors(&validated.diagnostics), errors(&planned.diagnostics)] {
+        let places: Vec<&str> = found
+            .iter()
+            .map(|error| error.strip_prefix("An element is null: Attribute ").unwrap().split(": ").next().unwrap())
+            .collect();
+        let wanted =
+            ["labels[\"k\"]", "list[1]", "map[\"m\"]", "named[\"n\"].ranges[1]", "rule[1].ranges[0]", "tags[0]"];
+        assert_eq!(places, wanted);
     }
     host.shut_down().await;
 }
