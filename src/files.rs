@@ -1,6 +1,35 @@
-//! Files that decide who is trusted, or that hold secrets: who else may change or read them.
+//! Files that the configuration or the command line names: what is read of them, and, where they
+//! decide who is trusted or hold secrets, who else may change or read them.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _},
+    path::Path,
+};
+
+const MIB: u64 = 1 << 20;
+/// The limit of files that are written by hand or by an authority: passwords, certificates,
+/// kubeconfigs.
+pub const SMALL: u64 = 4 * MIB;
+/// The limit of an inventory: about 100 000 servers.
+pub const INVENTORY: u64 = 32 * MIB;
+/// The limit of a calendar.
+pub const CALENDAR: u64 = 4 * MIB;
+/// The limit of an ignition file: a Secret of Kubernetes holds no more.
+pub const IGNITION: u64 = MIB;
+/// The limit of an anchor of the audit log: some hundred bytes a server.
+pub const ANCHOR: u64 = 64 * MIB;
+/// The limit of an export of a store.
+pub const EXPORT: u64 = 1024 * MIB;
+
+/// What may be read besides a regular file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipes {
+    /// Pipes, as of `<(command)` in a shell: what they hold is read once.
+    Allowed,
+    /// Nothing: the file is read in each run, and again in the same run.
+    Refused,
+}
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +41,28 @@ pub enum FileError {
         path: String,
         /// The cause.
         source: io::Error,
+    },
+    /// It is not a file: a read of it may never end.
+    #[error("{path} is {found}, not a regular file")]
+    NotAFile {
+        /// The path.
+        path: String,
+        /// Its kind, with an article.
+        found: &'static str,
+    },
+    /// It is larger than such files are.
+    #[error("{path} is larger than {} MiB, the limit of such a file", most / MIB)]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// The limit in bytes.
+        most: u64,
+    },
+    /// A pipe into which nothing is written.
+    #[error("{path} is a pipe into which nothing was written for {} s", SILENCE.as_secs())]
+    Silent {
+        /// The pipe.
+        path: String,
     },
     /// Other users may change it, or what is found under its name.
     #[error("{path} {why}. {advice}")]
@@ -25,15 +76,122 @@ pub enum FileError {
     },
 }
 
-/// Reads a file that decides who is trusted, or that holds a secret. Refused when other users may
-/// change it.
-pub fn read(path: &str) -> Result<String, FileError> {
-    let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
-    refuse_writable(Path::new(path)).map_err(|error| match error {
-        FileError::Unreadable { source, .. } => unreadable(source),
-        writable @ FileError::Writable { .. } => writable,
-    })?;
-    fs::read_to_string(path).map_err(unreadable)
+/// How long a pipe may be silent.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Reads a file that decides who is trusted, or that holds a secret: at most `most` bytes. Refused
+/// when other users may change it. It may be a pipe.
+pub fn read(path: &str, most: u64) -> Result<String, FileError> {
+    refuse_writable(Path::new(path))?;
+    read_text(Path::new(path), most, Pipes::Allowed)
+}
+
+/// Reads a text of at most `most` bytes.
+pub fn read_text(path: &Path, most: u64, pipes: Pipes) -> Result<String, FileError> {
+    let bytes = read_bytes(path, most, pipes)?;
+    String::from_utf8(bytes).map_err(|_| {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "it is not text in UTF-8");
+        FileError::Unreadable { path: path.display().to_string(), source }
+    })
+}
+
+/// Reads at most `most` bytes.
+pub fn read_bytes(path: &Path, most: u64, pipes: Pipes) -> Result<Vec<u8>, FileError> {
+    let unreadable = |source| FileError::Unreadable { path: path.display().to_string(), source };
+    // Before it is opened: opening a device may do something, opening a pipe may wait.
+    check(path, most, pipes)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    without_waiting(&mut options);
+    let file = options.open(path).map_err(unreadable)?;
+    let is_pipe = check_kind(path, &file.metadata().map_err(unreadable)?, pipes)?;
+    let mut content = Vec::new();
+    if is_pipe {
+        read_pipe(path, &file, most, &mut content)?;
+    } else {
+        (&file).take(most.saturating_add(1)).read_to_end(&mut content).map_err(unreadable)?;
+    }
+    if u64::try_from(content.len()).is_ok_and(|length| length <= most) {
+        Ok(content)
+    } else {
+        Err(FileError::TooLarge { path: path.display().to_string(), most })
+    }
+}
+
+/// Checks what a library reads by itself: that it is a file of at most `most` bytes. Tells whether
+/// it is a pipe.
+pub fn check(path: &Path, most: u64, pipes: Pipes) -> Result<bool, FileError> {
+    let shown = || path.display().to_string();
+    let found = fs::metadata(path).map_err(|source| FileError::Unreadable { path: shown(), source })?;
+    let is_pipe = check_kind(path, &found, pipes)?;
+    if found.is_file() && found.len() > most { Err(FileError::TooLarge { path: shown(), most }) } else { Ok(is_pipe) }
+}
+
+/// Tells whether it is a pipe; refuses everything else that is not a regular file.
+fn check_kind(path: &Path, found: &fs::Metadata, pipes: Pipes) -> Result<bool, FileError> {
+    let kind = if found.is_file() {
+        return Ok(false);
+    } else if found.is_dir() {
+        "a folder"
+    } else if is_pipe(found) {
+        if pipes == Pipes::Allowed {
+            return Ok(true);
+        }
+        "a pipe"
+    } else {
+        "a device or a socket"
+    };
+    Err(FileError::NotAFile { path: path.display().to_string(), found: kind })
+}
+
+#[cfg(unix)]
+fn is_pipe(found: &fs::Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&found.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &fs::Metadata) -> bool {
+    false
+}
+
+/// Opens a pipe without waiting for its writer.
+#[cfg(unix)]
+fn without_waiting(options: &mut OpenOptions) {
+    use rustix::fs::OFlags;
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, flags);
+}
+
+#[cfg(not(unix))]
+fn without_waiting(_: &mut OpenOptions) {}
+
+/// Reads a pipe to its end, or until it is larger than `most`.
+#[cfg(unix)]
+fn read_pipe(path: &Path, mut file: &File, most: u64, content: &mut Vec<u8>) -> Result<(), FileError> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let shown = || path.display().to_string();
+    let unreadable = |source| FileError::Unreadable { path: shown(), source };
+    let silence = Timespec { tv_sec: i64::try_from(SILENCE.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+    let mut part = [0; 8192];
+    while u64::try_from(content.len()).is_ok_and(|length| length <= most) {
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&silence)) {
+            Ok(0) => return Err(FileError::Silent { path: shown() }),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(unreadable(error.into())),
+        }
+        match file.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(length) => content.extend(part.iter().take(length)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn read_pipe(_: &Path, _: &File, _: u64, _: &mut Vec<u8>) -> Result<(), FileError> {
+    Ok(())
 }
 
 /// Refuses a file that other users may change: one that its group or everybody may write, one in a
@@ -150,7 +308,7 @@ mod tests {
         ] {
             with_mode(&file, of_file);
             with_mode(folder.path(), of_folder);
-            let said = read(&file.display().to_string()).map_err(|error| error.to_string());
+            let said = read(&file.display().to_string(), SMALL).map_err(|error| error.to_string());
             match refused {
                 None => assert_eq!(said, Ok("x".to_owned()), "{of_file:o} {of_folder:o}"),
                 Some(why) => assert!(said.clone().unwrap_err().contains(why), "{of_file:o} {of_folder:o}: {said:?}"),
@@ -161,6 +319,53 @@ mod tests {
         assert!(others_may_read(&file.display().to_string()));
         with_mode(&file, 0o600);
         assert!(!others_may_read(&file.display().to_string()));
+    }
+
+    #[test]
+    fn what_is_not_a_file_or_too_large_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, pipe) = (folder.path().join("file"), folder.path().join("link"), folder.path().join("pipe"));
+        fs::write(&file, "x".repeat(1 << 20)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let said = |path: &Path, most, pipes| {
+            read_text(path, most, pipes).map(|text| text.len()).map_err(|error| error.to_string())
+        };
+        let is = |path: &Path, what: &str| Err(format!("{} is {what}", path.display()));
+        for (path, most, wanted) in [
+            (file.as_path(), MIB, Ok(1 << 20)),
+            (&link, MIB, Ok(1 << 20)),
+            (&file, 0, is(&file, "larger than 0 MiB, the limit of such a file")),
+            (&pipe, MIB, is(&pipe, "a pipe, not a regular file")),
+            (folder.path(), MIB, is(folder.path(), "a folder, not a regular file")),
+            (Path::new("/dev/zero"), MIB, is(Path::new("/dev/zero"), "a device or a socket, not a regular file")),
+        ] {
+            assert_eq!(said(path, most, Pipes::Refused), wanted);
+        }
+        // A file without a length of its own.
+        assert!(said(Path::new("/proc/self/status"), 10, Pipes::Refused).unwrap_err().contains("larger than"));
+        let zero = said(Path::new("/dev/zero"), MIB, Pipes::Allowed);
+        assert_eq!(zero, is(Path::new("/dev/zero"), "a device or a socket, not a regular file"));
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_no_further_than_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for (script, most, wanted) in [
+            ("exec > \"$0\"; printf hun; printf ter2", 7, Some("hunter2")),
+            ("exec > \"$0\"; printf hunter2", 6, None),
+            ("exec yes > \"$0\"", 1 << 16, None),
+        ] {
+            let mut writer = std::process::Command::new("sh").args(["-c", script]).arg(&pipe).spawn().unwrap();
+            let read = read_text(&pipe, most, Pipes::Allowed);
+            match wanted {
+                Some(wanted) => assert_eq!(read.unwrap(), wanted),
+                None => assert!(matches!(read, Err(FileError::TooLarge { .. })), "{read:?}"),
+            }
+            writer.wait().unwrap();
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("probe", &["clock", "tls"]),
     // How a cluster is reached and what its API says; no record, no machine.
-    ("kubernetes", &["clock"]),
+    ("kubernetes", &["clock", "files"]),
     ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
     // Of the words of maintenance only names, and what a machine, its place and its own maintenance
     // system are; no queue, lock or window.
@@ -69,8 +69,11 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
     // The composition root: decoded configuration becomes the parts of an engine.
     ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files", "shown"]),
-    ("provider", &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "plugin", "shown"]),
-    ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock", "shown"]),
+    (
+        "provider",
+        &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "files", "plugin", "shown"],
+    ),
+    ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock", "files", "shown"]),
     // The program and the map: they start what there is.
     ("program", &["cli", "provider", "plugin", "settings", "backend"]),
     ("main", &["program"]),

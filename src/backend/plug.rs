@@ -216,7 +216,7 @@ pub fn check_request_timeout(block: &Block) -> Option<Problem> {
 /// # Errors
 /// It cannot be read, or is not safe to trust (`files.rs`).
 pub fn read_file(path: &str, at: &[&str]) -> Result<String, Problem> {
-    files::read(path).map_err(|error| Problem::of(at, error.to_string()))
+    files::read(path, files::SMALL).map_err(|error| Problem::of(at, error.to_string()))
 }
 
 #[cfg(test)]

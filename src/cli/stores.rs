@@ -1,7 +1,6 @@
 //! The commands about the store as a whole; `migrate` has a file of its own.
 
 use std::{
-    fs,
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
@@ -13,6 +12,7 @@ use serde_json::json;
 
 use crate::{
     engine::Engine,
+    files::{self, FileError, Pipes},
     settings::{Environment, variables},
     store::{self, AuditProof, ChainEnds, Contents, RoleKind},
 };
@@ -83,9 +83,11 @@ struct Anchor {
 /// Reads the anchor of an earlier verification; an empty one when the file does not exist yet.
 fn anchor(file: &Path, store_id: &str) -> Result<ChainEnds, CommandError> {
     let cannot = |problem: String| CommandError::Other(format!("{}: {problem}", file.display()));
-    let text = match fs::read_to_string(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ChainEnds::new()),
-        read => read.map_err(|error| cannot(format!("the anchor cannot be read: {error}")))?,
+    let text = match files::read_text(file, files::ANCHOR, Pipes::Refused) {
+        Err(FileError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(ChainEnds::new());
+        }
+        read => read.map_err(|error| CommandError::Other(format!("the anchor {error}")))?,
     };
     let anchor: Anchor = serde_json::from_str(&text).map_err(|error| cannot(format!("not an anchor: {error}")))?;
     if anchor.store_id != store_id {
@@ -232,7 +234,7 @@ fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
 
 async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, CommandError> {
     let unreadable = |problem: String| CommandError::Other(format!("{} cannot be imported: {problem}", file.display()));
-    let text = fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+    let text = files::read_text(file, files::EXPORT, Pipes::Allowed).map_err(|error| unreadable(error.to_string()))?;
     let contents: Contents =
         serde_json::from_str(&text).map_err(|error| unreadable(format!("it is not an export of a store: {error}")))?;
     let wrong = contents.violations();

@@ -16,7 +16,10 @@ use kube::{
 use tokio::sync::Mutex;
 
 use super::{ClusterError, error::chain as words, exec};
-use crate::clock::{Clock, within};
+use crate::{
+    clock::{Clock, within},
+    files::{self, Pipes},
+};
 
 /// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`,
 /// `~/.kube/config`, or, inside a pod, from its service account.
@@ -226,11 +229,14 @@ impl Cluster {
             let url = host.parse().map_err(|error| format!("host {host:?} is not a valid address: {error}"))?;
             let mut config = Config::new(url);
             if let Some(path) = &settings.ca_certificate_file {
-                let read = std::fs::read(path);
-                let pem = read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+                let pem = files::read_bytes(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
                 let parsed: Result<Vec<_>, _> = x509_parser::pem::Pem::iter_from_buffer(&pem).collect();
                 let pems = parsed.map_err(|error| format!("{} holds no certificate: {error}", path.display()))?;
                 config.root_cert = Some(pems.into_iter().map(|pem| pem.contents).collect());
+            }
+            if let Some(path) = &settings.token_file {
+                // The client reads it again and again.
+                files::check(path, files::SMALL, Pipes::Refused).map_err(|error| error.to_string())?;
             }
             let token_file = settings.token_file.as_ref().map(|path| path.display().to_string());
             config.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
@@ -238,7 +244,14 @@ impl Cluster {
         }
         let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
         if let Some(path) = &settings.kubeconfig {
-            let read = Kubeconfig::read_from(path).map_err(|error| words(&error))?;
+            let is_pipe = files::check(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
+            let read = if is_pipe {
+                let text = files::read_text(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
+                Kubeconfig::from_yaml(&text)
+            } else {
+                Kubeconfig::read_from(path)
+            };
+            let read = read.map_err(|error| words(&error))?;
             return Config::from_custom_kubeconfig(read, &options).await.map_err(|error| words(&error));
         }
         match Config::from_kubeconfig(&options).await {

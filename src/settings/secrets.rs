@@ -6,7 +6,7 @@ use super::SettingsError;
 
 /// Reads a file that the configuration names.
 pub(super) fn read_file(path: &str, attribute: Vec<String>) -> Result<String, SettingsError> {
-    files::read(path).map_err(|error| SettingsError::Value { attribute, problem: error.to_string() })
+    files::read(path, files::SMALL).map_err(|error| SettingsError::Value { attribute, problem: error.to_string() })
 }
 
 /// The addresses in a file for the command line, one a line: on the command line itself every user

@@ -7,6 +7,7 @@ use url::Url;
 
 use crate::{
     backend::plug::{Block, Problem, Variables, read_file},
+    files,
     loopback::is_loopback,
 };
 
@@ -86,8 +87,8 @@ fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerI
     let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
     if let Some(path) = INVENTORY_FILE.value(block, env) {
         let at = [INVENTORY_FILE.name];
-        let listed = parse_inventory(&read_file(&path, &at)?)
-            .map_err(|problem| Problem::of(&at, format!("{path}: {problem}")))?;
+        let text = files::read(&path, files::INVENTORY).map_err(|error| Problem::of(&at, error.to_string()))?;
+        let listed = parse_inventory(&text).map_err(|problem| Problem::of(&at, format!("{path}: {problem}")))?;
         let limits = InventoryLimits::new(
             &path,
             INVENTORY_PASSWORD_ENV_PREFIX.value(block, env),

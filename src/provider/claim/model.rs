@@ -124,7 +124,7 @@ pub(in crate::provider) fn claim_schema() -> Schema {
                             "file",
                             optional(
                                 String,
-                                "A local file. A Secret is made of it that goes with the claim; its content is in no plan or state. A file with another content is a change.",
+                                "A local file of at most 1 MiB. A Secret is made of it that goes with the claim; its content is in no plan or state. A file with another content is a change.",
                             ),
                         ),
                         (

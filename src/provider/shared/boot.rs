@@ -1,5 +1,7 @@
 //! What both resources say about booting: attributes, model, checks.
 
+use std::path::Path;
+
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -11,6 +13,7 @@ use tf_provider::{
 use crate::{
     backend::plug::{self, ExternalBootMethod},
     engine::Engine,
+    files::{self, Pipes},
     maintenance::{
         machine::Ignition,
         spec::{BootMethod, BootSpec, UrlCheck},
@@ -64,14 +67,14 @@ impl IgnitionModel {
     ) -> Option<(Ignition, Option<SecretString>)> {
         match (given(&self.file), given(&self.secret_name), given(&self.url)) {
             (None, Some(name), None) => Some((Ignition::Secret(name.to_owned()), None)),
-            (Some(path), None, None) => match std::fs::read_to_string(path) {
+            (Some(path), None, None) => match files::read_text(Path::new(path), files::IGNITION, Pipes::Refused) {
                 Ok(content) => {
                     let content = SecretString::from(content);
                     Some((Ignition::Content(sha256(&content)), Some(content)))
                 }
                 Err(error) => {
                     let at = at.clone().attribute("file");
-                    bad(diags, at, "The ignition file cannot be read", format!("{path}: {error}."));
+                    bad(diags, at, "The ignition file cannot be read", format!("{error}."));
                     None
                 }
             },
@@ -177,7 +180,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         optional(
                             AttributeType::String,
                             &format!(
-                                "A local file. With {with_ignition} a Secret is made of it that goes with the maintenance; its \
+                                "A local file of at most 1 MiB. With {with_ignition} a Secret is made of it that goes with the maintenance; its \
                                  content is in no plan, state or record."
                             ),
                         ),

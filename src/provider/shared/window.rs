@@ -1,6 +1,6 @@
 //! `window` of a maintenance, and the provider's named `windows`.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use jiff::{Timestamp, tz::TimeZone};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use tf_provider::{
 
 use crate::{
     engine::Engine,
+    files::{self, Pipes},
     maintenance::window::{OnClose, Period, WindowError, WindowSpec, freeze_periods},
 };
 
@@ -80,7 +81,7 @@ fn parts() -> Attributes {
             "exclude_calendar_file",
             optional(
                 String,
-                "An iCalendar file: during its events nothing starts, and an opening that would reach into one ends where it begins. Cancelled events do not count; events that repeat are refused.",
+                "An iCalendar file of at most 4 MiB: during its events nothing starts, and an opening that would reach into one ends where it begins. Cancelled events do not count; events that repeat are refused.",
             ),
         ),
     ])
@@ -220,12 +221,14 @@ impl WindowModel {
     /// The periods of the calendar file.
     fn frozen(&self, diags: &mut Diagnostics, at: &AttributePath, zone: &TimeZone) -> Vec<Period> {
         let Some(file) = given(&self.exclude_calendar_file) else { return Vec::new() };
-        let read = fs::read_to_string(file).map_err(|error| format!("it cannot be read: {error}"));
-        match read.and_then(|text| freeze_periods(&text, zone).map_err(|error| error.to_string())) {
+        let read =
+            files::read_text(Path::new(file), files::CALENDAR, Pipes::Refused).map_err(|error| error.to_string());
+        let read = read.and_then(|text| freeze_periods(&text, zone).map_err(|error| format!("{file}: {error}")));
+        match read {
             Ok(periods) => periods,
             Err(problem) => {
                 let path = at.clone().attribute("exclude_calendar_file");
-                bad(diags, path, "Not a usable calendar", format!("{file}: {problem}."));
+                bad(diags, path, "Not a usable calendar", format!("{problem}."));
                 Vec::new()
             }
         }
@@ -249,7 +252,7 @@ impl WindowModel {
 }
 
 /// What `window` says, where the engine knows the named windows and the time. The outer `None`:
-/// something is wrong, or not known yet, so that what is asked is not known either. The inner one:
+/// something is wrong, or not known yet, so that the request is not known either. The inner one:
 /// there is no window.
 #[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
 pub(in crate::provider) fn asked(

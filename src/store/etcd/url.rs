@@ -103,7 +103,7 @@ pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
 }
 
 fn read(path: &str) -> Result<String, StoreError> {
-    files::read(path).map_err(|error| refused(error.to_string()))
+    files::read(path, files::SMALL).map_err(|error| refused(error.to_string()))
 }
 
 /// `user:password`, percent-encoded.

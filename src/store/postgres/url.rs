@@ -6,7 +6,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use url::Url;
 
-use crate::{clock::Clock, loopback::is_loopback, store::StoreError};
+use crate::{
+    clock::Clock,
+    files::{self, FileError, Pipes},
+    loopback::is_loopback,
+    store::StoreError,
+};
 
 /// How a database is used.
 #[derive(Clone, Debug)]
@@ -57,6 +62,20 @@ fn is_here(connect: &PgConnectOptions) -> bool {
     connect.get_socket().is_some() || connect.get_host().starts_with('/') || is_loopback(connect.get_host())
 }
 
+/// Parameters that name a file of certificates or a key, which the driver reads itself.
+const CERTIFICATES: [&str; 7] = ["sslrootcert", "sslcert", "sslkey", "ssl-root-cert", "ssl-cert", "ssl-key", "ssl-ca"];
+
+/// Refuses what the driver would read without an end. A file that is missing it reports itself.
+fn check_file(value: &str) -> Result<(), FileError> {
+    if value.contains("-----BEGIN") {
+        return Ok(());
+    }
+    match files::check(value.as_ref(), files::SMALL, Pipes::Allowed) {
+        Ok(_) | Err(FileError::Unreadable { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction
 /// pooler, which passes neither notifications nor anything else that outlives a transaction, and
 /// `accept_lost_commits=yes`.
@@ -100,7 +119,12 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
                 | "application_name" | "options" | "hostaddr" | "ssl-mode" | "ssl-root-cert" | "ssl-cert" | "ssl-key"
                 | "ssl-ca",
                 _,
-            ) => others.push((name.into_owned(), value.into_owned())),
+            ) => {
+                if CERTIFICATES.contains(&name.as_ref()) {
+                    check_file(&value).map_err(|error| refused(error.to_string()))?;
+                }
+                others.push((name.into_owned(), value.into_owned()));
+            }
             (other, _) => return Err(refused(format!("its URL has the unknown parameter {other:?}"))),
         }
     }
