@@ -42,6 +42,9 @@ pub enum FileError {
         /// The cause.
         source: io::Error,
     },
+    /// The name is empty.
+    #[error("the name of the file is empty")]
+    Unnamed,
     /// It is not a file: a read of it may never end.
     #[error("{path} is {found}, not a regular file")]
     NotAFile {
@@ -122,9 +125,16 @@ pub fn read_bytes(path: &Path, most: u64, pipes: Pipes) -> Result<Vec<u8>, FileE
 /// it is a pipe.
 pub fn check(path: &Path, most: u64, pipes: Pipes) -> Result<bool, FileError> {
     let shown = || path.display().to_string();
-    let found = fs::metadata(path).map_err(|source| FileError::Unreadable { path: shown(), source })?;
+    let found = metadata(path)?;
     let is_pipe = check_kind(path, &found, pipes)?;
     if found.is_file() && found.len() > most { Err(FileError::TooLarge { path: shown(), most }) } else { Ok(is_pipe) }
+}
+
+fn metadata(path: &Path) -> Result<fs::Metadata, FileError> {
+    if path.as_os_str().is_empty() {
+        return Err(FileError::Unnamed);
+    }
+    fs::metadata(path).map_err(|source| FileError::Unreadable { path: path.display().to_string(), source })
 }
 
 /// Tells whether it is a pipe; refuses everything else that is not a regular file.
@@ -206,7 +216,7 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     let shown = path.display().to_string();
     let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
     let refused = |why: String, advice: String| FileError::Writable { path: shown.clone(), why, advice };
-    let found = fs::metadata(path).map_err(unreadable)?;
+    let found = metadata(path)?;
     if !found.is_file() {
         return Ok(());
     }
@@ -222,7 +232,7 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     let of_folder = fs::metadata(folder).map_err(unreadable)?;
     let (open, sticky) = (of_folder.mode() & 0o002 != 0, of_folder.mode() & 0o1000 != 0);
     let (own, owner) = (rustix::process::geteuid().as_raw(), found.uid());
-    let advice = "Put it into a folder that only you may write.".to_owned();
+    let advice = "Put it into a folder that only you may write".to_owned();
     if open && !sticky {
         return Err(refused(format!("is in {}, where every user may replace it", folder.display()), advice));
     }
@@ -246,7 +256,7 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
 fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> {
     let shown = path.display().to_string();
     let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+    if !metadata(path)?.is_file() {
         return Ok(());
     }
     let real = fs::canonicalize(path).map_err(unreadable)?;
@@ -261,7 +271,7 @@ fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> 
         why: format!(
             "is not in your profile ({place}): elsewhere other users may change it, and Windows rights are not read"
         ),
-        advice: "Put it into a folder of your profile.".to_owned(),
+        advice: "Put it into a folder of your profile".to_owned(),
     })
 }
 
@@ -342,6 +352,7 @@ mod tests {
         ] {
             assert_eq!(said(path, most, Pipes::Refused), wanted);
         }
+        assert_eq!(said(Path::new(""), MIB, Pipes::Refused), Err("the name of the file is empty".to_owned()));
         // A file without a length of its own.
         assert!(said(Path::new("/proc/self/status"), 10, Pipes::Refused).unwrap_err().contains("larger than"));
         let zero = said(Path::new("/dev/zero"), MIB, Pipes::Allowed);

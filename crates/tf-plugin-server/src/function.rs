@@ -100,7 +100,7 @@ fn sequence(arguments: &[wire::DynamicValue]) -> wire::DynamicValue {
 }
 
 /// Functions have one error and no warnings: all errors as one text, tied to an argument when they
-/// all are about the same.
+/// all are about the same. Hosts put a full stop behind it.
 pub(super) fn error(diags: &Diagnostics) -> Option<wire::FunctionError> {
     let argument = |of: &Diagnostic| match of.attribute.steps.first() {
         Some(AttributePathStep::Index(index)) => Some(*index),
@@ -121,6 +121,7 @@ pub(super) fn error(diags: &Diagnostics) -> Option<wire::FunctionError> {
             let _ = write!(text, ": {}", error.detail);
         }
     }
+    text.truncate(text.trim_end_matches('.').len());
     Some(wire::FunctionError { text, function_argument })
 }
 
@@ -136,12 +137,12 @@ mod tests {
     fn errors_about_one_argument_point_at_it() {
         let mut diags = Diagnostics::default();
         assert!(error(&diags).is_none());
-        diags.add_error(diagnostic("bad", "so bad", AttributePath::function_argument(1)));
+        diags.add_error(diagnostic("bad", "so bad.", AttributePath::function_argument(1)));
         let one = error(&diags).unwrap();
         assert_eq!((one.text.as_str(), one.function_argument), ("bad: so bad", Some(1)));
         diags.add_error(diagnostic("worse", "", AttributePath::function_argument(0)));
         let two = error(&diags).unwrap();
-        assert_eq!(two.text, "Argument 2: bad: so bad\nArgument 1: worse");
+        assert_eq!(two.text, "Argument 2: bad: so bad.\nArgument 1: worse");
         assert_eq!(two.function_argument, None);
     }
 }

@@ -47,7 +47,7 @@ pub enum WindowError {
     },
     /// An exclusion is not written as it must be.
     #[error(
-        "The exclusion {text:?} is wrong: {problem}. Write a day such as \"2026-12-24\", or the first and the last day of a range such as \"2026-12-20/2027-01-06\"."
+        "The exclusion {text:?} is wrong: {problem}. Write a day such as \"2026-12-24\", or the first and the last day of a range such as \"2026-12-20/2027-01-06\""
     )]
     Exclude {
         /// What was written.
@@ -96,6 +96,31 @@ impl WindowError {
             Self::Exclude { .. } | Self::AllExcluded { by_calendar: false, .. } => "exclude",
             Self::MinRemaining { .. } => "min_remaining",
             Self::Calendar { .. } | Self::AllExcluded { by_calendar: true, .. } => "exclude_calendar",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_error_has_a_full_stop_which_its_reader_adds() {
+        let text = || "x".to_owned();
+        let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
+        for error in [
+            WindowError::Schedule { schedule: text(), problem: text() },
+            WindowError::NoSuchDay { schedule: text() },
+            WindowError::NoDuration,
+            WindowError::Overlap { duration: day, period: hour },
+            WindowError::TimeZone { name: text() },
+            WindowError::Exclude { text: text(), problem: text() },
+            WindowError::AllExcluded { from: text(), years: 40, by_calendar: false },
+            WindowError::NeverAgain,
+            WindowError::MinRemaining { min_remaining: day, duration: hour },
+            WindowError::Calendar { problem: text() },
+        ] {
+            assert!(!error.to_string().ends_with('.'), "{error}");
         }
     }
 }
