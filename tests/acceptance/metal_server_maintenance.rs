@@ -204,10 +204,27 @@ for_each_host! {
         let plan = workspace.plan().await;
         fleet.command_line(&mut workspace);
         workspace.metal(&["complete", "tests/m"]).await.succeeded();
-        workspace.apply_saved(&plan).await.failed().says("has ended and cannot change");
+        workspace.apply_saved(&plan).await.failed().says("has ended and cannot change").says("(completed by");
         assert_eq!(fleet.system("node1").power, PowerState::On);
         let plan = workspace.plan().await;
         assert_eq!(plan.changes()[0].1, ["delete", "create"]);
+    }
+}
+
+for_one_host! {
+    async fn the_apply_of_a_saved_change_names_the_person_who_released_the_maintenance(host) {
+        let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &maintenance("node1", "m", ""));
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
+        let plan = workspace.plan().await;
+        fleet.command_line(&mut workspace);
+        let generation = workspace.generation("tests/m").await;
+        let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
+        workspace.metal(&release).await.succeeded();
+        let run = workspace.apply_saved(&plan).await.failed();
+        run.says("has ended and cannot change").says("(released by").says("\"node needed\"");
+        assert_eq!(fleet.system("node1").power, PowerState::On);
     }
 }
 

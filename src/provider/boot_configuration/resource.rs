@@ -22,6 +22,7 @@ use crate::provider::{
     shared::cell::Cell,
     shared::diagnostics::{kept, managed_elsewhere, of_engine, value_or_error},
     shared::effect,
+    shared::ended,
     shared::not_updated::not_updated,
     shared::own_turn::hold_named,
     shared::private::{Private, Remembered, missing_here},
@@ -247,15 +248,19 @@ impl Resource for ServerBootConfiguration {
             }
             Ok(None) => {
                 let mut prior = prior;
-                diags.add_error(diagnostic(
-                    format!("The boot configuration of {server} has ended"),
-                    "It ended since the plan, so that the change would do nothing. The server is unchanged. Plan again: the \
-                     resource is created again.",
-                    AttributePath::root(),
-                ));
+                let mut how = "It ended since the plan".to_owned();
                 if let Ok(Some(held)) = engine.held(&uid).await {
                     prior.show(&held.record);
+                    how = ended::how(&held.record);
                 }
+                diags.add_error(diagnostic(
+                    format!("The boot configuration of {server} has ended"),
+                    format!(
+                        "{how}, so that the change would do nothing. The server is unchanged. Plan again: the resource is \
+                         created again."
+                    ),
+                    AttributePath::root(),
+                ));
                 Some((Value::Value(prior), private))
             }
             Err(error) => {

@@ -29,7 +29,7 @@ impl ServerMaintenance {
         let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
         let mut replaced = model.replacing(prior);
         replaced.extend(ended::replaced(prior, model).filter(|_| replaced.is_empty()));
-        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, prior, model) {
+        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, prior, model, None) {
             return None;
         }
         if !replaced.is_empty() {
@@ -110,14 +110,16 @@ impl ServerMaintenance {
         mut model: MaintenanceModel,
         uid: &Uid,
     ) -> MaintenanceModel {
-        let mut accepted = ended::may_change(diags, &prior, &model);
-        if let Ok(Some(held)) = engine.held(uid).await {
-            show(&mut prior, &held.record, None, None);
-            if let Some(error) = ended::ended_meanwhile(&held.record, &model).filter(|_| accepted) {
+        let held = engine.held(uid).await.ok().flatten();
+        let record = held.as_ref().map(|held| &held.record);
+        let mut accepted = ended::may_change(diags, &prior, &model, record);
+        if let Some(record) = record {
+            show(&mut prior, record, None, None);
+            if let Some(error) = ended::ended_meanwhile(record, &model).filter(|_| accepted) {
                 diags.add_error(error);
                 accepted = false;
             }
-            show(&mut model, &held.record, None, None);
+            show(&mut model, record, None, None);
         }
         if accepted { model } else { prior }
     }

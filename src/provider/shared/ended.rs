@@ -56,19 +56,22 @@ fn effective(prior: &MaintenanceModel, model: &MaintenanceModel) -> Vec<&'static
     changes.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect()
 }
 
-/// Reports a change that an ended maintenance cannot carry out. `true`: there is none.
+/// Reports a change that an ended maintenance cannot carry out, with how it ended where its record
+/// is known. `true`: there is none.
 pub(in crate::provider) fn may_change(
     diags: &mut Diagnostics,
     prior: &MaintenanceModel,
     model: &MaintenanceModel,
+    record: Option<&Maintenance>,
 ) -> bool {
     let changed = effective(prior, model);
     let Some(first) = changed.first() else { return true };
     let (id, server) = (given(&prior.id).unwrap_or_default(), given(&prior.server).unwrap_or_default());
+    let how = record.map(|record| format!("{}. ", how(record))).unwrap_or_default();
     diags.add_error(diagnostic(
         format!("The maintenance of {server} has ended and cannot change"),
         format!(
-            "{id} does not hold {server} any more, so that a change of {} would do nothing. The server and the state are \
+            "{how}{id} does not hold {server} any more, so that a change of {} would do nothing. The server and the state are \
              unchanged. Change triggers to run the maintenance again.",
             changed.join(", ")
         ),
@@ -110,8 +113,8 @@ pub(in crate::provider) fn warning(record: &Maintenance, model: &MaintenanceMode
     ))
 }
 
-/// When and why a record ended.
-fn how(record: &Maintenance) -> String {
+/// When and why a record ended, and through whom.
+pub(in crate::provider) fn how(record: &Maintenance) -> String {
     let id = &record.id;
     match &record.phase {
         Phase::Completed { at, ending: Ending::Expired } => {
@@ -174,10 +177,10 @@ mod tests {
     fn a_change_that_would_do_something_is_refused_and_a_word_is_not() {
         let prior = model("Completed", "Completed", None);
         let worded = MaintenanceModel { reason: Value::Value("other".to_owned()), ..prior.clone() };
-        assert!(may_change(&mut Diagnostics::default(), &prior, &worded));
+        assert!(may_change(&mut Diagnostics::default(), &prior, &worded, None));
         let mut diags = Diagnostics::default();
         let switched = MaintenanceModel { server_power: Value::Value("Off".to_owned()), ..prior.clone() };
-        assert!(!may_change(&mut diags, &prior, &switched));
+        assert!(!may_change(&mut diags, &prior, &switched, None));
         assert_eq!(diags.errors[0].attribute, AttributePath::new("server_power"));
     }
 }
