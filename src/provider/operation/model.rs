@@ -204,7 +204,7 @@ impl OperationModel {
         Some(Spec { operation, ..Spec::new(MaintenanceKind::Operation, given(&self.server)?) })
     }
 
-    /// Checks everything that is known; tells what is asked, except the hold's incarnation, when
+    /// Checks everything that is known; returns the specification, without the hold's UID, when
     /// nothing is wrong or missing.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
