@@ -69,7 +69,7 @@ pub use drain::TidiedNodes;
 pub use drive::ReconcileResult;
 pub use entry::MaintenanceRequest;
 pub use error::EngineError;
-pub use invoke::Invoked;
+pub use invoke::{EarlierInvocation, Invoked};
 pub use location::Observed;
 pub use look::{MaintenanceStatus, Observation};
 pub use managed::Forbidden;

@@ -14,7 +14,6 @@ use crate::{
         ids::{MaintenanceId, Uid},
         lock::place_kept_until,
         queue::shown_time,
-        spec::MaintenanceKind,
         state::{Maintenance, Phase},
     },
     store::RecordLookup,
@@ -211,7 +210,7 @@ impl Engine {
         }
         let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
             // An operation that is made holds nothing, and what is left of it would act later.
-            Some(RecordLookup::Active(record)) if !is_made(&record) => return Ok(false),
+            Some(RecordLookup::Active(record)) if !record.is_made() => return Ok(false),
             // It may be of a store that knows more.
             None if unsaid => return Ok(false),
             Some(RecordLookup::Active(record) | RecordLookup::Past(record)) => Some(record),
@@ -367,11 +366,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Whether a record is only there so that its operation is not made again.
-fn is_made(record: &Maintenance) -> bool {
-    record.spec.kind == MaintenanceKind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
 }
 
 /// One look at what is left of a request, and what is to be done about it. `true`: nothing is.

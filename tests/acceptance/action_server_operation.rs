@@ -13,6 +13,7 @@ use crate::support::{
 
 const INVOKE: [&str; 5] =
     ["apply", "-auto-approve", "-input=false", "-no-color", "-invoke=action.metal_server_operation.now"];
+const PLAN: [&str; 4] = ["plan", "-input=false", "-no-color", INVOKE[4]];
 
 fn action(what: &str, more: &str) -> String {
     let policy = if more.contains("policy") || more.contains("maintenance_id") { "" } else { "policy = \"Enforced\"" };
@@ -42,8 +43,7 @@ async fn invoke(workspace: &Workspace) -> Run {
 async fn each_invocation_by_hand_makes_it_once() {
     let (fleet, workspace) = world().await;
     fleet.configure(&workspace, &action("ForceRestart", "reason = \"hangs\""));
-    let plan = ["plan", "-input=false", "-no-color", INVOKE[4]];
-    workspace.run(&plan).await.succeeded().says("node1 is restarted without asking its operating system");
+    workspace.run(&PLAN).await.succeeded().says("node1 is restarted without asking its operating system");
     assert!(fleet.resets("node1").is_empty(), "a plan restarted it");
     let run = invoke(&workspace).await.succeeded();
     run.says("tests/op: node1 is restarted without asking its operating system");
@@ -69,7 +69,13 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"1\" }\n    reason = \"firmware\""));
     invoke(&workspace).await.succeeded().says("An operation was made before");
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
+    let plan = workspace.run(&PLAN).await.succeeded();
+    plan.says("An operation was made before").says("tests/op made PowerCycle at").says("Nothing will be sent");
+    plan.is_silent_about("loses its power").is_silent_about("Queue:").is_silent_about("Takes over");
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"2\" }"));
+    let plan = workspace.run(&PLAN).await.succeeded();
+    plan.says("node1 loses its power").says("Queue: free").is_silent_about("A name is in use");
+    plan.says("Ends tests/op first, an earlier invocation: it made PowerCycle at").is_silent_about("made before");
     invoke(&workspace).await.succeeded().is_silent_about("made before");
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
     // Its record stays, holds nothing, and is ended by hand.
@@ -188,7 +194,6 @@ async fn a_killed_waiter_is_continued_and_another_operation_replaces_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_is_an_error() {
     let (fleet, workspace) = world().await;
-    let plan = ["plan", "-input=false", "-no-color", INVOKE[4]];
     for (what, more, says) in [
         ("Reboot", "", "Not a possible value"),
         ("ForceRestart", "timeouts = { invoke = \"soon\" }", "timeouts.invoke"),
@@ -196,10 +201,10 @@ async fn what_cannot_be_done_is_an_error() {
         ("ForceRestart", "window = { schedule = \"0 22 30 2 *\", duration = \"1h\" }", "never opens"),
     ] {
         fleet.configure(&workspace, &action(what, more));
-        workspace.run(&plan).await.failed().says(says);
+        workspace.run(&PLAN).await.failed().says(says);
     }
     fleet.configure(&workspace, &action("ForceRestart", "").replace("node1", "node7"));
-    workspace.run(&plan).await.failed().says("node7 is not configured");
+    workspace.run(&PLAN).await.failed().says("node7 is not configured");
     fleet.simulator.set_power("node1", PowerState::Off).unwrap();
     fleet.until("node1", PowerState::Off).await;
     fleet.configure(&workspace, &action("ForceRestart", "when_off = \"error\""));

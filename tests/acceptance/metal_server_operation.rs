@@ -45,6 +45,24 @@ for_each_host! {
     }
 }
 
+for_one_host! {
+    async fn a_plan_says_that_an_operation_of_a_lost_state_was_made(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &operation("ForceRestart", "triggers = { run = \"1\" }"));
+        workspace.apply().await.succeeded();
+        std::fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
+        let plan = workspace.try_plan().await.succeeded();
+        plan.says("An operation was made before").says("tests/op made ForceRestart at").says("Nothing will be sent");
+        plan.is_silent_about("Queue:").is_silent_about("Takes over");
+        workspace.apply().await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
+        // What its own state replaces is made again.
+        let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_operation.now"];
+        workspace.run(&again).await.succeeded().is_silent_about("made before");
+        assert_eq!(fleet.resets("node1").len(), 2);
+    }
+}
+
 for_each_host! {
     async fn each_leads_to_what_its_name_says(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));

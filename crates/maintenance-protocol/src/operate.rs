@@ -13,9 +13,33 @@ use super::{
         verdict::{Limits, Need, Verdict, after},
     },
     power::{pursue, switch_on},
-    state::{Maintenance, Progress},
+    spec::MaintenanceKind,
+    state::{Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply},
 };
+
+impl Maintenance {
+    /// Whether this is an operation that was made: it holds nothing, and its record only keeps it
+    /// from being made again.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.spec.kind == MaintenanceKind::Operation && matches!(self.phase, Phase::InMaintenance { .. })
+    }
+
+    /// The operation in words.
+    #[must_use]
+    pub fn operation_name(&self) -> String {
+        self.spec.operation.as_ref().map_or_else(|| "the service".to_owned(), |operation| operation.reset.to_string())
+    }
+
+    /// Which operation was made, when, and what was observed of it.
+    #[must_use]
+    pub fn made(&self) -> String {
+        let at = self.started_at.map(|at| format!(" at {}", shown_time(at))).unwrap_or_default();
+        let outcome = self.outcome.map(|outcome| format!(" ({outcome})")).unwrap_or_default();
+        format!("{}{at}{outcome}", self.operation_name())
+    }
+}
 
 impl OperationSpec {
     /// In words, after the server's name.

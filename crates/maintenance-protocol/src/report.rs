@@ -19,7 +19,6 @@ use super::{
         update::Stage,
     },
     queue::{self, Queue, Turn, WaitReason},
-    spec::MaintenanceKind,
     state::{Maintenance, Phase, Progress},
 };
 
@@ -105,12 +104,7 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
 pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<QueueRow> {
     let waiting = queue::waiting(lock, aging, now);
     let waits = |record: &Maintenance| waiting.iter().any(|waiter| waiter.uid == record.uid);
-    // An operation that is done holds nothing; its record only says that it is not to be made
-    // again.
-    let done = |record: &Maintenance| {
-        record.spec.kind == MaintenanceKind::Operation && matches!(record.phase, Phase::InMaintenance { .. })
-    };
-    let shown = lock.active.iter().filter(|record| !waits(record) && !done(record));
+    let shown = lock.active.iter().filter(|record| !waits(record) && !record.is_made());
     let mut holding: Vec<&Maintenance> = shown.map(Deref::deref).collect();
     holding.sort_by_key(|record| (record.spec.parent.is_some(), record.ticket_number));
     let holding = holding.into_iter().map(|record| (0, record));

@@ -76,6 +76,32 @@ async fn a_record_stands_for_its_triggers_and_its_content() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_knows_what_an_invocation_meets() {
+    let world = World::new();
+    let engine = world.process("alice");
+    let first = made(&engine, operation(ResetType::ForceOff, "1")).await.record;
+    // Older than what a plan reads at once.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let again = Spec { reason: Some("again".into()), ..operation(ResetType::ForceOff, "1") };
+    let met = engine.earlier_invocation(&first.id, &again).await;
+    assert!(matches!(&met, Some(EarlierInvocation::Made(record)) if record.uid == first.uid), "{met:?}");
+    for other in [operation(ResetType::ForceOff, "2"), operation(ResetType::On, "1")] {
+        let met = engine.earlier_invocation(&first.id, &other).await;
+        assert!(matches!(&met, Some(EarlierInvocation::Other(record)) if record.uid == first.uid), "{met:?}");
+    }
+    // A resource takes over what is the same in everything, unless its state replaces it.
+    let same = operation(ResetType::ForceOff, "1");
+    assert!(engine.made_before(&first.id, &same).await.is_some());
+    assert!(engine.made_before(&first.id, &again).await.is_none());
+    engine.note_managed(&first.uid);
+    assert!(engine.made_before(&first.id, &same).await.is_none());
+    let mut other = world.process("bob");
+    other.parts.owner = "others".into();
+    assert!(other.earlier_invocation(&first.id, &same).await.is_none());
+    assert!(other.made_before(&first.id, &same).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_of_another_owner_or_kind_is_never_ended() {
     let world = World::new();
     let engine = world.process("alice");

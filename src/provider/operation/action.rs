@@ -27,7 +27,7 @@ use crate::{
 use crate::provider::{
     operation::action_model::{ActionModel, action_schema, in_its_words},
     operation::model::OperationModel,
-    operation::plan::review_operation,
+    operation::plan::{Plans, review_operation},
     shared::cell::Cell,
     shared::diagnostics::{of_engine, value_or_error},
     shared::effect,
@@ -107,8 +107,6 @@ async fn forget(engine: &Engine, made: &Maintenance, control: &Control) {
 }
 
 fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
-    let at = record.started_at.map(|at| format!(" at {}", shown_time(at))).unwrap_or_default();
-    let outcome = record.outcome.map(|outcome| format!(" ({outcome})")).unwrap_or_default();
     let again = if record.spec.triggers.is_empty() {
         "the run that invoked it was killed before it could report. Invoke the action again to repeat the operation."
     } else {
@@ -116,14 +114,9 @@ fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
     };
     diagnostic(
         "An operation was made before",
-        format!("{}: {} made {}{at}{outcome}. Nothing was sent now: {again}", record.server(), record.id, what(record)),
+        format!("{}: {} made {}. Nothing was sent now: {again}", record.server(), record.id, record.made()),
         AttributePath::root(),
     )
-}
-
-/// The operation in words.
-fn what(record: &Maintenance) -> String {
-    record.spec.operation.as_ref().map_or_else(|| "the service".to_owned(), |operation| operation.reset.to_string())
 }
 
 /// What an invocation means for its person; the record when the operation was made.
@@ -143,7 +136,7 @@ fn conclude(
                 "It is {} for an earlier invocation ({}) and was not ended in {} (timeouts.invoke). Nothing was sent for this one. \
                  Invoke the action again when it has ended.",
                 driven.record.phase.name(),
-                what(&driven.record),
+                driven.record.operation_name(),
                 shown_duration(timeout)
             );
             let summary = format!("{} has not ended on {}", wish.id, driven.record.server());
@@ -170,7 +163,7 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
             "{}: {} was sent, and nothing that the BMC shows tells whether it was carried out. It is not sent again by itself: \
              look at the server, and {again} again.",
             record.server(),
-            what(record)
+            record.operation_name()
         ),
         AttributePath::root(),
     )
@@ -179,7 +172,7 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
 /// Why an operation was not made, or is not known to be.
 fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnostic {
     let record = &driven.record;
-    let (server, what) = (record.server(), what(record));
+    let (server, what) = (record.server(), record.operation_name());
     let waited = shown_duration(timeout);
     let (summary, detail) = match &driven.finish {
         Finish::Over => match &record.phase {
@@ -260,7 +253,7 @@ impl Action for ServerOperationAction {
             let mut model = config.operation();
             model.effect = effect::planned(model.acting().as_ref());
             let patience = self.control(&model).timeout;
-            review_operation(diags, &self.cell, &model, patience).await;
+            review_operation(diags, &self.cell, &model, Plans::Action, patience).await;
             in_its_words(diags);
         }
         Some(())

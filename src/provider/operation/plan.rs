@@ -2,18 +2,35 @@
 
 use std::time::Duration;
 
-use tf_provider::Diagnostics;
+use tf_provider::{AttributePath, Diagnostics};
+
+use crate::{
+    engine::{EarlierInvocation, Engine},
+    maintenance::{ids::MaintenanceId, spec::Spec, state::Maintenance},
+    plugin::diagnostic,
+};
 
 use crate::provider::{
     operation::model::OperationModel, operation::service_model, shared::cell::Cell, shared::own_turn::hold_named,
-    shared::review, shared::values::given,
+    shared::prospect::PlannedRequest, shared::review, shared::values::given,
 };
+
+/// What plans an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::provider) enum Plans {
+    /// A resource, which finds an operation of the same specification again, and is refused with
+    /// another one.
+    Resource,
+    /// An action, which ends an earlier invocation for something else.
+    Action,
+}
 
 /// Tells a reviewer what an operation would do, that of a resource and that of an action.
 pub(in crate::provider) async fn review_operation(
     diags: &mut Diagnostics,
     cell: &Cell,
     model: &OperationModel,
+    plans: Plans,
     patience: Duration,
 ) {
     let engine = cell.engine_if_ready();
@@ -25,6 +42,11 @@ pub(in crate::provider) async fn review_operation(
         let (id, hold) = (model.name_id(), hold_named(diags, &model.maintenance_id));
         let asked = review::may_act_under(diags, &engine, hold.as_ref(), &spec.server);
         cell.unless_stopped(asked).await;
+        let earlier = cell.unless_stopped(earlier(&engine, id.as_ref(), &spec, plans)).await.flatten();
+        if let Some(EarlierInvocation::Made(record)) = &earlier {
+            diags.add_warning(made_before(record, plans));
+            return;
+        }
         let own_turn = model.maintenance_id.is_null();
         if own_turn && cell.unless_stopped(review::lasts(diags, &engine, &spec)).await == Some(false) {
             return;
@@ -33,7 +55,34 @@ pub(in crate::provider) async fn review_operation(
         if cell.unless_stopped(serviced).await == Some(false) {
             return;
         }
-        let reviewed = review::operation(diags, &engine, &spec, id.as_ref(), patience, given(&model.maintenance_id));
+        let asked =
+            PlannedRequest { earlier: earlier.as_ref(), ..PlannedRequest::new(&spec, id.as_ref(), Some(patience)) };
+        let reviewed = review::operation(diags, &engine, &asked, given(&model.maintenance_id));
         cell.unless_stopped(reviewed).await;
     }
+}
+
+/// The record under the name, as far as it matters for what apply does.
+async fn earlier(engine: &Engine, id: Option<&MaintenanceId>, spec: &Spec, plans: Plans) -> Option<EarlierInvocation> {
+    match plans {
+        Plans::Action => engine.earlier_invocation(id?, spec).await,
+        Plans::Resource => engine.made_before(id?, spec).await.map(|record| EarlierInvocation::Made(Box::new(record))),
+    }
+}
+
+/// Tells that apply sends nothing.
+fn made_before(record: &Maintenance, plans: Plans) -> tf_provider::Diagnostic {
+    let why = match plans {
+        Plans::Resource => "apply records it in this state as it is. Change triggers to make it again.",
+        Plans::Action if record.spec.triggers.is_empty() => {
+            "the run that invoked it was killed before it could report. This invocation reports it, and the next one makes it \
+             again."
+        }
+        Plans::Action => "an invocation with these triggers was made. Change triggers to make it again.",
+    };
+    diagnostic(
+        "An operation was made before",
+        format!("{}: {} made {}. Nothing will be sent: {why}", record.server(), record.id, record.made()),
+        AttributePath::root(),
+    )
 }

@@ -19,7 +19,7 @@ use crate::{
 
 use crate::provider::{
     operation::model::{OperationModel, operation_schema},
-    operation::plan::review_operation,
+    operation::plan::{Plans, review_operation},
     shared::cell::Cell,
     shared::diagnostics::{kept, no_longer_ours, of_engine, value_or_error},
     shared::effect,
@@ -48,7 +48,7 @@ impl ServerOperation {
     }
 
     async fn review(&self, diags: &mut Diagnostics, model: &OperationModel) {
-        review_operation(diags, &self.cell, model, self.control(model, true).timeout).await;
+        review_operation(diags, &self.cell, model, Plans::Resource, self.control(model, true).timeout).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    engine::Engine,
+    engine::{EarlierInvocation, Engine},
     maintenance::{
         approval::{ApprovalState, Scope},
         hand_over::HandOver,
@@ -42,12 +42,14 @@ pub(in crate::provider) struct PlannedRequest<'a> {
     pub(in crate::provider) adopt: bool,
     /// How long it may wait; `None`: as long as it takes.
     pub(in crate::provider) patience: Option<Duration>,
+    /// The invocation before that of an action, under the same name.
+    pub(in crate::provider) earlier: Option<&'a EarlierInvocation>,
 }
 
 impl<'a> PlannedRequest<'a> {
     /// A request of this name, or of a name that is not known yet.
     pub(in crate::provider) fn new(spec: &'a Spec, id: Option<&'a MaintenanceId>, patience: Option<Duration>) -> Self {
-        Self { spec, id, replaces: None, adopt: false, patience }
+        Self { spec, id, replaces: None, adopt: false, patience, earlier: None }
     }
 }
 
@@ -101,7 +103,7 @@ impl Prospect {
         key: Option<&LockKey>,
         power: Option<PowerState>,
     ) -> Self {
-        let PlannedRequest { spec, id, adopt, patience, .. } = *asked;
+        let PlannedRequest { spec, id, patience, .. } = *asked;
         let mut prospect = Self {
             server: spec.server.clone(),
             effect: spec.effect(),
@@ -121,7 +123,7 @@ impl Prospect {
             prospect.own_hold = own_hold(engine, spec, view);
             prospect.ahead = ahead(engine, asked, view);
             prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
-            prospect.name = NameStanding::of(engine, spec, id, adopt, view);
+            prospect.name = NameStanding::of(engine, asked, view);
         }
         prospect.look_at_window(engine, spec, patience);
         prospect.guess_start(engine.now());

@@ -1,7 +1,5 @@
 //! What a plan tells its reviewer: only reads, and works with the store, the BMC or both down.
 
-use std::time::Duration;
-
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
@@ -26,6 +24,7 @@ use crate::provider::{
     shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent, value_or_error},
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
+    shared::standing::becomes_of,
     shared::values::{Text, bad, given},
 };
 
@@ -59,18 +58,20 @@ pub(in crate::provider) async fn boot_configuration(
     let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
     match hold {
         None => effects(diags, engine, asked, seen).await,
-        Some(hold) => under(diags, engine, asked.spec, hold).await,
+        Some(hold) => under(diags, engine, asked, hold).await,
     }
 }
 
 /// Tells what is done under a maintenance, which has the server.
-async fn under(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, hold: &str) {
+async fn under(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, hold: &str) {
+    let spec = asked.spec;
     let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
     if let Ok(hold) = hold.parse()
         && let Some(node) = engine.drain_outlook_under(&hold).await
     {
         detail = format!("{detail}\n{node}");
     }
+    detail.extend(asked.earlier.map(|earlier| format!("\n{}", becomes_of(earlier))));
     diags.add_warning(diagnostic(SWITCHED, detail, AttributePath::root()));
 }
 
@@ -78,11 +79,10 @@ async fn under(diags: &mut Diagnostics, engine: &Engine, spec: &Spec, hold: &str
 pub(in crate::provider) async fn operation(
     diags: &mut Diagnostics,
     engine: &Engine,
-    spec: &Spec,
-    id: Option<&MaintenanceId>,
-    patience: Duration,
+    asked: &PlannedRequest<'_>,
     hold: Option<&str>,
 ) {
+    let spec = asked.spec;
     let Some(seen) = server(diags, engine, spec, None).await else { return };
     let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == CompletionProof::Boot);
     if wants_boot && seen.view.as_ref().is_some_and(|view| view.boot_progress.is_none()) {
@@ -95,8 +95,8 @@ pub(in crate::provider) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, &PlannedRequest::new(spec, id, Some(patience)), seen).await,
-        Some(hold) => under(diags, engine, spec, hold).await,
+        None => effects(diags, engine, asked, seen).await,
+        Some(hold) => under(diags, engine, asked, hold).await,
     }
 }
 
@@ -367,9 +367,10 @@ fn unchecked(error: &BackendError) -> bool {
 
 /// Why the name of a request is refused, whatever the queue says.
 async fn conflict(engine: &Engine, asked: &PlannedRequest<'_>, key: Option<&LockKey>) -> Option<EngineError> {
-    // A boot configuration has no name of its own that could be chosen.
-    let id =
-        asked.id.filter(|id| asked.spec.kind != MaintenanceKind::BootConfiguration && asked.replaces != Some(*id))?;
+    // A boot configuration has no name of its own that could be chosen, and an invocation continues
+    // or ends the one that was before it.
+    let named = asked.spec.kind != MaintenanceKind::BootConfiguration && asked.earlier.is_none();
+    let id = asked.id.filter(|id| named && asked.replaces != Some(*id))?;
     engine.name_conflict(id, asked.spec, key).await
 }
 

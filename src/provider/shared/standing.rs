@@ -2,16 +2,16 @@
 //! release of it by a person, a block of the server.
 
 use crate::{
-    engine::Engine,
+    engine::{EarlierInvocation, Engine},
     maintenance::{
-        ids::MaintenanceId,
         queue::shown_time,
         restrictions::{Block, ReleasedName},
-        spec::Spec,
         state::Maintenance,
     },
     store::LockView,
 };
+
+use crate::provider::shared::prospect::PlannedRequest;
 
 /// Summary of a warning: the name belongs to another state.
 const MANAGED_ELSEWHERE: &str = "Another state manages a maintenance";
@@ -25,6 +25,8 @@ const NAME_REFUSED: &str = "A released name is refused";
 pub(in crate::provider) struct NameStatus {
     /// The record that the next run continues.
     pub(in crate::provider) continued: Option<Box<Maintenance>>,
+    /// The invocation before that of an action, which continues it or ends it first.
+    earlier: Option<EarlierInvocation>,
     /// Whether the configuration says that it takes the record from another state.
     adopt: bool,
     /// The release that refuses the name.
@@ -35,22 +37,23 @@ pub(in crate::provider) struct NameStatus {
 
 impl NameStatus {
     /// Reads it from a view of the server's lock.
-    pub(in crate::provider) fn of(
-        engine: &Engine,
-        spec: &Spec,
-        id: Option<&MaintenanceId>,
-        adopt: bool,
-        view: &LockView,
-    ) -> Self {
+    pub(in crate::provider) fn of(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Self {
+        let PlannedRequest { spec, id, adopt, .. } = *asked;
         let digest = engine.as_asked_here(spec).digest();
         // Another owner or specification is refused with both shown.
         let same = |record: &Maintenance| {
             let ours = record.owner == engine.owner() && record.digest == digest;
-            // One that is replaced is not taken over.
-            Some(&record.id) == id && ours && !engine.manages(&record.uid)
+            // One that is replaced is not taken over, and an operation that was made holds nothing.
+            Some(&record.id) == id && ours && !engine.manages(&record.uid) && !record.is_made()
         };
+        let found = || view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone()));
         Self {
-            continued: view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone())),
+            continued: match asked.earlier {
+                Some(EarlierInvocation::Unfinished(record)) => Some(record.clone()),
+                Some(_) => None,
+                None => found(),
+            },
+            earlier: asked.earlier.cloned(),
             adopt,
             released: id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned(),
             block: view.lock.block(view.now).cloned(),
@@ -79,8 +82,9 @@ impl NameStatus {
     /// In sentences, for a reviewer.
     pub(in crate::provider) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(record) = &self.continued {
-            lines.push(self.takeover(record));
+        match &self.earlier {
+            Some(earlier) => lines.push(becomes_of(earlier)),
+            None => lines.extend(self.continued.iter().map(|record| self.takeover(record))),
         }
         if let Some(released) = &self.released {
             lines.push(format!(
@@ -114,6 +118,26 @@ impl NameStatus {
                 "Takes over {id}, the maintenance of {by} requested at {at} ({}): no state has it yet.",
                 record.phase.name()
             ),
+        }
+    }
+}
+
+/// What becomes of the invocation before that of an action, in a sentence.
+pub(in crate::provider) fn becomes_of(earlier: &EarlierInvocation) -> String {
+    let (EarlierInvocation::Made(record) | EarlierInvocation::Unfinished(record) | EarlierInvocation::Other(record)) =
+        earlier;
+    let (id, state) = (&record.id, record.phase.name());
+    match earlier {
+        EarlierInvocation::Made(_) => format!("{id} made {} before.", record.made()),
+        EarlierInvocation::Unfinished(_) => {
+            let at = shown_time(record.requested_at);
+            format!("Continues {id}, the invocation of {} requested at {at} ({state}).", record.requester)
+        }
+        EarlierInvocation::Other(_) if record.is_made() => {
+            format!("Ends {id} first, an earlier invocation: it made {}.", record.made())
+        }
+        EarlierInvocation::Other(_) => {
+            format!("Ends {id} first, an earlier invocation: {} ({state}).", record.spec.summary())
         }
     }
 }
