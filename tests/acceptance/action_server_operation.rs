@@ -107,6 +107,24 @@ async fn a_change_of_a_resource_invokes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn under_a_hold_of_the_same_plan_it_happens_under_that_hold() {
+    let (fleet, workspace) = world().await;
+    let held = |firmware: &str| {
+        let trigger = "lifecycle {\n    action_trigger {\n      events = [after_create]\n      actions = \
+                       [action.metal_server_operation.now]\n    }\n  }";
+        let more = format!("triggers = {{ firmware = \"{firmware}\" }}\n  {trigger}");
+        maintenance("node1", "m", &more) + &action("ForceRestart", "maintenance_id = metal_server_maintenance.held.id")
+    };
+    for (number, firmware) in ["1", "2"].into_iter().enumerate() {
+        fleet.configure(&workspace, &held(firmware));
+        let run = workspace.apply().await.succeeded();
+        run.says("It happens under").is_silent_about("A maintenance of the same owner holds the server");
+        assert_eq!(fleet.resets("node1").len(), number + 1);
+    }
+    workspace.destroy().await.succeeded();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_bmc_accepted_it_is_not_made_again() {
     for (phase, more) in [
         (Phase::Before, ""),

@@ -93,3 +93,21 @@ for_each_host! {
         workspace.destroy().await.succeeded();
     }
 }
+
+for_each_host! {
+    async fn the_plan_of_an_operation_under_a_hold_that_is_not_made_yet_names_the_hold(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |firmware: &str| {
+            maintenance("node1", "m", &format!("triggers = {{ firmware = \"{firmware}\" }}"))
+                + &under("").replace("\"tests/m\"", "metal_server_maintenance.held.id")
+        };
+        let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_maintenance.held"];
+        for (firmware, arguments) in [("1", &again[..4]), ("2", &again[..4]), ("2", &again[..])] {
+            fleet.configure(&workspace, &body(firmware));
+            let run = workspace.run(arguments).await.succeeded();
+            run.says("It happens under").is_silent_about("A maintenance of the same owner holds the server");
+        }
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.resets("node1").len(), 3);
+    }
+}

@@ -7,8 +7,12 @@ use tf_provider::{Diagnostics, value::Value};
 use crate::engine::Engine;
 
 use crate::provider::{
-    boot_configuration::model::BootConfigurationModel, boot_configuration::resource::ServerBootConfiguration,
-    shared::own_turn::hold_named, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
+    boot_configuration::model::BootConfigurationModel,
+    boot_configuration::resource::ServerBootConfiguration,
+    shared::own_turn::{hold_named, under},
+    shared::private::Private,
+    shared::prospect::PlannedRequest,
+    shared::review,
     shared::values::given,
 };
 
@@ -27,12 +31,11 @@ impl ServerBootConfiguration {
         let Some(spec) = spec else { return };
         let hold = hold_named(diags, &model.maintenance_id);
         self.cell.unless_stopped(review::may_act_under(diags, &engine, hold.as_ref(), &spec.server)).await;
-        // Not known yet: it is of this plan.
-        let given = given(&model.maintenance_id).unwrap_or("the maintenance of maintenance_id");
-        let under = (!model.maintenance_id.is_null()).then_some(given);
         let id = model.record_id(engine.owner());
         let asked = PlannedRequest::new(&spec, id.as_ref(), patience);
-        self.cell.unless_stopped(review::boot_configuration(diags, &engine, &asked, under)).await;
+        self.cell
+            .unless_stopped(review::boot_configuration(diags, &engine, &asked, under(&model.maintenance_id)))
+            .await;
     }
 
     /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.

@@ -23,7 +23,7 @@ use crate::{
 use crate::provider::{
     operation::service_model::{ServiceModel, service_attribute},
     shared::outputs::outputs,
-    shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
+    shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes, under},
     shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, is_given, known, one_of,
@@ -175,6 +175,12 @@ impl OperationModel {
     /// Its name, once its parts are known.
     pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
         MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
+    }
+
+    /// The maintenance under which it happens, as far as it is known; `None`: it takes a turn of
+    /// its own.
+    pub(in crate::provider) fn under(&self) -> Option<&str> {
+        under(&self.maintenance_id)
     }
 
     /// What it says about its turn.

@@ -155,3 +155,21 @@ pub(in crate::provider) fn hold_named(diags: &mut Diagnostics, maintenance_id: &
     let (at, hint) = (AttributePath::new("maintenance_id"), " Use the id of a metal_server_maintenance.");
     read_id(diags, given(maintenance_id)?, at, "a maintenance", hint)
 }
+
+/// The maintenance that `maintenance_id` names, in words where it is not known yet because it is of
+/// the same plan; `None`: there is none.
+pub(in crate::provider) fn under(maintenance_id: &Text) -> Option<&str> {
+    (!maintenance_id.is_null()).then(|| given(maintenance_id).unwrap_or("the maintenance of maintenance_id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maintenance_that_is_not_known_yet_is_one() {
+        assert_eq!(under(&Value::Null), None);
+        assert_eq!(under(&Value::Unknown), Some("the maintenance of maintenance_id"));
+        assert_eq!(under(&Value::Value("ops/m".to_owned())), Some("ops/m"));
+    }
+}
