@@ -291,14 +291,11 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
         }
         Command::Release { id, allow: true, .. } => restrictions::allow(engine, &parse(&id)?, json).await,
         Command::Release { id, generation, reason, as_owner, block, accept_as_is, timeout, .. } => {
-            let (generation, reason) = (generation.unwrap_or_default(), reason.unwrap_or_default());
-            let stated = !reason.trim().is_empty();
-            let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
-            let block = block.as_deref().map(duration).transpose()?;
-            if !stated {
-                return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
-            }
             let id = parse(&id)?;
+            let block = block.as_deref().map(duration).transpose()?;
+            let (generation, reason) =
+                restrictions::stated(engine, &id, generation, reason, as_owner.is_some()).await?;
+            let reason = as_owner.map_or(reason.clone(), |owner| format!("{reason} (as owner {owner:?})"));
             let control = control(&timeout, stop)?;
             if accept_as_is {
                 let (record, request) =

@@ -194,17 +194,17 @@ enum Command {
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
-    /// Release a server by force: its prior state is restored, and its holder is notified. The
-    /// name stays refused until its triggers change, or until `release --allow`
+    /// Release a server by force: its prior state is restored, its holder is notified, and the name
+    /// stays refused until its triggers change or `release --allow`. Or forget a made operation
     Release {
         /// NAMESPACE/NAME
         id: String,
         /// The generation that `queue` or `show` shows: a hold that has changed since is not
-        /// released
-        #[arg(long, required_unless_present = "allow")]
+        /// released. Needed, except for an operation that was made
+        #[arg(long)]
         generation: Option<u64>,
-        /// The reason; kept in the audit log and shown to the holder
-        #[arg(long, required_unless_present = "allow")]
+        /// The reason; kept in the audit log and shown to the holder. Needed as --generation is
+        #[arg(long)]
         reason: Option<String>,
         /// Act for another owner than --owner: the owner of the maintenance
         #[arg(long, value_name = "OWNER", conflicts_with = "allow")]

@@ -3,14 +3,52 @@
 use serde_json::json;
 
 use crate::{
-    engine::{Engine, Forbidden},
-    maintenance::{ids::MaintenanceId, queue::shown_time, restrictions::Restrictions},
+    engine::{Engine, EngineError, Forbidden},
+    maintenance::{
+        ids::{Generation, MaintenanceId},
+        queue::shown_time,
+        restrictions::Restrictions,
+        state::Maintenance,
+    },
 };
 
 use super::{
     commands::{CommandError, pretty},
     shape,
 };
+
+/// The reason in the audit of a release of an operation that was made, where none is given.
+const FORGOTTEN: &str = "forgotten, to make it again";
+/// What every other release needs.
+const NEEDED: &str = "a release needs --generation, which queue and show print, and --reason. Only an operation that was \
+                      made needs neither: it holds nothing";
+
+/// The generation and the reason of a release. An operation that was made needs neither: its record
+/// holds nothing, and is only forgotten.
+pub(super) async fn stated(
+    engine: &Engine,
+    id: &MaintenanceId,
+    generation: Option<Generation>,
+    reason: Option<String>,
+    as_owner: bool,
+) -> Result<(Generation, String), CommandError> {
+    if reason.as_ref().is_some_and(|reason| reason.trim().is_empty()) {
+        return Err(CommandError::Other("--reason must say why: the holder will read it".to_owned()));
+    }
+    if let (Some(generation), Some(reason)) = (generation, &reason) {
+        return Ok((generation, reason.clone()));
+    }
+    let made = match engine.active(id).await {
+        Ok(record) => Some(record).filter(Maintenance::is_made),
+        Err(EngineError::NotFound { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(record) = made else { return Err(CommandError::Other(NEEDED.to_owned())) };
+    if as_owner && reason.is_none() {
+        return Err(CommandError::Other("--as-owner needs --reason: the owner will read it".to_owned()));
+    }
+    Ok((generation.unwrap_or(record.generation), reason.unwrap_or_else(|| FORGOTTEN.to_owned())))
+}
 
 /// Lets a released name ask again.
 pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {

@@ -253,7 +253,10 @@ impl Engine {
         control: &Control,
     ) -> Result<ReconcileResult, EngineError> {
         let active = Box::new(self.active(id).await?);
-        Box::pin(self.reach(&active, control)).await?;
+        // To forget an operation that was made, no server is reached.
+        if !active.is_made() {
+            Box::pin(self.reach(&active, control)).await?;
+        }
         drop(active);
         let ending = Ending::Released { by: self.runner().to_string(), reason: reason.to_owned(), seen };
         let (record, fence, driving) =

@@ -80,14 +80,18 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
     // Its record stays, holds nothing, and is ended by hand.
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-    let generation = workspace.generation("tests/op").await;
-    let mut person = workspace.beside();
-    fleet.configure(&person, "");
-    fleet.command_line(&mut person);
-    person.metal(&["release", "tests/op", "--generation", &generation, "--reason", "again"]).await.succeeded();
-    invoke(&workspace).await.failed().says("was released by a person");
-    person.metal(&["release", "--allow", "tests/op"]).await.succeeded();
-    invoke(&workspace).await.succeeded().is_silent_about("made before");
+    workspace
+        .metal(&["show", "tests/op"])
+        .await
+        .succeeded()
+        .says("made PowerCycle at")
+        .is_silent_about("InMaintenance");
+    // As its page says.
+    let page = include_str!("../../docs/actions/server_operation.md");
+    assert!(page.contains("type `terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");
+    workspace.metal(&["release", "tests/op"]).await.succeeded();
+    workspace.metal(&["release", "tests/op"]).await.failed().says("tests/op has ended");
+    invoke(&workspace).await.succeeded().is_silent_about("made before").is_silent_about("was released by a person");
     assert_eq!(fleet.resets("node1").len(), 3);
 }
 

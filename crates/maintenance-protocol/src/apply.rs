@@ -80,8 +80,10 @@ impl ServerLock {
                 self.forbid(uid, runner, reason, block, now)?;
                 let (fence, _) = self.fence_holder(uid, seen, runner.clone(), token, leases, now)?;
                 let calls_until = self.in_flight_until(uid, now);
-                // One that is still in the queue has touched nothing: its drive withdraws it.
-                let started = self.get(uid).is_some_and(|record| record.phase != Phase::Pending);
+                // One that is still in the queue has touched nothing: its drive withdraws it. An
+                // operation that was made has nothing to restore: its drive finishes it.
+                let releases = |record: &Maintenance| record.phase != Phase::Pending && !record.is_made();
+                let started = self.get(uid).is_some_and(releases);
                 if let Some(ending) = ending.filter(|_| started) {
                     self.release(uid, fence, ending.clone(), now)?;
                 }

@@ -303,7 +303,7 @@ impl ServerLock {
     }
 
     /// A person releases a record: its name stays refused, and nothing else takes the server before
-    /// `block` is over.
+    /// `block` is over. An operation that was made holds nothing: it may be made again.
     pub fn forbid(
         &mut self,
         uid: &Uid,
@@ -313,7 +313,9 @@ impl ServerLock {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let record = self.get(uid).cloned().ok_or(Refusal::Gone)?;
-        self.refuse_name(&record, &by.to_string(), reason, now);
+        if !record.is_made() {
+            self.refuse_name(&record, &by.to_string(), reason, now);
+        }
         if let Some(block) = block {
             self.block_until(&record, after(now, block), by, reason, now);
         }

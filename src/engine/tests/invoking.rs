@@ -102,6 +102,18 @@ async fn a_plan_knows_what_an_invocation_meets() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operation_that_a_person_releases_after_it_was_made_is_made_again() {
+    let world = World::new();
+    let (first, person) = (world.process("first"), world.process("person"));
+    let record = made(&first, operation(ResetType::ForceOff, "1")).await.record;
+    first.lease.resign().await;
+    person.force_release(&record.id, record.generation, "again", None, &control()).await.unwrap();
+    let again = made(&person, operation(ResetType::ForceOff, "1")).await.record;
+    // It is off: nothing has to be sent.
+    assert_eq!((again.uid == record.uid, again.outcome), (false, Some(OperationOutcome::Skipped)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_of_another_owner_or_kind_is_never_ended() {
     let world = World::new();
     let engine = world.process("alice");
