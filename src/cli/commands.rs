@@ -10,7 +10,13 @@ use crate::{
     backend::plug::plugin,
     engine::{Control, Engine, EngineError, ReconcileResult},
     maintenance::{
-        decide::Finish, gate, ids::MaintenanceId, lock::Refusal, restore, spec::MaintenanceKind, state::Ending,
+        decide::Finish,
+        gate,
+        ids::MaintenanceId,
+        lock::Refusal,
+        restore,
+        spec::MaintenanceKind,
+        state::{Ending, Maintenance, PriorState},
     },
     settings::{self, BackendInput, Environment, Input, SettingsError},
     store::StoreError,
@@ -353,7 +359,10 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
             })
         }
         Finish::Over | Finish::Withdrawn | Finish::Reached => {
-            let before = record.prior.as_ref().map(|prior| prior.power.to_string());
+            let before = match &record.prior {
+                Some(prior) => Some(power_now(engine, record, prior).await),
+                None => None,
+            };
             if json {
                 return Ok(pretty(&json!({
                     "id": record.id, "server": record.server(), "finish": driven.finish.name(), "power": before,
@@ -377,7 +386,16 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                 (_, Some(_)) if record.spec.kind == MaintenanceKind::Operation => {
                     format!("{} has ended; an operation restores nothing on {}\n", record.id, record.server())
                 }
-                (_, Some(power)) => format!("{} has ended; {} is as it was ({power})\n", record.id, record.server()),
+                (_, Some(power)) if record.prior.as_ref().is_some_and(|prior| prior.power.to_string() == power) => {
+                    format!("{} has ended; {} is as it was ({power})\n", record.id, record.server())
+                }
+                (_, Some(power)) => {
+                    format!(
+                        "{} has ended; {} is restored, with its power as it is now ({power})\n",
+                        record.id,
+                        record.server()
+                    )
+                }
                 (_, None) => format!("{} has ended; {} had not been touched\n", record.id, record.server()),
             })
         }
@@ -390,6 +408,18 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
             record.phase.name()
         ))),
         Finish::Lost => Err(CommandError::Other(format!("another process took over {} meanwhile", record.id))),
+    }
+}
+
+/// The power of a server whose maintenance ended, as it is seen; where it is not, as it was
+/// restored.
+async fn power_now(engine: &Engine, record: &Maintenance, prior: &PriorState) -> String {
+    let restored = record.phase.is_over() && restore::verifies(record);
+    let seen = if restored { engine.observed(record).await.power.ok() } else { None };
+    match seen.filter(|power| power.settled().is_some()) {
+        Some(power) => power.to_string(),
+        None if restored => restore::power_restored(record, prior),
+        None => prior.power.to_string(),
     }
 }
 

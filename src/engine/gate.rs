@@ -201,19 +201,6 @@ impl Engine {
             None => plain,
         })
     }
-
-    /// Why a gate does not hold a server for a record any more, where that was seen.
-    pub async fn taken_away(&self, record: &Maintenance) -> Option<String> {
-        for gate in record.gates.iter().filter(|gate| gate.entered && !gate.left) {
-            let Ok(Some(link)) = self.link(record.server(), gate) else { continue };
-            let wish = wish_to(record, Some(gate), self.store().id());
-            let Some(Ok(seen)) = async { Some(link.gate()?.look(&wish, false).await) }.await else { continue };
-            if let Some(why) = gate::taken_away(&seen.standing) {
-                return Some(if gate.system.gate.is_some() { format!("{}: {why}", gate.system.name) } else { why });
-            }
-        }
-        None
-    }
 }
 
 impl Reconciler<'_> {

@@ -102,8 +102,8 @@ impl Engine {
 
 /// Whether the restore of a server may stop what runs on it.
 fn restore_may_stop(record: &Maintenance) -> bool {
-    let was_off = record.prior.as_ref().is_some_and(|prior| prior.power.settled() == Some(PowerTarget::Off));
-    restore::verifies(record) && (record.booted || was_off || !record.drives.is_empty())
+    let ends_off = record.restored_power() == Some(PowerTarget::Off);
+    restore::verifies(record) && (record.booted || ends_off || !record.drives.is_empty())
 }
 
 /// Whether an action is the first that changes the server, or the first after its Node was drained,

@@ -42,8 +42,10 @@ impl fmt::Display for Observed {
             Ok(power) => write!(f, "Power is {power} now")?,
             Err(why) => write!(f, "Power could not be read ({why})")?,
         }
-        if let Some(before) = self.before {
-            write!(f, ", and was {before} before the maintenance")?;
+        match self.before {
+            Some(before) if before.settled().is_some() => write!(f, ", and was {before} before the maintenance")?,
+            Some(_) => write!(f, "; the power before the maintenance is not recorded")?,
+            None => {}
         }
         if let Some(state) = &self.state {
             write!(f, "; its external system shows {state}")?;

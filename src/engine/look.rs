@@ -45,6 +45,8 @@ pub struct Observation {
     /// Why the server's own maintenance system does not hold it for us any more, where that was
     /// seen.
     pub taken_away: Option<String>,
+    /// Why the external system ends the use of the server after the release, in a sentence.
+    pub deletion: Option<String>,
     /// Why the Lease of its Kubernetes Node, which came with the hold, is not ours any more.
     pub node_lost: Option<String>,
     /// Why its drained Node may get Pods again, where that was seen.
@@ -168,6 +170,7 @@ impl Engine {
                 held,
                 machine: Err(unreached(error)),
                 taken_away: None,
+                deletion: None,
                 node_lost: None,
                 drain_lost: None,
                 node_unseen: None,
@@ -180,7 +183,7 @@ impl Engine {
             },
             Err(error) => Err(error),
         };
-        let taken_away = self.taken_away(&held.record).await;
+        let gates = self.gates_seen(&held.record).await;
         let (mut node_lost, mut drain_lost, mut node_unseen) = (None, None, None);
         if held.active {
             let of_lease = self.node_lost(&held.record).await;
@@ -197,6 +200,7 @@ impl Engine {
                 }
             }
         }
-        Observation { held, machine, taken_away, node_lost, drain_lost, node_unseen }
+        let (taken_away, deletion) = (gates.revoked, gates.deletion);
+        Observation { held, machine, taken_away, deletion, node_lost, drain_lost, node_unseen }
     }
 }

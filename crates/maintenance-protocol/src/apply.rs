@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     address,
     change::{Applied, LockChange, Moment, RecordChange, Unreadable},
-    drain, gate, hand_over,
+    drain, gate, gate_chain, hand_over,
     ids::{Fence, Uid},
     machine::ResetType,
     media,
@@ -196,6 +196,9 @@ impl ServerLock {
                         gate.asked = true;
                     }
                 })?;
+            }
+            RecordChange::PowerAfter(place, power) => {
+                self.update(uid, fence, |record| gate_chain::note_power(record, *place, *power, now))?;
             }
             RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,
             RecordChange::PrepareAgain => self.prepare_again(uid, fence)?,

@@ -10,6 +10,7 @@ use super::{
     model::{
         effects::PendingEffect,
         finish::Finish,
+        gate::PowerAfter,
         lock::{EnqueueRequest, Leases},
         restrictions::Restrictions,
         verdict::Limits,
@@ -248,6 +249,9 @@ pub enum RecordChange {
     },
     /// A gate, by its place in the record, does not hold the server for us any more, and why.
     GateLost(usize, String),
+    /// Note the power that a gate, by its place in the record, wants the server to have afterwards:
+    /// what was restored already is restored again.
+    PowerAfter(usize, Option<PowerAfter>),
     /// Record the intent of a call, before it is made.
     Intend(Action),
     /// Record what came of the last call.
@@ -296,6 +300,13 @@ impl RecordChange {
             Self::Progress(progress) if progress.step().is_some() => format!("step {}", progress.text()),
             Self::GateLost(_, why) => format!("the external system revoked the server: {why}"),
             Self::Gate { granted: true, by, .. } => format!("granted by {by}"),
+            Self::PowerAfter(_, Some(PowerAfter::Wanted(power))) => {
+                format!("the power to restore is {power}, as the external system says by now")
+            }
+            Self::PowerAfter(_, Some(PowerAfter::EndsOff)) => {
+                "the power is not restored: the external system switches the server off after the release".to_owned()
+            }
+            Self::PowerAfter(_, None) => "the power to restore is the recorded one again".to_owned(),
             Self::Progress(_)
             | Self::NoteWait(_)
             | Self::Reclaim(_)

@@ -12,7 +12,7 @@
 
 pub use super::model::gate::{
     Asks, AwaitedNode, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss,
-    QueueAuthority,
+    PowerAfter, QueueAuthority,
 };
 
 use super::state::{Maintenance, Phase};

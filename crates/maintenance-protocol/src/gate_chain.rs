@@ -12,7 +12,7 @@ use super::{
     model::{
         facts::Facts,
         finish::Finish,
-        gate::{BootReadiness, ExternalState, GateRecord, GateView, Loss, QueueAuthority},
+        gate::{BootReadiness, ExternalState, GateRecord, GateView, Loss, PowerAfter, QueueAuthority},
         shown_time::shown_time,
         verdict::{Limits, Need, Verdict, after},
     },
@@ -153,6 +153,36 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
         let Some(view) = at.facts.gates.get(&place) else { return Some(Decision::Look(Need::Gate(place))) };
         taken_away(&view.standing).map(|why| Decision::Change(RecordChange::GateLost(place.saturating_sub(outer), why)))
     })
+}
+
+/// Takes note of the power that an external system wants its server to have afterwards, where that
+/// is another one than what is known: its owner may have changed it since it was recorded. Gates
+/// that were not looked at say nothing.
+#[must_use]
+pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
+    if record.spec.parent.is_some() || !may_restore(record) {
+        return None;
+    }
+    let recorded = PowerAfter::Wanted(record.prior.as_ref()?.power.settled()?);
+    let mut gates = record.gates.iter().enumerate().filter(|(_, gate)| gate.entered && !gate.left);
+    gates.find_map(|(place, gate)| {
+        let power = at.facts.gates.get(&place)?.power_after.filter(|power| *power != recorded);
+        (power != gate.power_after).then_some(Decision::Change(RecordChange::PowerAfter(place, power)))
+    })
+}
+
+/// Notes the power that a gate wants its server to have afterwards. What was restored already is
+/// restored again.
+pub(super) fn note_power(record: &mut Maintenance, place: usize, power: Option<PowerAfter>, now: Timestamp) {
+    if let Some(gate) = record.gates.get_mut(place) {
+        gate.power_after = power;
+    }
+    if let Phase::Releasing { progress, .. } = &mut record.phase
+        && progress.current > 0
+    {
+        progress.current = 0;
+        progress.begin_afresh(now);
+    }
 }
 
 /// Whether what acts under a hold may still send something to its server: not once a gate whose

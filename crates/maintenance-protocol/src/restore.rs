@@ -5,6 +5,10 @@
 //! compared only where the maintenance, or what acted under it, switched, booted or inserted
 //! something.
 
+mod effect;
+
+pub use effect::{effect, power_restored};
+
 use jiff::Timestamp;
 
 use super::{
@@ -54,35 +58,6 @@ pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
 }
 
-/// What a release does to power and boot of the server, in words after the server's name; `None`:
-/// it changes neither.
-#[must_use]
-pub fn effect(record: &Maintenance) -> Option<String> {
-    let prior = record.prior.as_ref().filter(|_| verifies(record))?;
-    let target = prior.power.settled();
-    if let Some(before) = &record.took_over {
-        return Some(format!("is restored to its state before {before} (power {}).", prior.power));
-    }
-    if record.booted {
-        return Some(match target {
-            Some(PowerTarget::On) => {
-                "is switched off, restored to its prior boot configuration and switched on.".to_owned()
-            }
-            _ => "is switched off and restored to its prior boot configuration.".to_owned(),
-        });
-    }
-    let switched = record.spec.server_power.is_some() && record.spec.server_power != target;
-    match (record.spec.boot.is_some(), target.filter(|_| switched)) {
-        (true, Some(power)) => Some(format!(
-            "is restored to its prior boot configuration and switched {}.",
-            power.to_string().to_lowercase()
-        )),
-        (true, None) => Some("is restored to its prior boot configuration; its power stays.".to_owned()),
-        (false, Some(power)) => Some(format!("is switched {}.", power.to_string().to_lowercase())),
-        (false, None) => None,
-    }
-}
-
 /// The steps to a state that was recorded.
 #[must_use]
 pub fn steps_to(prior: &PriorState) -> Vec<Step> {
@@ -92,7 +67,7 @@ pub fn steps_to(prior: &PriorState) -> Vec<Step> {
     }
     match &prior.boot {
         // One that holds for the next start would be used up by the start that puts the power back.
-        Some(boot) if once(boot) && prior.power.settled() == Some(PowerTarget::On) => {
+        Some(boot) if once(boot) => {
             steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
         }
         Some(_) => steps.extend([Step::RestoreBoot, Step::RestorePower]),
@@ -150,7 +125,11 @@ pub fn judge(
             restore_media(record, prior, media, progress, limits, now)
         }
         // No start follows that would use an override up.
-        Step::DisarmBoot if machine.power.settled() == Some(PowerTarget::On) => Verdict::Done,
+        Step::DisarmBoot
+            if machine.power.settled() == Some(PowerTarget::On) || record.restored_power() != Some(PowerTarget::On) =>
+        {
+            Verdict::Done
+        }
         Step::DisarmBoot => {
             let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
             let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
@@ -176,7 +155,7 @@ pub fn judge(
             }
         }
         Step::RestorePower => {
-            let Some(target) = prior.power.settled() else {
+            let Some(target) = record.restored_power() else {
                 return Verdict::Done;
             };
             let Some(capabilities) = &facts.capabilities else {
@@ -218,13 +197,13 @@ fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Fac
 
 /// Whether the server must be off before it is put back.
 ///
-/// It must when it was off, when it may run what the maintenance booted, and when a drive's content
+/// It must when it was off (or its owner wants it off by now), when it may run what the maintenance booted, and when a drive's content
 /// changes under it (rule 8: media is never ejected from a running installer).
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;
     }
-    prior.power.settled() == Some(PowerTarget::Off)
+    record.restored_power() == Some(PowerTarget::Off)
         || record.booted
         || prior.media.iter().any(|before| listed(before, media).is_some_and(|now| is_other(record, before, now)))
 }
@@ -416,8 +395,11 @@ fn verify(
     }
     let none = BootOverride::default();
     let mut differs = Vec::new();
-    if prior.power.settled().is_some() && prior.power.settled() != machine.power.settled() {
-        differs.push(format!("power is {}, was {}", machine.power, prior.power));
+    if let Some(target) = record.restored_power().filter(|target| machine.power.settled() != Some(*target)) {
+        differs.push(match record.power_after() {
+            None => format!("power is {}, was {}", machine.power, prior.power),
+            Some(_) => format!("power is {}, and the external system wants {target} by now", machine.power),
+        });
     }
     if let (Some(before), found) = (&prior.boot, machine.boot.as_ref().unwrap_or(&none))
         && ((before.target.is_some() && before.target != found.target)

@@ -9,6 +9,7 @@ use super::{
     approval::{Consent, consent},
     ids::{Attachment, Fence, Runner, Token, Uid},
     lock::place_kept_until,
+    machine::PowerTarget,
     model::{
         lock::{AuditEvent, Leases, LockHolder, Refusal, ServerLock},
         verdict::after,
@@ -222,7 +223,9 @@ impl ServerLock {
     pub fn prepared(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         if let Phase::Preparing(progress) = &record.phase {
-            record.outcome = progress.outcome.or(record.outcome);
+            // A server that was not started booted nothing of which something could be proven.
+            let started = record.spec.boot.is_none() || record.spec.server_power == Some(PowerTarget::On);
+            record.outcome = progress.outcome.or(record.outcome).filter(|_| started);
         }
         let undone = record.undoing().is_some();
         record.phase = Phase::InMaintenance { since: record.end_update(now) };

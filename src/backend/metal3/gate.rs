@@ -27,7 +27,7 @@ use super::{
     link::no_redfish,
     machine::HostMachine,
     reboot,
-    standing::{became, believed, booted, standing},
+    standing::{became, believed, booted, deletion, power_after, standing},
 };
 
 /// How long tidying waits until the operator manages a host again; the next tidying removes the
@@ -153,8 +153,13 @@ impl Gate for HostMachine {
                 matches!(standing, ExternalState::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
             })
             .map(|other| Uid(other.uid));
-        let ours = matches!(standing, ExternalState::Granted) && self.hold_of(host, wish) == Hold::Image;
-        Ok(GateView { boot: booted(host).filter(|_| ours), ..view(standing, behind) })
+        let (held, hold) = (matches!(standing, ExternalState::Granted) && wish.enters, self.hold_of(host, wish));
+        Ok(GateView {
+            boot: booted(host).filter(|_| held && hold == Hold::Image),
+            power_after: power_after(host, hold).filter(|_| held),
+            deletion: deletion(host).filter(|_| held && hold == Hold::Detach),
+            ..view(standing, behind)
+        })
     }
 
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError> {

@@ -23,6 +23,8 @@ struct Key {
 #[derive(Debug)]
 struct Open {
     key: Key,
+    /// The Secret with the account, for people.
+    account: String,
     machine: Arc<dyn Machine>,
     backend: RedfishBackend,
 }
@@ -77,25 +79,32 @@ impl BmcLink {
         };
         let backend = RedfishBackend::of_one(name, settings, &hosts.clients, &hosts.clock).map_err(unsupported)?;
         let machine = backend.machine(name)?;
-        *open = Some(Open { key, machine: Arc::clone(&machine), backend });
+        let account = format!("Secret {}/{}", hosts.namespace, key.secret);
+        *open = Some(Open { key, account, machine: Arc::clone(&machine), backend });
         Ok(machine)
     }
 
     /// Takes note of an answer: after refused credentials the Secret is read again, which may have
-    /// changed since.
+    /// changed since. The error names it.
     pub(super) async fn judged<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
-        if matches!(answer, Err(BackendError::Unauthorized { .. })) {
-            self.close().await;
-        }
-        answer
+        let Err(BackendError::Unauthorized { address, message }) = answer else { return answer };
+        let message = match self.end().await {
+            Some(account) => format!("{message}; they are those of {account}"),
+            None => message,
+        };
+        Err(BackendError::Unauthorized { address, message })
     }
 
     /// Ends the session with the BMC.
     pub(super) async fn close(&self) {
-        let open = self.0.lock().await.take();
-        if let Some(open) = open {
-            open.backend.close().await;
-        }
+        self.end().await;
+    }
+
+    /// Ends the session with the BMC, and tells which Secret had its account, where there was one.
+    async fn end(&self) -> Option<String> {
+        let open = self.0.lock().await.take()?;
+        open.backend.close().await;
+        Some(open.account)
     }
 }
 

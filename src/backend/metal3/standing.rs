@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     backend::cluster_api,
     maintenance::{
-        gate::{BootReadiness, ExternalRequest, ExternalState},
+        gate::{BootReadiness, ExternalRequest, ExternalState, PowerAfter},
         machine::PowerTarget,
     },
 };
@@ -143,6 +143,26 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
         _ if host.released().is_none() => ExternalState::Lost(format!("{shown} was attached again by another author")),
         _ => returning(host, true, now),
     }
+}
+
+/// The power to which the operator brings a host that was entered once it has it again; `None`: not
+/// known, or what it was before: under the hold `image` we set `spec.online` ourselves.
+pub(super) fn power_after(host: Host<'_>, hold: Hold) -> Option<PowerAfter> {
+    match hold {
+        Hold::Image => None,
+        _ if host.is_deleting() => Some(PowerAfter::EndsOff),
+        _ if host.online() => Some(PowerAfter::Wanted(PowerTarget::On)),
+        // The operator never switches it off.
+        _ if host.disables_power_off() => None,
+        _ => Some(PowerAfter::Wanted(PowerTarget::Off)),
+    }
+}
+
+/// What the operator does to a held host whose deletion was requested; `None`: it was not.
+pub(super) fn deletion(host: Host<'_>) -> Option<String> {
+    host.is_deleting().then(|| {
+        format!("{} is being deleted: its operator deprovisions it and switches it off after the release", host.shown())
+    })
 }
 
 /// A host with our annotations, under the hold `power_off`.

@@ -13,6 +13,7 @@ use crate::provider::{
     shared::private::Private,
     shared::prospect::PlannedRequest,
     shared::review,
+    shared::review_release,
     shared::values::given,
 };
 
@@ -73,7 +74,12 @@ impl ServerBootConfiguration {
     ) {
         let uid = Private::uid(private);
         let engine = self.cell.engine_if_ready();
-        Box::pin(review::release(diags, engine.as_deref(), given(&prior.server).unwrap_or_default(), uid.as_ref()))
-            .await;
+        Box::pin(review_release::release(
+            diags,
+            engine.as_deref(),
+            given(&prior.server).unwrap_or_default(),
+            uid.as_ref(),
+        ))
+        .await;
     }
 }

@@ -28,6 +28,7 @@ use crate::provider::{
     shared::private::{Private, Remembered, missing_here},
     shared::restored::{Expected, is_current, may_act},
     shared::review,
+    shared::review_release,
     shared::values::{given, read_id, time_limit},
     shared::write_only::keep_unless_raised,
 };
@@ -338,9 +339,12 @@ impl Resource for ServerBootConfiguration {
                 }
                 model.show(&held.record);
                 let private = Private::after(private, &held.record);
-                if let Some(Some(why)) = self.cell.unless_stopped(engine.taken_away(&held.record)).await {
-                    diags.add_warning(taken_away(&server, &why));
-                    model.lost(&why);
+                if let Some(seen) = self.cell.unless_stopped(engine.gates_seen(&held.record)).await {
+                    if let Some(why) = &seen.revoked {
+                        diags.add_warning(taken_away(&server, why));
+                        model.lost(why);
+                    }
+                    diags.warnings.extend(review_release::deletion(&server, &seen));
                 }
                 Some((Value::Value(model), private))
             }

@@ -10,6 +10,7 @@ use crate::{
     maintenance::{
         decide::Finish,
         gate,
+        machine::PowerState,
         queue::shown_time,
         restore,
         spec::{CompleteWhen, Spec},
@@ -26,6 +27,7 @@ use crate::provider::{
     shared::effect,
     shared::ended,
     shared::private::Private,
+    shared::review_release::{DELETED, deleted},
     shared::values::{known, shown_duration},
     shared::window::WindowModel,
 };
@@ -169,7 +171,7 @@ fn as_it_was(record: &Maintenance) -> String {
         Some(_) if !restore::verifies(record) => ", and was not restored".to_owned(),
         Some(prior) => {
             let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
-            format!(" as it was ({}{boot})", prior.power)
+            format!(" as it was ({}{boot})", restore::power_restored(record, prior))
         }
         None => " untouched".to_owned(),
     }
@@ -215,7 +217,8 @@ pub(in crate::provider) fn show(
         (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior))
             if record.took_over.is_none() && record.handed_to.is_none() =>
         {
-            Value::Value(prior.power.to_string())
+            let restored = record.final_power().map_or(prior.power, PowerState::from);
+            Value::Value(restored.to_string())
         }
         _ => known(record.last_power.map(|power| power.to_string())),
     };
@@ -314,6 +317,9 @@ pub(in crate::provider) async fn refresh(
                  the server only where no external system has taken it over."
             ),
         );
+    }
+    if let Some(why) = &seen.deletion {
+        warn(DELETED, deleted(&server, why));
     }
     warn_of_node(&seen, &server, &mut warn);
     match seen.machine {

@@ -13,7 +13,7 @@ use crate::{
 use crate::provider::{
     maintenance::model::MaintenanceModel, maintenance::outcome::show, maintenance::resource::ServerMaintenance,
     shared::effect, shared::ended, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
-    shared::values::given,
+    shared::review_release, shared::values::given,
 };
 
 impl ServerMaintenance {
@@ -147,7 +147,7 @@ impl ServerMaintenance {
         }
         let engine = self.cell.engine_if_ready();
         let server = given(&prior.server).unwrap_or_default();
-        Box::pin(review::release(diags, engine.as_deref(), server, uid.as_ref())).await;
+        Box::pin(review_release::release(diags, engine.as_deref(), server, uid.as_ref())).await;
     }
 
     /// Warns of the release where the host plans a replacement as a creation only, as after a
@@ -162,7 +162,7 @@ impl ServerMaintenance {
         if let Ok(Some(record)) = engine.planned_record(&id).await
             && engine.manages(&record.uid)
         {
-            Box::pin(review::release(diags, Some(engine), record.server(), Some(&record.uid))).await;
+            Box::pin(review_release::release(diags, Some(engine), record.server(), Some(&record.uid))).await;
         }
     }
 }

@@ -4,6 +4,7 @@ use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
     maintenance::{
+        machine::PowerTarget,
         operate::OperationOutcome,
         spec::{BootMethod, MaintenanceKind},
         state::Maintenance,
@@ -18,8 +19,10 @@ const NOT_PROVEN: &str = "A boot from virtual media is not proven";
 /// drive.
 pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
     let by_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
-    if record.spec.kind == MaintenanceKind::Operation || !by_drive || record.outcome != Some(OperationOutcome::Unproven)
-    {
+    // One that was left off, or as it ran, booted nothing yet.
+    let started = record.spec.server_power == Some(PowerTarget::On);
+    let unproven = record.outcome == Some(OperationOutcome::Unproven);
+    if record.spec.kind == MaintenanceKind::Operation || !by_drive || !started || !unproven {
         return;
     }
     diags.add_warning(diagnostic(

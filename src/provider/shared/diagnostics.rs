@@ -139,6 +139,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Untrusted { .. } => "A BMC is not trusted",
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
+        BackendError::Missing { .. } => "Something that a server needs is missing",
         _ => BMC_SILENT,
     }
 }

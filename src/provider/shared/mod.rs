@@ -21,6 +21,7 @@ pub(super) mod resource_ext;
 pub(super) mod resource_identity;
 pub(super) mod restored;
 pub(super) mod review;
+pub(super) mod review_release;
 pub(super) mod schema;
 pub(super) mod standing;
 pub(super) mod toleration;

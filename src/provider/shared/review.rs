@@ -13,7 +13,7 @@ use crate::{
         media::missing_drive,
         operate::CompletionProof,
         prepare::missing_capabilities,
-        prior, restore,
+        prior,
         spec::{BootMethod, MaintenanceKind, Spec, WaitFor},
     },
     plugin::diagnostic,
@@ -30,8 +30,6 @@ use crate::provider::{
 
 /// Summary of a warning: apply changes power or boot.
 const SWITCHED: &str = "Servers will be switched or booted";
-/// Summary of a warning: destroy changes power or boot.
-const RELEASED: &str = "Servers will be switched or booted to restore them";
 /// Summary of a warning: create will refuse the name.
 const NAME_IN_USE: &str = "A name is in use";
 /// Summary of a warning: a maintenance on the same server gets another name.
@@ -232,36 +230,6 @@ pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
         ),
         AttributePath::root(),
     ));
-}
-
-/// Reviews the end of what has a server: warns when that switches or boots it.
-///
-/// A destroy can show nothing else: there is no planned state with an `effect`.
-pub(in crate::provider) async fn release(
-    diags: &mut Diagnostics,
-    engine: Option<&Engine>,
-    server: &str,
-    uid: Option<&Uid>,
-) {
-    let effect = match (engine, uid) {
-        (Some(engine), Some(uid)) => match engine.held(uid).await {
-            Ok(Some(held)) if held.active => {
-                if let Some(refusal) = held.record.refuses_owner(engine.owner()) {
-                    diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
-                }
-                match engine.successor(&held.record).await {
-                    Some(next) => Some(format!("is handed over to {next} as it is (hand_over = \"direct\").")),
-                    None => restore::effect(&held.record),
-                }
-            }
-            Ok(_) => None,
-            Err(error) => Some(format!("is restored to its prior state (not checked: {error}).")),
-        },
-        _ => Some("is restored to its prior state (not checked: the provider is not configured).".to_owned()),
-    };
-    if let Some(effect) = effect {
-        diags.add_warning(diagnostic(RELEASED, format!("{server} {effect}"), AttributePath::root()));
-    }
 }
 
 /// A server as it answered; each is `None` where it did not.

@@ -10,6 +10,7 @@ mod images;
 mod lifecycle;
 mod others;
 mod reboots;
+mod wishes;
 
 use std::path::Path;
 

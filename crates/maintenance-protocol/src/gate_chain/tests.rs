@@ -160,3 +160,54 @@ fn how_an_unasked_gate_was_is_remembered_from_the_last_look_before_the_start() {
         "{decision:?}"
     );
 }
+
+#[test]
+fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_restored_again() {
+    use crate::{
+        ids::LockKey,
+        machine::PowerState,
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        situation::{Goal, Objective},
+        state::{Ending, PriorState},
+        step::Step,
+    };
+    let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
+    let mut lock = ServerLock::new(LockKey("k".into()));
+    let uid = lock.enqueue(EnqueueRequest::sample("a"), &Leases::default(), now).unwrap().uid().clone();
+    let runner = crate::ids::Runner::new("r", "ada", "desk", 1);
+    let fence = lock.attach(&uid, runner, crate::ids::Token(uuid::Uuid::nil()), &Leases::default(), now).unwrap();
+    let system = ExternalSystem::own("Metal3", QueueAuthority::Ours, true);
+    let record = &mut lock.active[0];
+    record.gates = vec![GateRecord { asked: true, entered: true, ..GateRecord::new(system) }];
+    record.prior =
+        Some(PriorState { power: PowerState::On, boot: None, media: Vec::new(), last_reset: None, recorded_at: now });
+    let progress = Progress { current: 1, ..Progress::new(vec![Step::StopForRestore, Step::RestorePower], now) };
+    record.phase = Phase::Releasing { ending: Ending::Completed, progress, stuck: None };
+    let noted = |lock: &ServerLock, wanted: PowerTarget| {
+        let view = GateView { power_after: Some(PowerAfter::Wanted(wanted)), ..GateView::of(ExternalState::Granted) };
+        let facts = Facts { gates: [(0, view)].into(), ..Facts::default() };
+        let input = DecisionInput {
+            lock,
+            leases: &Leases::default(),
+            now,
+            queue: &queue::Queue::default(),
+            uid: &uid,
+            fence,
+            intent: &Objective { goal: Goal::Release(Ending::Completed), stop: false, timed_out: false, waited: None },
+            facts: &facts,
+            limits: &Limits::default(),
+            aging: Duration::from_secs(1),
+        };
+        power_after(&input, &lock.active[0])
+    };
+    assert_eq!(noted(&lock, PowerTarget::On), None, "as it was recorded");
+    let off = Some(PowerAfter::Wanted(PowerTarget::Off));
+    let change = Decision::Change(RecordChange::PowerAfter(0, off));
+    assert_eq!(noted(&lock, PowerTarget::Off), Some(change));
+    note_power(&mut lock.active[0], 0, off, now);
+    assert_eq!(noted(&lock, PowerTarget::Off), None);
+    assert_eq!(lock.active[0].restored_power(), Some(PowerTarget::Off));
+    assert_eq!(lock.active[0].phase.progress().and_then(Progress::step), Some(Step::StopForRestore));
+    // Changed once more.
+    assert_eq!(noted(&lock, PowerTarget::On), Some(Decision::Change(RecordChange::PowerAfter(0, None))));
+}

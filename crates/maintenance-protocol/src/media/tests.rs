@@ -112,3 +112,29 @@ fn a_medium_without_an_address_is_ours_where_the_drive_was_empty() {
     record.drives = vec!["cdrom".into()];
     assert_eq!(next(&record), Verdict::Act(Action::Eject { slot: "cdrom".into() }));
 }
+
+#[test]
+fn nothing_is_concluded_of_a_boot_that_was_not_started() {
+    use crate::{
+        ids::{LockKey, Runner, Token},
+        machine::PowerTarget,
+        model::lock::{EnqueueRequest, Leases, ServerLock},
+        state::Phase,
+    };
+    let (now, leases) = (Timestamp::UNIX_EPOCH, Leases::default());
+    for (power, outcome) in
+        [(Some(PowerTarget::On), Some(OperationOutcome::Unproven)), (Some(PowerTarget::Off), None), (None, None)]
+    {
+        let mut lock = ServerLock::new(LockKey("k".into()));
+        let uid = lock.enqueue(EnqueueRequest::sample("a"), &leases, now).unwrap().uid().clone();
+        let runner = Runner::new("r", "ada", "desk", 1);
+        let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
+        let record = &mut lock.active[0];
+        (record.spec.boot, record.spec.server_power) = (Some(boot()), power);
+        // A change in place to off keeps no outcome of before.
+        record.outcome = Some(OperationOutcome::Unproven);
+        record.phase = Phase::Preparing(Progress { outcome: record.outcome, ..Progress::new(Vec::new(), now) });
+        lock.prepared(&uid, fence, now).unwrap();
+        assert_eq!(lock.active[0].outcome, outcome, "{power:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Gates: what is recorded and told of the external systems between a request and its start.
 
 use super::ids::Uid;
+use super::machine::PowerTarget;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
@@ -53,6 +54,15 @@ pub struct ExternalSystem {
 /// What was true of every system before it was recorded.
 fn yes() -> bool {
     true
+}
+
+/// The power of a server once its external system has it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PowerAfter {
+    /// The one that its owner wants now: the system brings it there by itself.
+    Wanted(PowerTarget),
+    /// Off, whatever it is when it is left: the system ends its use, and switches it off by itself.
+    EndsOff,
 }
 
 /// What follows when a gate no longer holds a server for us.
@@ -118,6 +128,9 @@ pub struct GateRecord {
     /// Whether it was seen to be left again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
+    /// What the release restores instead of the recorded power, because the system said so by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_after: Option<PowerAfter>,
 }
 
 impl GateRecord {
@@ -133,6 +146,7 @@ impl GateRecord {
             lost: None,
             memory: BTreeMap::new(),
             left: false,
+            power_after: None,
         }
     }
 
@@ -262,13 +276,26 @@ pub struct GateView {
     pub behind: Option<Uid>,
     /// What runs on the server and has to be back before our request is withdrawn; `None`: nothing.
     pub awaited: Option<AwaitedNode>,
+    /// The power of the server once the system has it again; `None`: not known, or as it is left.
+    pub power_after: Option<PowerAfter>,
+    /// Why the system ends the use of the server once it has it again, in a sentence; `None`: it
+    /// does not.
+    pub deletion: Option<String>,
 }
 
 impl GateView {
     /// A request of which nothing more than its state is known.
     #[must_use]
     pub fn of(standing: ExternalState) -> Self {
-        Self { standing, boot: None, memory: BTreeMap::new(), behind: None, awaited: None }
+        Self {
+            standing,
+            boot: None,
+            memory: BTreeMap::new(),
+            behind: None,
+            awaited: None,
+            power_after: None,
+            deletion: None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     drain::DrainRecord,
-    gate::GateRecord,
+    gate::{GateRecord, PowerAfter},
     ids::{Attachment, Generation, LockKey, MaintenanceId, Runner, Uid},
     location::Location,
     machine::{BootOverride, MediaSlot, PowerState, PowerTarget},
@@ -330,8 +330,34 @@ impl Maintenance {
     pub fn final_power(&self) -> Option<PowerTarget> {
         match &self.spec.operation {
             Some(operation) => Some(operation.target().unwrap_or(PowerTarget::On)),
-            None => self.prior.as_ref().and_then(|prior| prior.power.settled()),
+            // The external system switches it off.
+            None if self.ends_off() => Some(PowerTarget::Off),
+            None => self.restored_power(),
         }
+    }
+
+    /// The power that a release restores: the one that the server's owner wants by now, where its
+    /// external system says so, else the recorded one. `None`: none.
+    #[must_use]
+    pub fn restored_power(&self) -> Option<PowerTarget> {
+        let recorded = self.prior.as_ref()?.power.settled()?;
+        match self.power_after() {
+            Some(PowerAfter::Wanted(power)) => Some(power),
+            Some(PowerAfter::EndsOff) => None,
+            None => Some(recorded),
+        }
+    }
+
+    /// See [`GateRecord::power_after`].
+    #[must_use]
+    pub fn power_after(&self) -> Option<PowerAfter> {
+        self.gates.iter().find_map(|gate| gate.power_after)
+    }
+
+    /// Whether the external system ends the use of the server, and switches it off.
+    #[must_use]
+    pub fn ends_off(&self) -> bool {
+        self.power_after() == Some(PowerAfter::EndsOff)
     }
 
     /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says

@@ -1,6 +1,10 @@
 //! The rules of the steps back that no exploration shows one by one.
 
 use super::*;
+use crate::{
+    gate::{ExternalSystem, GateRecord, PowerAfter, QueueAuthority},
+    machine::PowerTarget,
+};
 
 #[test]
 fn what_a_busy_machine_did_not_take_is_not_left_behind() {
@@ -117,4 +121,68 @@ fn an_override_is_cleared_only_before_a_start_that_would_use_it_up() {
     let off = MachineView { power: PowerState::Off, ..machine };
     assert!(matches!(of(off.clone()), Verdict::Act(_)));
     assert_eq!(of(MachineView { boot: Some(once("None")), ..off }), Verdict::Done, "it boots nothing else");
+}
+
+/// A hold of a server that its external system gave us, and that wants it to have this power by now.
+fn held_for(before: PowerState, asked: Option<PowerTarget>, after: Option<PowerAfter>) -> (Maintenance, MachineView) {
+    let (mut record, machine) = held(None);
+    let system = ExternalSystem { restores_power: true, ..ExternalSystem::own("Metal3", QueueAuthority::Ours, true) };
+    record.gates = vec![GateRecord { asked: true, entered: true, power_after: after, ..GateRecord::new(system) }];
+    record.spec.server_power = asked;
+    if let Some(prior) = &mut record.prior {
+        (prior.power, prior.media) = (before, Vec::new());
+    }
+    (record, machine)
+}
+
+#[test]
+fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one() {
+    use PowerTarget::{Off, On};
+    let judged = |step: Step, record: &Maintenance, power: PowerState| {
+        let machine = MachineView { power, ..MachineView::default() };
+        let facts = Facts {
+            machine: Some(machine),
+            capabilities: Some(crate::machine::Capabilities {
+                resets: vec![crate::machine::ResetType::On, crate::machine::ResetType::GracefulShutdown],
+                ..Default::default()
+            }),
+            ..Facts::default()
+        };
+        judged(step, record, &facts, std::time::Duration::ZERO)
+    };
+    let acts = |verdict: Verdict| matches!(verdict, Verdict::Act(Action::Reset(_)));
+    // The owner wants it off since.
+    let (off, _) = held_for(PowerState::On, Some(Off), Some(PowerAfter::Wanted(Off)));
+    assert_eq!(judged(Step::RestorePower, &off, PowerState::Off), Verdict::Done);
+    assert_eq!(judged(Step::Verify, &off, PowerState::Off), Verdict::Done);
+    assert!(acts(judged(Step::StopForRestore, &off, PowerState::On)));
+    assert_eq!((off.final_power(), effect(&off)), (Some(Off), None));
+    // On since.
+    let (on, _) = held_for(PowerState::Off, Some(On), Some(PowerAfter::Wanted(On)));
+    assert_eq!(judged(Step::StopForRestore, &on, PowerState::On), Verdict::Done);
+    assert!(acts(judged(Step::RestorePower, &on, PowerState::Off)));
+    assert!(
+        matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.contains("wants On by now"))
+    );
+    assert_eq!((on.final_power(), effect(&on)), (Some(On), None));
+    let (on, _) = held_for(PowerState::Off, None, Some(PowerAfter::Wanted(On)));
+    assert_eq!(effect(&on).as_deref(), Some("is switched on."));
+    // It ends off by itself: nothing is switched for its power.
+    let (ends, _) = held_for(PowerState::On, Some(Off), Some(PowerAfter::EndsOff));
+    for power in [PowerState::On, PowerState::Off] {
+        for step in [Step::StopForRestore, Step::RestorePower, Step::Verify] {
+            assert_eq!(judged(step, &ends, power), Verdict::Done, "{step}");
+        }
+    }
+    assert_eq!((ends.final_power(), effect(&ends)), (Some(Off), None));
+    let (told, _) = held_for(PowerState::On, Some(Off), None);
+    assert_eq!((told.final_power(), effect(&told).as_deref()), (Some(On), Some("is switched on.")));
+}
+
+#[test]
+fn a_plan_tells_that_the_external_system_restores_a_power_that_is_not_recorded() {
+    let told = |after| effect(&held_for(PowerState::Unknown, Some(PowerTarget::Off), after).0);
+    assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::On))).as_deref(), Some("is switched on by Metal3."));
+    assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::Off))), None);
+    assert_eq!(told(None).as_deref(), Some("is brought to the power that its owner wants by Metal3."));
 }

@@ -1,0 +1,82 @@
+//! What a plan tells of the end of what has a server.
+//!
+//! A destroy can show nothing else: there is no planned state with an `effect`.
+
+use tf_provider::{AttributePath, Diagnostic, Diagnostics};
+
+use crate::{
+    engine::{Engine, EngineError, GatesSeen},
+    maintenance::{gate, ids::Uid, restore},
+    plugin::diagnostic,
+};
+
+use crate::provider::shared::diagnostics::of_engine;
+
+/// Summary of a warning: destroy changes power or boot.
+const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: destroy leaves the server alone.
+const REVOKED: &str = "External maintenance system revoked the server";
+/// Summary of a warning: the external system ends the use of the server.
+pub(in crate::provider) const DELETED: &str = "A held server is being deleted";
+
+/// Warns of the end of what has a server where that switches or boots it, where it cannot restore
+/// it, and where its external system ends its use.
+pub(in crate::provider) async fn release(
+    diags: &mut Diagnostics,
+    engine: Option<&Engine>,
+    server: &str,
+    uid: Option<&Uid>,
+) {
+    let mut warn = |summary: &'static str, detail: String| {
+        diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
+    };
+    let (Some(engine), Some(uid)) = (engine, uid) else {
+        let effect = "is restored to its prior state (not checked: the provider is not configured).";
+        return warn(RELEASED, format!("{server} {effect}"));
+    };
+    let held = match engine.held(uid).await {
+        Ok(Some(held)) if held.active => held,
+        Ok(_) => return,
+        Err(error) => {
+            return warn(RELEASED, format!("{server} is restored to its prior state (not checked: {error})."));
+        }
+    };
+    let mut seen = None;
+    let effect = match engine.successor(&held.record).await {
+        Some(next) => Some(format!("is handed over to {next} as it is (hand_over = \"direct\").")),
+        None => {
+            let seen = seen.insert(engine.gates_seen(&held.record).await);
+            restore::effect(&seen.record)
+        }
+    };
+    if let Some(why) = seen.as_ref().and_then(|seen| gate::lost(&seen.record)) {
+        warn(
+            REVOKED,
+            format!(
+                "{server}: {why}. Destroy deletes the external request and changes neither power nor boot, because an external \
+                 system has the server now."
+            ),
+        );
+    }
+    if let Some(effect) = effect {
+        warn(RELEASED, format!("{server} {effect}"));
+    }
+    if let Some(refusal) = held.record.refuses_owner(engine.owner()) {
+        diags.add_error(of_engine(server, &EngineError::Refused(refusal)));
+    }
+    if let Some(deletion) = seen.and_then(|seen| deletion(server, &seen)) {
+        diags.add_warning(deletion);
+    }
+}
+
+/// A server whose external system ends its use after the release; `None`: it does not.
+pub(in crate::provider) fn deletion(server: &str, seen: &GatesSeen) -> Option<Diagnostic> {
+    seen.deletion.as_ref().map(|why| diagnostic(DELETED, deleted(server, why), AttributePath::root()))
+}
+
+/// The detail of a warning that the external system ends the use of a held server.
+pub(in crate::provider) fn deleted(server: &str, why: &str) -> String {
+    format!(
+        "{server}: {why}. It is held until then. Destroy restores its boot configuration and media, and does not switch it on."
+    )
+}
