@@ -30,14 +30,14 @@ impl Engine {
     /// What a reviewer should know about the Node of a server whose maintenance, boot configuration
     /// or operation is changed to `spec`; `None`: nothing is done about it.
     pub async fn drain_outlook_of_change(&self, spec: &Spec, uid: &Uid) -> Option<String> {
-        let held = self.held(uid).await.ok()?.filter(|held| held.active)?.record;
-        if let Some(hold) = &held.spec.parent {
-            let hold = self.held(hold).await.ok()?.filter(|hold| hold.active)?.record;
-            return self.drain_outlook_below(&hold).await;
+        let record = self.held(uid).await.ok()?.filter(|found| found.active)?.record;
+        if let Some(parent) = &record.spec.parent {
+            let parent = self.held(parent).await.ok()?.filter(|found| found.active)?.record;
+            return self.drain_outlook_below(&parent).await;
         }
         let spec = self.as_asked_here(spec);
-        let wish = drain::wanted(&spec).filter(|_| has_drain_ahead(&held, &spec))?;
-        self.drain_outlook_of(&spec, wish, &wish_of(&held, self.store().id()), Some(&held)).await
+        let wish = drain::wanted(&spec).filter(|_| has_drain_ahead(&record, &spec))?;
+        self.drain_outlook_of(&spec, wish, &wish_of(&record, self.store().id()), Some(&record)).await
     }
 
     /// What a reviewer should know about the drained Node of a server on which something is done

@@ -368,7 +368,7 @@ impl Engine {
     }
 }
 
-/// One look at what is left of a request, and what is to be done about it. `true`: nothing is.
+/// One look at the rest of a request, and what is to be done about it. `true`: nothing is.
 async fn try_release(system: &dyn Gate, wish: &ExternalRequest, order: QueueAuthority) -> Result<bool, BackendError> {
     match system.look(wish, true).await?.standing {
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Ok(true),

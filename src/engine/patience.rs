@@ -40,7 +40,7 @@ impl<'a> Patience<'a> {
         Self { engine, control, began, tried_at: began, silent_since: None }
     }
 
-    /// Begins a try, with what is left of the time limit.
+    /// Begins a try, with the rest of the time limit.
     fn control(&mut self) -> Control {
         self.tried_at = self.engine.parts.clock.monotonic();
         let passed = self.tried_at.saturating_sub(self.began);

@@ -155,9 +155,9 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
-/// Takes note of the power that an external system wants its server to have afterwards, where that
-/// is another one than what is known: its owner may have changed it since it was recorded. Gates
-/// that were not looked at say nothing.
+/// Notes the power that an external system wants its server to have afterwards, where it differs
+/// from the one in the record: the owner may have changed it since. Gates that were not looked at
+/// say nothing.
 #[must_use]
 pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     if record.spec.parent.is_some() || !may_restore(record) {

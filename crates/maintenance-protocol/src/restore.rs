@@ -197,8 +197,9 @@ fn media_to_compare<'a>(record: &Maintenance, prior: &PriorState, facts: &'a Fac
 
 /// Whether the server must be off before it is put back.
 ///
-/// It must when it was off (or its owner wants it off by now), when it may run what the maintenance booted, and when a drive's content
-/// changes under it (rule 8: media is never ejected from a running installer).
+/// It must when it was off or its owner wants it off by now, when it may run what the maintenance
+/// booted, and when a drive's content changes under it (rule 8: media is never ejected from a
+/// running installer).
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;

@@ -58,7 +58,7 @@ pub(in crate::provider) async fn review_operation(
         let asked =
             PlannedRequest { earlier: earlier.as_ref(), ..PlannedRequest::new(&spec, id.as_ref(), Some(patience)) };
         let reviewed = review::operation(diags, &engine, &asked, model.under());
-        cell.unless_stopped(reviewed).await;
+        cell.unless_stopped(Box::pin(reviewed)).await;
     }
 }
 

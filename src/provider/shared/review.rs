@@ -65,7 +65,7 @@ async fn under(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<
     let spec = asked.spec;
     let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
     if let Ok(hold) = hold.parse()
-        && let Some(node) = engine.drain_outlook_under(&hold).await
+        && let Some(node) = Box::pin(engine.drain_outlook_under(&hold)).await
     {
         detail = format!("{detail}\n{node}");
     }
@@ -180,7 +180,7 @@ pub(in crate::provider) async fn changed(
     let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
     let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
     if let Some(uid) = uid {
-        lines.extend(engine.drain_outlook_of_change(spec, uid).await);
+        lines.extend(Box::pin(engine.drain_outlook_of_change(spec, uid)).await);
     }
     diags.add_warning(diagnostic(SWITCHED, lines.join("\n"), AttributePath::root()));
 }
@@ -400,7 +400,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         }));
     }
     lines.extend(engine.node_outlook(spec).await);
-    let drain = engine.drain_outlook(spec).await;
+    let drain = Box::pin(engine.drain_outlook(spec)).await;
     let drained = drain.is_some();
     lines.extend(drain);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));

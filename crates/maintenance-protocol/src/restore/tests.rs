@@ -123,7 +123,7 @@ fn an_override_is_cleared_only_before_a_start_that_would_use_it_up() {
     assert_eq!(of(MachineView { boot: Some(once("None")), ..off }), Verdict::Done, "it boots nothing else");
 }
 
-/// A hold of a server that its external system gave us, and that wants it to have this power by now.
+/// A hold under an external system that wants the server to have this power by now.
 fn held_for(before: PowerState, asked: Option<PowerTarget>, after: Option<PowerAfter>) -> (Maintenance, MachineView) {
     let (mut record, machine) = held(None);
     let system = ExternalSystem { restores_power: true, ..ExternalSystem::own("Metal3", QueueAuthority::Ours, true) };
