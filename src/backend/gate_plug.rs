@@ -56,8 +56,8 @@ pub trait GatePlugin: Sync + Debug {
     }
 }
 
-/// The servers that name what another server names too: it would be given back with one of them
-/// while the other is held.
+/// The servers that name what another server names too: the release of one would open it while the
+/// other is held.
 pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Problem> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let named = block.texts(attribute).into_iter().filter(|(_, name)| !name.is_empty());

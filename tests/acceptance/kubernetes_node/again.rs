@@ -1,5 +1,5 @@
-//! A Node that is cordoned already, or open again: what an ended maintenance left, and what a person
-//! opened before the release.
+//! A Node that is cordoned already, because an ended maintenance left it so, or open again, because
+//! a person uncordoned it before the release.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
