@@ -273,7 +273,15 @@ impl Reconciler<'_> {
         let Some(record) = self.record() else { return Ok(()) };
         let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
         if matches!(action, Action::CordonNode { .. } | Action::UncordonNode) {
-            for node in record.drained.iter().flat_map(|drained| &drained.before) {
+            // What was read before the intent was recorded has the earlier name of the Node.
+            let wanted = drain::wanted(&record.spec).map(|wish| &wish.node);
+            let renamed = record.drained.iter().filter(|known| {
+                matches!(action, Action::CordonNode { cluster, .. } if known.cluster == *cluster)
+                    && !known.theirs
+                    && wanted != Some(&known.node)
+            });
+            let renamed = renamed.map(|known| &known.node);
+            for node in record.drained.iter().flat_map(|drained| &drained.before).chain(renamed) {
                 nodes.uncordon(node, &by).await.map_err(|cause| of_drain(record, node, cause))?;
             }
         }

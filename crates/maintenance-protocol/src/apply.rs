@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     address,
     change::{Applied, LockChange, Moment, RecordChange, Unreadable},
-    drain, gate, gate_chain, hand_over,
+    drain, gate, hand_over,
     ids::{Fence, Uid},
     machine::ResetType,
     media,
@@ -197,9 +197,7 @@ impl ServerLock {
                     }
                 })?;
             }
-            RecordChange::PowerAfter(place, power) => {
-                self.update(uid, fence, |record| gate_chain::note_power(record, *place, *power, now))?;
-            }
+            RecordChange::PowerAfter(place, power) => self.note_power(uid, fence, *place, *power, now)?,
             RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,
             RecordChange::PrepareAgain => self.prepare_again(uid, fence)?,
             RecordChange::Detach => self.detach(uid, fence, now)?,

@@ -8,11 +8,13 @@ use super::{
     change::RecordChange,
     drain,
     gate::{entering, leaving, may_restore, taken_away},
+    ids::{Fence, Uid},
     machine::{PowerTarget, ResetType},
     model::{
         facts::Facts,
         finish::Finish,
         gate::{BootReadiness, ExternalState, GateRecord, GateView, Loss, PowerAfter, QueueAuthority},
+        lock::{Refusal, ServerLock},
         shown_time::shown_time,
         verdict::{Limits, Need, Verdict, after},
     },
@@ -171,9 +173,22 @@ pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Optio
     })
 }
 
-/// Notes the power that a gate wants its server to have afterwards. What was restored already is
-/// restored again.
-pub(super) fn note_power(record: &mut Maintenance, place: usize, power: Option<PowerAfter>, now: Timestamp) {
+impl ServerLock {
+    /// Notes the power that a gate wants its server to have afterwards. What was restored already is
+    /// restored again.
+    pub(super) fn note_power(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        place: usize,
+        power: Option<PowerAfter>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.update(uid, fence, |record| note_power(record, place, power, now))
+    }
+}
+
+fn note_power(record: &mut Maintenance, place: usize, power: Option<PowerAfter>, now: Timestamp) {
     if let Some(gate) = record.gates.get_mut(place) {
         gate.power_after = power;
     }

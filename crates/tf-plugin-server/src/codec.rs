@@ -260,7 +260,7 @@ mod tests {
             (json, "configuration", &["sizes[\"k\"]"]),
             (sizes(Value::Unknown), "configuration", &[]),
             (tags(Value::Unknown), "configuration", &[]),
-            (value(&BTreeMap::from([("tags", ()), ("name", ())])), "configuration", &[]),
+            (value(&BTreeMap::from([("tags", None::<u8>), ("name", None)])), "configuration", &[]),
             (sizes(Value::Null), "prior state", &[]),
         ] {
             let mut diags = Diagnostics::default();

@@ -153,11 +153,11 @@ impl Gate for HostMachine {
                 matches!(standing, ExternalState::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
             })
             .map(|other| Uid(other.uid));
-        let (held, hold) = (matches!(standing, ExternalState::Granted) && wish.enters, self.hold_of(host, wish));
+        let (granted, hold) = (matches!(standing, ExternalState::Granted) && wish.enters, self.hold_of(host, wish));
         Ok(GateView {
-            boot: booted(host).filter(|_| held && hold == Hold::Image),
-            power_after: power_after(host, hold).filter(|_| held),
-            deletion: deletion(host).filter(|_| held && hold == Hold::Detach),
+            boot: booted(host).filter(|_| granted && hold == Hold::Image),
+            power_after: power_after(host, hold).filter(|_| granted),
+            deletion: deletion(host).filter(|_| granted && hold == Hold::Detach),
             ..view(standing, behind)
         })
     }

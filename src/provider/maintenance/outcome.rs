@@ -308,7 +308,7 @@ pub(in crate::provider) async fn refresh(
     }
     let wanted = record.spec.server_power;
     let ends_by_power = matches!(record.spec.complete_when, Some(CompleteWhen::PowerState(_)));
-    let seen = engine.seen(&server, held).await;
+    let seen = Box::pin(engine.seen(&server, held)).await;
     if let Some(why) = &seen.taken_away {
         warn(
             "External maintenance system revoked the server",

@@ -42,12 +42,16 @@ pub(in crate::provider) async fn release(
         }
     };
     let mut seen = None;
-    let effect = match engine.successor(&held.record).await {
-        Some(next) => Some(format!("is handed over to {next} as it is (hand_over = \"direct\").")),
-        None => {
-            let seen = seen.insert(engine.gates_seen(&held.record).await);
-            restore::effect(&seen.record)
-        }
+    let effect = if let Some(next) = engine.successor(&held.record).await {
+        Some(format!("is handed over to {next} as it is (hand_over = \"direct\")."))
+    } else {
+        // Another cluster knows nothing of its request, and says that it is gone.
+        let now = match engine.reaches(&held.record).await {
+            Ok(()) => engine.gates_seen(&held.record).await,
+            Err(_) => GatesSeen { record: held.record.clone(), revoked: None, deletion: None },
+        };
+        let seen = seen.insert(now);
+        restore::effect(&seen.record)
     };
     if let Some(why) = seen.as_ref().and_then(|seen| gate::lost(&seen.record)) {
         warn(

@@ -319,7 +319,11 @@ async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
 async fn a_server_whose_node_is_drained() {
     let cells = all(AT_ONCE, async || places::Node::new().await).await;
     told("kubernetes_node", &cells);
-    let elsewhere = [("list nodes", "tidy --nodes, and a refresh of many")];
+    let elsewhere = [
+        ("list nodes", "tidy --nodes, a refresh of many, and a Node that is waited for"),
+        ("watch nodes", "a Node that is waited for"),
+        ("watch pods", "the same"),
+    ];
     roles::are_what_is_asked(&["kubernetes-node.yaml"], &cells, &elsewhere);
 }
 

@@ -51,7 +51,7 @@ fn by_its_system(record: &Maintenance) -> Option<String> {
     let power = match gate.power_after {
         Some(PowerAfter::Wanted(PowerTarget::On)) => format!("switched on by {name}"),
         // It is off, or becomes so: nothing of it starts.
-        Some(PowerAfter::Wanted(PowerTarget::Off)) | Some(PowerAfter::EndsOff) => return None,
+        Some(PowerAfter::Wanted(PowerTarget::Off) | PowerAfter::EndsOff) => return None,
         None => format!("brought to the power that its owner wants by {name}"),
     };
     Some(format!("is {power}."))
