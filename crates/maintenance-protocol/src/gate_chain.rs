@@ -174,8 +174,8 @@ pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Optio
 }
 
 impl ServerLock {
-    /// Notes the power that a gate wants its server to have afterwards. What was restored already is
-    /// restored again.
+    /// Notes the power that a gate wants its server to have afterwards. What was restored already
+    /// is restored again.
     pub(super) fn note_power(
         &mut self,
         uid: &Uid,
