@@ -1,7 +1,7 @@
 //! Faults: what a test makes go wrong, where, and how often.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,9 @@ pub struct Fault {
     /// Only paths that fit this pattern; `*` stands for any text.
     #[serde(default)]
     pub path: Option<String>,
+    /// Only requests whose body contains this text, for example a reset type or a property.
+    #[serde(default)]
+    pub body: Option<String>,
     /// Lets so many matching requests pass first.
     #[serde(default)]
     pub skip: u64,
@@ -92,6 +95,18 @@ pub enum FaultAction {
         /// What is shown.
         value: Value,
     },
+    /// Accepts the request without an effect: the answer is that of a success.
+    Ignore,
+    /// Accepts the request without an effect, unless it repeats the last one that was ignored.
+    IgnoreFirst,
+    /// Accepts the request and carries out another one: the body is changed first.
+    Alter {
+        /// The property, as a JSON pointer (RFC 6901). Its parent must be in the body.
+        property: String,
+        /// The other value; nothing removes the property.
+        #[serde(default)]
+        value: Option<Value>,
+    },
     /// Answers 503 with `Retry-After`.
     Busy {
         /// The value of `Retry-After`, in seconds.
@@ -142,7 +157,7 @@ impl Fault {
     /// A fault that meets every request until it is removed.
     #[must_use]
     pub fn new(action: FaultAction) -> Self {
-        Self { bmc: None, system: None, method: None, path: None, skip: 0, times: None, action }
+        Self { bmc: None, system: None, method: None, path: None, body: None, skip: 0, times: None, action }
     }
 
     /// Answers with a status and a Redfish error.
@@ -181,6 +196,31 @@ impl Fault {
         Self::new(FaultAction::Show { property, value }).on_request("GET", "/redfish/v1/Systems/*")
     }
 
+    /// Accepts requests without an effect.
+    #[must_use]
+    pub fn ignore() -> Self {
+        Self::new(FaultAction::Ignore)
+    }
+
+    /// Accepts requests whose effect comes only when they are sent a second time.
+    #[must_use]
+    pub fn ignore_first() -> Self {
+        Self::new(FaultAction::IgnoreFirst)
+    }
+
+    /// Accepts requests and carries out others, with this value of a property. `Value::Null` is a
+    /// value; see [`Self::omit`].
+    #[must_use]
+    pub fn alter(property: &str, value: impl Into<Value>) -> Self {
+        Self::new(FaultAction::Alter { property: property.to_owned(), value: Some(value.into()) })
+    }
+
+    /// Accepts requests and carries out the rest of them, without this property.
+    #[must_use]
+    pub fn omit(property: &str) -> Self {
+        Self::new(FaultAction::Alter { property: property.to_owned(), value: None })
+    }
+
     /// Narrows to one machine.
     #[must_use]
     pub fn on_system(mut self, name: &str) -> Self {
@@ -200,6 +240,13 @@ impl Fault {
     pub fn on_request(mut self, method: &str, path: &str) -> Self {
         self.method = Some(method.into());
         self.path = Some(path.into());
+        self
+    }
+
+    /// Narrows to requests whose body contains a text.
+    #[must_use]
+    pub fn with_body(mut self, text: &str) -> Self {
+        self.body = Some(text.into());
         self
     }
 
@@ -235,6 +282,13 @@ pub(crate) struct Target<'a> {
     pub(crate) system: Option<&'a str>,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
+impl Target<'_> {
+    fn contains(&self, text: &str) -> bool {
+        String::from_utf8_lossy(self.body).contains(text)
+    }
 }
 
 #[derive(Debug)]
@@ -242,20 +296,34 @@ struct Armed {
     id: u64,
     fault: Fault,
     seen: AtomicU64,
+    /// The last request that [`FaultAction::IgnoreFirst`] met.
+    ignored: Mutex<Option<(String, Vec<u8>)>>,
 }
 
 impl Armed {
     fn meets(&self, target: &Target<'_>) -> bool {
-        let Fault { bmc, system, method, path, skip, times, .. } = &self.fault;
+        let Fault { bmc, system, method, path, body, skip, times, action: _ } = &self.fault;
         let fits = bmc.as_deref().is_none_or(|bmc| bmc == target.bmc)
             && (system.is_none() || system.as_deref() == target.system)
             && method.as_deref().is_none_or(|method| method == target.method)
-            && path.as_deref().is_none_or(|path| glob::matches(path, target.path));
-        if !fits {
+            && path.as_deref().is_none_or(|path| glob::matches(path, target.path))
+            && body.as_deref().is_none_or(|text| target.contains(text));
+        if !fits || self.repeats(target) {
             return false;
         }
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         seen >= *skip && times.is_none_or(|times| seen - skip < times)
+    }
+
+    /// Returns true if the request is the second of two equal ones, which has its effect.
+    fn repeats(&self, target: &Target<'_>) -> bool {
+        if self.fault.action != FaultAction::IgnoreFirst {
+            return false;
+        }
+        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_second = ignored.as_ref().is_some_and(|(path, body)| path == target.path && body == target.body);
+        *ignored = (!is_second).then(|| (target.path.to_owned(), target.body.to_vec()));
+        is_second
     }
 
     fn met(&self) -> u64 {
@@ -277,7 +345,7 @@ impl Faults {
     pub(crate) fn add(&self, fault: Fault) -> u64 {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let mut armed = self.armed.write().unwrap_or_else(PoisonError::into_inner);
-        armed.push(Arc::new(Armed { id, fault, seen: AtomicU64::new(0) }));
+        armed.push(Arc::new(Armed { id, fault, seen: AtomicU64::new(0), ignored: Mutex::default() }));
         self.count.store(armed.len(), Ordering::Release);
         id
     }
@@ -321,10 +389,22 @@ mod tests {
     fn a_fault_skips_then_meets_then_rests() {
         let faults = Faults::default();
         faults.add(Fault::error(500, "no").on_request("GET", "/redfish/*").skip(1).times(2));
-        let target = |path| Target { bmc: "b", system: None, method: "GET", path };
+        let target = |path| Target { bmc: "b", system: None, method: "GET", path, body: b"" };
         let met: Vec<_> = (0..5).map(|_| faults.meeting(&target("/redfish/v1")).len()).collect();
         assert_eq!(met, [0, 1, 1, 0, 0]);
         assert_eq!(faults.meeting(&target("/other")).len(), 0);
         assert_eq!(faults.list()[0].met, 2);
+    }
+
+    #[test]
+    fn only_the_first_of_two_equal_requests_is_ignored() {
+        let faults = Faults::default();
+        faults.add(Fault::ignore_first().with_body("Reset"));
+        let met = |body: &'static str| {
+            let target = Target { bmc: "b", system: None, method: "POST", path: "/x", body: body.as_bytes() };
+            faults.meeting(&target).len()
+        };
+        let bodies = ["Reset On", "Reset On", "Reset On", "Reset Off", "Reset On", "Boot", "Reset On"];
+        assert_eq!(bodies.map(met), [1, 0, 1, 1, 1, 0, 0]);
     }
 }

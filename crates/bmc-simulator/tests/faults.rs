@@ -227,3 +227,49 @@ async fn a_silenced_request_ends_with_its_client() {
     assert!(!entries.unwrap()[0].applied);
     bench.simulator.stop().await;
 }
+
+async fn set_boot(bench: &Bench, target: &str) -> Value {
+    let boot = json!({ "Boot": { "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target } });
+    let reply = bench.request("PATCH", SYSTEM).json(&boot).send().await.unwrap();
+    assert_eq!(reply.status(), 200);
+    reply.json::<Value>().await.unwrap()["Boot"].take()
+}
+
+#[tokio::test]
+async fn an_ignored_request_is_accepted_and_changes_nothing() {
+    let bench = Bench::one().await;
+    let _ = bench.simulator.inject(Fault::ignore().with_body("Pxe"));
+    assert_eq!(set_boot(&bench, "Pxe").await["BootSourceOverrideTarget"], "None");
+    assert_eq!(set_boot(&bench, "Cd").await["BootSourceOverrideTarget"], "Cd", "another body");
+    let _ = bench.simulator.inject(Fault::ignore().on_request("POST", "*.Reset"));
+    assert_eq!(reset_of(&bench, "ForceOff").send().await.unwrap().status(), 204);
+    assert_eq!(bench.get(SYSTEM).await["PowerState"], "On");
+    assert!(bench.simulator.journal(&resets()).iter().all(|entry| !entry.applied));
+    bench.simulator.stop().await;
+}
+
+#[tokio::test]
+async fn an_altered_request_has_another_effect() {
+    let bench = Bench::one().await;
+    let target = "/Boot/BootSourceOverrideTarget";
+    let id = bench.simulator.inject(Fault::alter(target, "Hdd").with_body("Pxe"));
+    assert_eq!(set_boot(&bench, "Pxe").await["BootSourceOverrideTarget"], "Hdd");
+    bench.simulator.remove_fault(id).unwrap();
+    let _ = bench.simulator.inject(Fault::omit(target).times(1));
+    assert_eq!(set_boot(&bench, "Cd").await["BootSourceOverrideTarget"], "Hdd", "the rest was carried out");
+    bench.simulator.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_can_work_the_second_time() {
+    let bench = Bench::one().await;
+    let _ = bench.simulator.inject(Fault::ignore_first().on_request("POST", "*.Reset"));
+    for (sent, power) in [("first", "On"), ("second", "Off")] {
+        assert_eq!(reset_of(&bench, "ForceOff").send().await.unwrap().status(), 204);
+        if power == "Off" {
+            bench.simulator.wait_power("node1", PowerState::Off, LONG).await.unwrap();
+        }
+        assert_eq!(bench.get(SYSTEM).await["PowerState"], power, "{sent}");
+    }
+    bench.simulator.stop().await;
+}

@@ -242,6 +242,21 @@ impl Machine {
         state
     }
 
+    /// Everything about the machine that changes, to be put back by [`Self::restore`].
+    pub(crate) fn snapshot(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// Undoes what happened since a snapshot.
+    pub(crate) fn restore(self: &Arc<Self>, before: State) {
+        {
+            let mut state = self.lock();
+            let alarm = state.alarm;
+            *state = State { alarm, rendered: None, ..before };
+        }
+        self.follow_up();
+    }
+
     /// Resets the machine and sees to it that the steps are taken when they are due.
     pub(crate) fn reset(self: &Arc<Self>, reset: ResetType) -> Taken {
         let taken = {

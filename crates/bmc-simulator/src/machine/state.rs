@@ -29,7 +29,7 @@ pub(crate) enum Step {
 }
 
 /// Everything about a machine that changes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) power: PowerState,
     /// The power state that the machine will have when its schedule is done.

@@ -83,6 +83,7 @@ pub(crate) async fn exchange(
         system: machine.as_deref().map(|machine| &*machine.name),
         method: incoming.method.as_str(),
         path: &incoming.path,
+        body: &incoming.body,
     });
     if faults.is_empty() {
         let reply = carry_out(&world, passage.sequence, &bmc, &incoming, route.as_ref());
@@ -91,6 +92,12 @@ pub(crate) async fn exchange(
     world.journal.update(passage.sequence, |entry| {
         entry.faults = faults.iter().map(|(id, _)| *id).collect();
     });
+    let mut incoming = incoming;
+    for (_, action) in &faults {
+        if let FaultAction::Alter { property, value } = action {
+            incoming.alter(property, value.as_ref());
+        }
+    }
     let held = |phase| HeldRequest {
         sequence: passage.sequence,
         bmc: bmc.name.to_string(),
@@ -110,6 +117,8 @@ pub(crate) async fn exchange(
         });
         return std::future::pending().await;
     }
+    let is_ignored = |action: &FaultAction| matches!(action, FaultAction::Ignore | FaultAction::IgnoreFirst);
+    let ignored = actions.iter().any(is_ignored);
     let instead = match before(&world, &actions, &held).await {
         Verdict::GoOn => None,
         Verdict::Instead(reply) => Some(*reply),
@@ -118,7 +127,10 @@ pub(crate) async fn exchange(
             return Err(Cut);
         }
     };
-    let reply = instead.unwrap_or_else(|| carry_out(&world, passage.sequence, &bmc, &incoming, route.as_ref()));
+    let reply = instead.unwrap_or_else(|| match &machine {
+        Some(machine) if ignored => pretend(machine, &bmc, &incoming, route.as_ref()),
+        _ => carry_out(&world, passage.sequence, &bmc, &incoming, route.as_ref()),
+    });
     match after(&world, &actions, &held, reply).await {
         Ok((reply, departure)) => {
             let response = depart(&mut passage, reply, &departure);
@@ -181,6 +193,19 @@ fn carry_out(world: &World, sequence: u64, bmc: &Arc<Bmc>, incoming: &Incoming, 
     reply
 }
 
+/// Answers as if the request had been carried out, and leaves the machine as it was.
+fn pretend(machine: &Arc<Machine>, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
+    let before = machine.snapshot();
+    let (mut reply, _) = redfish::answer(bmc, incoming, route);
+    machine.restore(before);
+    // A change is answered with the resource as it is.
+    if reply.is_success() && incoming.method == Method::PATCH && !reply.body.is_empty() {
+        let read = Incoming { method: Method::GET, body: Bytes::new(), ..incoming.clone() };
+        reply = redfish::answer(bmc, &read, route).0;
+    }
+    reply
+}
+
 enum Verdict {
     GoOn,
     Instead(Box<Reply>),
@@ -217,6 +242,9 @@ async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) ->
             | FaultAction::Answer { .. }
             | FaultAction::Late { .. }
             | FaultAction::LoseReply
+            | FaultAction::Ignore
+            | FaultAction::IgnoreFirst
+            | FaultAction::Alter { .. }
             | FaultAction::Show { .. }
             | FaultAction::Truncate { .. } => continue,
         };

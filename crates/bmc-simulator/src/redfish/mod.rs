@@ -32,7 +32,7 @@ use crate::personality::IfMatch;
 pub(crate) const LARGEST_BODY: usize = 1 << 20;
 
 /// A request with its whole body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Incoming {
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -44,6 +44,19 @@ pub(crate) struct Incoming {
 impl Incoming {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Sets a property of the body, or removes it. Leaves a body without the property's parent
+    /// unchanged.
+    pub(crate) fn alter(&mut self, property: &str, value: Option<&Value>) {
+        let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) else { return };
+        let Some((parent, name)) = property.rsplit_once('/') else { return };
+        let Some(members) = body.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+        match value {
+            Some(value) => drop(members.insert(name.to_owned(), value.clone())),
+            None => drop(members.remove(name)),
+        }
+        self.body = body.to_string().into();
     }
 
     fn reads(&self) -> bool {
