@@ -400,7 +400,7 @@ impl Bench {
     }
 }
 
-/// What a migration of a much newer version leaves, or takes it back.
+/// Writes another format number, or removes it.
 fn schemas(table: &str, number: i64) -> String {
     if number == THEIRS {
         format!(
