@@ -2,8 +2,7 @@
 --
 --   terraform-provider-metal store roles postgres | psql -v ON_ERROR_STOP=1 --single-transaction DATABASE
 --
--- after the store was opened once, or after `store migrate`. It may be run again; it takes from PUBLIC and from these three
--- roles what an earlier version gave them.
+-- after the store was opened once. It can run again; it revokes all other rights of PUBLIC and of these three roles.
 
 DO $$
 DECLARE
@@ -37,7 +36,7 @@ GRANT UPDATE (used_by) ON metal.approvals TO metal_runner;
 
 -- history_days: leave these two out to keep history from runners; then only the owner of the schema prunes it.
 GRANT DELETE ON metal.maintenances, metal.leases TO metal_runner;
-GRANT EXECUTE ON FUNCTION metal.forget_audit TO metal_runner;
+GRANT EXECUTE ON FUNCTION metal.forget_audit, metal.audit_age TO metal_runner;
 
 -- An approver gives and withdraws approvals by one function, and writes no table.
 GRANT EXECUTE ON FUNCTION metal.answer TO metal_approver;

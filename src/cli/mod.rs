@@ -1,12 +1,12 @@
 //! What a person sees who runs the binary by hand.
 
 mod approvals;
+mod audit;
 mod backend;
 mod check;
 mod cluster_approvals;
 mod commands;
 mod drive;
-mod migrate;
 mod restrictions;
 mod servers;
 mod shape;
@@ -59,9 +59,8 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
-  terraform-provider-metal store migrate
   terraform-provider-metal store roles postgres
-  terraform-provider-metal audit verify
+  terraform-provider-metal audit export
   terraform-provider-metal completion bash
   terraform-provider-metal --help
 ";
@@ -244,7 +243,7 @@ enum Command {
     /// The audit log as a whole
     Audit {
         #[command(subcommand)]
-        command: stores::AuditCommand,
+        command: audit::AuditCommand,
     },
     /// The coordination store as a whole
     Store {
@@ -273,8 +272,8 @@ impl From<CompletionShell> for Shell {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Print the roles that share a store, for its administrator to apply: SQL, manifests or
-    /// etcdctl commands. Asks no store; the prefix or namespace is that of the coordination store
+    /// Print the roles that share a store, for its administrator to apply: SQL or manifests. Opens
+    /// no store; the manifests use the namespace of the coordination store
     Roles {
         /// The kind of store
         kind: RolesOf,
@@ -287,15 +286,6 @@ enum StoreCommand {
     Import {
         /// The file with the export
         file: std::path::PathBuf,
-    },
-    /// Bring the store to the newest schema of this provider version. Opening a store never does
-    /// that: older versions could no longer use it, also not to release their servers. Shows first
-    /// which versions are alive on it
-    Migrate {
-        /// Migrate although processes of older versions are alive: they can no longer write to the
-        /// store
-        #[arg(long)]
-        even_though_older_versions_are_alive: bool,
     },
     /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every
     /// process and mark every maintenance for inspection. Stop all runs first; the guide "After a
@@ -326,7 +316,6 @@ enum StoreCommand {
 enum RolesOf {
     Kubernetes,
     Postgres,
-    Etcd,
 }
 
 #[derive(Debug, Subcommand)]
@@ -397,6 +386,11 @@ pub async fn run(
     let result = match cli.command {
         Command::Watch { server } => {
             commands::watch(&cli.common, server.as_deref(), environment, stdout().is_terminal(), &stop, out)
+                .await
+                .map(|()| Printed::from(String::new()))
+        }
+        Command::Audit { command: audit::AuditCommand::Export { since, follow } } => {
+            commands::export_audit(&cli.common, since.as_deref(), follow, environment, &stop, out)
                 .await
                 .map(|()| Printed::from(String::new()))
         }

@@ -8,8 +8,8 @@ use crate::{
     clock::Clock,
     kubernetes::ClusterSettings,
     store::{
-        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore,
-        SqliteOptions, SqliteStore, Store, StoreError, default_path,
+        KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
+        Store, StoreError, default_path,
     },
 };
 
@@ -21,24 +21,21 @@ enum StoreLocation {
     /// A file, and whether other users of this machine may write it.
     File(PathBuf, bool),
     Postgres(SecretString),
-    Etcd(SecretString),
     Kubernetes(String),
 }
 
 /// What may be written, for people.
 const FORMS: &str =
-    "sqlite:///path/to/file, postgres://user@host/database, etcd://host:2379/prefix or kubernetes://namespace";
+    "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
-    async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
-        let database = PostgresOptions { migrating, ..PostgresOptions::default() };
+    async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::File(path, shared) => {
-                let options = SqliteOptions { migrating, shared: *shared, ..SqliteOptions::default() };
+                let options = SqliteOptions { shared: *shared, ..SqliteOptions::default() };
                 Arc::new(SqliteStore::open(path, clock, options).await?)
             }
-            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &database).await?),
-            Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
+            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
             Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
         })
     }
@@ -48,7 +45,6 @@ impl StoreLocation {
         match self {
             Self::File(path, _) => Ok(format!("sqlite://{}", path.display())),
             Self::Postgres(url) => PostgresStore::address_of(url),
-            Self::Etcd(url) => EtcdStore::address_of(url),
             Self::Kubernetes(url) => KubernetesStore::address_of(url),
         }
     }
@@ -61,7 +57,7 @@ impl StoreLocation {
                 "shared=true: every user who may write {} may free or take every server in it.",
                 path.display()
             ))),
-            Self::File(..) | Self::Etcd(_) | Self::Kubernetes(_) => Ok(None),
+            Self::File(..) | Self::Kubernetes(_) => Ok(None),
         }
     }
 
@@ -81,7 +77,23 @@ pub async fn open_store(
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    open(url, env, clock, false).await
+    let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
+    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
+    let address = place.address().map_err(problem)?;
+    let embedded = place.embedded();
+    match Box::pin(place.open(Arc::clone(&clock))).await {
+        Ok(store) => Ok((store, embedded)),
+        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
+            tracing::warn!(%error, "the coordination store is opened again when it is needed");
+            let of_store = Arc::clone(&clock);
+            let opener = Box::new(move || {
+                let (place, clock) = (place.clone(), Arc::clone(&of_store));
+                Box::pin(async move { place.open(clock).await }) as _
+            });
+            Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
+        }
+        Err(error) => Err(problem(error)),
+    }
 }
 
 /// Whether a URL can name a store. Opens nothing.
@@ -111,38 +123,11 @@ pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<Clu
     KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
-/// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this
-/// version.
-pub(super) async fn open(
-    url: Option<&str>,
-    env: &Environment,
-    clock: Arc<dyn Clock>,
-    migrating: bool,
-) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
-    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
-    let address = place.address().map_err(problem)?;
-    let embedded = place.embedded();
-    match Box::pin(place.open(Arc::clone(&clock), migrating)).await {
-        Ok(store) => Ok((store, embedded)),
-        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
-            tracing::warn!(%error, "the coordination store is opened again when it is needed");
-            let of_store = Arc::clone(&clock);
-            let opener = Box::new(move || {
-                let (place, clock) = (place.clone(), Arc::clone(&of_store));
-                Box::pin(async move { place.open(clock, migrating).await }) as _
-            });
-            Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
-        }
-        Err(error) => Err(problem(error)),
-    }
-}
-
 /// A file that is not there and cannot be made is a wrong path; one that is there may be locked.
 fn may_come_back(place: &StoreLocation) -> bool {
     match place {
         StoreLocation::File(path, _) => path.exists(),
-        StoreLocation::Postgres(_) | StoreLocation::Etcd(_) | StoreLocation::Kubernetes(_) => true,
+        StoreLocation::Postgres(_) | StoreLocation::Kubernetes(_) => true,
     }
 }
 
@@ -168,7 +153,6 @@ fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
         }
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
-        "etcd" => Ok(StoreLocation::Etcd(SecretString::from(url))),
         "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
@@ -184,7 +168,6 @@ mod tests {
         assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("sqlite:///var/lib/x.sqlite?shared=true"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
-        assert_eq!(address("etcd://ci:hunter2@a,b:1/metal"), "etcd://a:2379,b:1/metal");
         assert_eq!(address("kubernetes://metal?kubeconfig=/k"), "kubernetes://metal");
         for bad in [
             "sqlite://x",
@@ -195,7 +178,7 @@ mod tests {
             "x",
             "ftp://u:hunter2@db/metal",
             "postgres://u:hunter2@db/metal?nonsense=1",
-            "etcd://u:hunter2@a/metal?nonsense=1",
+            "etcd://u:hunter2@a/metal",
         ] {
             let problem = match place(Some(bad)).map(|place| place.address()) {
                 Err(error) => error.to_string(),

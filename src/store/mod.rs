@@ -4,14 +4,13 @@
 //! it atomically; it has no rule of its own. Whatever judges leases uses the store's clock, so that
 //! no decision compares the clocks of two machines.
 
-mod audit;
 mod capacity;
-mod chain;
 mod contents;
 mod error;
-mod etcd;
+mod export;
 mod extended;
 mod fault;
+mod format;
 mod group;
 mod kubernetes;
 mod lazy;
@@ -21,13 +20,11 @@ mod patience;
 mod postgres;
 mod recall;
 mod roles;
-mod seals;
 mod sqlite;
 mod stoppable;
 mod table;
 mod together;
 mod told;
-mod versions;
 mod views;
 mod watchers;
 
@@ -44,10 +41,9 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
-pub use audit::{AuditProof, BrokenLine, ChainEnd, ChainEnds};
 pub use contents::Contents;
 pub use error::StoreError;
-pub use etcd::{EtcdOptions, EtcdStore};
+pub use export::{AuditLine, AuditPosition, AuditStart};
 pub use kubernetes::{KubernetesOptions, KubernetesStore};
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
@@ -55,7 +51,6 @@ pub use postgres::{PostgresOptions, PostgresStore};
 pub use roles::{RoleKind, roles};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 pub use stoppable::StoppableStore;
-pub use versions::{AliveProcess, Usage, VERSION};
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,9 +161,9 @@ pub trait Store: Send + Sync + Debug {
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
-    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an
-    /// `earlier` look.
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError>;
+    /// Reads at most about `most` lines of the audit log in a stable order: a line that becomes
+    /// visible later has a higher position.
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError>;
 
     /// Everything it holds, of one moment.
     async fn contents(&self) -> Result<Contents, StoreError>;
@@ -191,17 +186,6 @@ pub trait Store: Send + Sync + Debug {
     /// A counter that moves whenever somebody, also another process, changed this lock key
     /// (heartbeats do not count). All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
-
-    /// Reads the schema of the store, and which versions use it.
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        Ok(Usage::default())
-    }
-
-    /// Brings the store to the newest schema that this version reads and writes. Opening a store
-    /// never does.
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 
     /// Releases files and connections. Nothing is called afterwards.
     async fn close(&self);

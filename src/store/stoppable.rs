@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage};
+use super::{AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
 /// How long the first request waits after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(2);
@@ -139,8 +139,8 @@ impl Store for StoppableStore {
     }
 
     // What a person asks of a whole store lasts as long as it is large.
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        self.inner.verify_audit(earlier).await
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        self.inner.export_audit(start, most).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -149,10 +149,6 @@ impl Store for StoppableStore {
 
     async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
         self.inner.fill(contents).await
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        self.inner.migrate().await
     }
 
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
@@ -165,10 +161,6 @@ impl Store for StoppableStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         self.inner.changes(key)
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.answer(self.inner.usage()).await
     }
 
     async fn close(&self) {

@@ -3,7 +3,7 @@
 //! it had no right to do.
 //!
 //! Some runs are about more: a store that goes back in time and is put in order by a person,
-//! workers that do not see each other, workers of two versions.
+//! and workers that do not see each other.
 //!
 //! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`,
 //! `HAMMER_PAUSE_MS` and `HAMMER_URL` make it bigger (`make soak`); `HAMMER_LOG=info` shows what
@@ -64,11 +64,6 @@ async fn nobody_does_what_it_has_no_right_to_do_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_does_what_it_has_no_right_to_do_etcd() {
-    hammer(Kind::Etcd).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_does_what_it_has_no_right_to_do_kubernetes() {
     hammer(Kind::Kubernetes).await;
 }
@@ -88,13 +83,6 @@ async fn a_person_puts_a_backup_in_order_sqlite() {
     assert!(tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_person_puts_a_snapshot_in_order_etcd() {
-    let returns = vec![Meanwhile::Run, Meanwhile::Ended];
-    let tally = Box::pin(hammer_in(Scene { returns, ..Scene::on(Kind::Etcd) })).await;
-    assert!(tally.noticed > 0 && tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
-}
-
 /// That nothing is seen of a process is no proof of its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_takes_what_it_cannot_see_for_dead_sqlite() {
@@ -107,15 +95,6 @@ async fn nobody_takes_what_it_cannot_see_for_dead_sqlite() {
     };
     let tally = Box::pin(hammer_in(Scene { hidden: Some(hidden), ..Scene::on(Kind::Sqlite) })).await;
     assert!(tally.hidden > 0, "every process saw the others: {tally}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs HAMMER_OTHER_VERSION, the hammer of another version: tools/soak builds the one of the last release"]
-async fn two_versions_share_a_store_postgres() {
-    let other = std::env::var_os("HAMMER_OTHER_VERSION").expect("HAMMER_OTHER_VERSION names a program");
-    let tally = Box::pin(hammer_in(Scene { other_version: Some(other.into()), ..Scene::on(Kind::Postgres) })).await;
-    let done = (tally.by_other_version, tally.done);
-    assert!(done.0 > 0 && done.0 < done.1, "one version did nothing: {tally}");
 }
 
 async fn hammer(kind: Kind) {

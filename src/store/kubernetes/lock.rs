@@ -13,7 +13,6 @@
 //! | `outbox` | what became history and is in no journal yet |
 //! | `said` | the same of the owner's words |
 //! | `order` | the revisions of the commits in both |
-//! | `pruned` | the last lines of its chains of the audit that were pruned |
 
 use std::{
     collections::BTreeMap,
@@ -43,8 +42,7 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        ChainEnd, StoreError,
-        chain::{ChainPlace, Ends},
+        StoreError,
         extended::StoredSlot,
         optimistic::Commits,
         views::Stored,
@@ -83,25 +81,17 @@ pub(super) struct Head {
     pub(super) last_ticket: u64,
     pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
-    /// Marks as an earlier version keeps them: it reads no others.
-    #[serde(default)]
-    pub(super) used: Vec<(Uid, Uid)>,
     pub(super) commits: String,
-    /// The end of the chain of the lines in `outbox` and of those that came from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) chain: Option<ChainEnd>,
 }
 
 impl Head {
-    pub(super) fn of(lock: &ServerLock, commits: String, chain: Option<ChainEnd>) -> Self {
+    pub(super) fn of(lock: &ServerLock, commits: String) -> Self {
         Self {
-            chain,
             key: lock.key.clone(),
             generation: lock.generation,
             last_ticket: lock.last_ticket,
             slot: StoredSlot::of(lock),
             claim: lock.ownership.claim.clone(),
-            used: lock.ownership.uses(),
             commits,
         }
     }
@@ -114,9 +104,6 @@ pub(super) struct ApprovalSet {
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
     pub(super) commits: String,
-    /// The end of the chain of the lines in `said` and of those that came from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) chain: Option<ChainEnd>,
 }
 
 /// One key of an object's data; nothing when it is not there.
@@ -162,8 +149,6 @@ pub(super) struct Row {
     pub(super) commits: Arc<Commits>,
     pub(super) outbox: Vec<Entry>,
     pub(super) said: Vec<Entry>,
-    /// The ends of both chains of the audit; nothing where the store has none.
-    pub(super) ends: Option<Ends>,
     /// Whether the store had a schema that this version writes when this was written, or later.
     pub(super) checked: bool,
 }
@@ -181,7 +166,6 @@ impl Row {
             commits: Arc::default(),
             outbox: Vec::new(),
             said: Vec::new(),
-            ends: None,
             checked: false,
         }
     }
@@ -204,15 +188,10 @@ impl Row {
         lock.last_ticket = head.last_ticket;
         StoredSlot::into_lock(head.slot, &mut lock);
         (lock.active, lock.unreadable) = active(map, faults)?;
-        let chained = head.chain.is_some() || words.chain.is_some();
-        let ends = Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() };
         let (marks, unneeded) = marks(map);
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {
-            // A mark counts more than what the head says: a runner may change that.
-            let early =
-                |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
-            let run = |approval: &Uid| marks.get(&mark(approval)).cloned().or_else(|| early(approval));
+            let run = |approval: &Uid| marks.get(&mark(approval)).cloned();
             let given = words.approvals.into_iter();
             lock.ownership.approvals =
                 given.map(|approval| Approval { used_by: run(&approval.uid), ..approval }).collect();
@@ -237,7 +216,6 @@ impl Row {
             commits: Arc::new(Commits::parse(&head.commits, &words.commits)),
             outbox,
             said,
-            ends: chained.then_some(ends),
             checked: false,
         })
     }
@@ -260,7 +238,7 @@ impl Row {
 
     pub(super) fn stored(&self) -> Stored {
         let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
-        Stored { revision: self.revision, lock, commits, raw: None, ends: Arc::default(), seals: Arc::default() }
+        Stored { revision: self.revision, lock, commits }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -345,14 +323,14 @@ fn listed(
 #[derive(Default)]
 pub(super) struct Next<'a> {
     pub(super) head: Option<Head>,
+    /// The approvals that were used, and the runs that used them; written with the head.
+    pub(super) used: Vec<(Uid, Uid)>,
     pub(super) active: Option<&'a [Shared<Maintenance>]>,
     pub(super) approvals: Option<ApprovalSet>,
     pub(super) outbox: Option<Vec<Entry>>,
     pub(super) said: Option<Vec<Entry>>,
     /// Whether the lock has a record or an owner.
     pub(super) busy: Option<bool>,
-    /// Up to where the chains of the audit were pruned.
-    pub(super) pruned: Option<&'a [ChainPlace]>,
     /// Why it was written although nothing else is.
     pub(super) fence: Option<&'a str>,
 }
@@ -367,7 +345,7 @@ impl Next<'_> {
         if let Some(head) = &self.head {
             kept.insert("head".into(), json(text(&name, head, faults)?));
             kept.extend(row.unneeded.iter().map(|key| (key.clone(), Value::Null)));
-            let new = head.used.iter().map(|(approval, run)| (mark(approval), run));
+            let new = self.used.iter().map(|(approval, run)| (mark(approval), run));
             let new = new.filter(|(key, _)| !row.marks.contains_key(key));
             kept.extend(new.map(|(key, run)| (key, json(run.0.clone()))));
         }
@@ -397,9 +375,6 @@ impl Next<'_> {
                 let bare: Vec<Entry> = entries.iter().map(|entry| Entry { order: None, ..entry.clone() }).collect();
                 kept.insert(key.into(), json(text(&name, &bare, faults)?));
             }
-        }
-        if let Some(pruned) = self.pruned {
-            kept.insert("pruned".into(), json(text(&name, pruned, faults)?));
         }
         let mut annotations = json!({OLDEST: journal::oldest(all()).map(|at| at.to_string())});
         if let Some(fence) = self.fence {

@@ -7,9 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::{
-    KubernetesStore, Meta, SCHEMA,
-    alive::{self, LeaseStatus, Look},
-    chain,
+    KubernetesStore, Meta,
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
     link::{StoreClient, WriteResult},
@@ -23,8 +21,8 @@ use crate::{
         lock::ServerLock,
     },
     store::{
-        AuditProof, ChainEnd, ChainEnds, Contents, StoreError, Usage,
-        chain::{self as chain_of, ChainName},
+        Contents, StoreError,
+        format::FORMAT,
         optimistic::Commits,
     },
 };
@@ -83,9 +81,6 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             found => entries.extend(found?),
         }
     }
-    if let AuditProof::Broken(line) = chain::verify_objects(&maps, &ChainEnds::new(), &link.faults)? {
-        oddities.push(format!("the audit log was changed: {line}"));
-    }
     let entries = journal::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
@@ -103,41 +98,18 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         locks,
         history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
         bindings,
-        audit: entries.iter().flat_map(|entry| entry.events.iter().map(|line| line.event.clone())).collect(),
+        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
         oddities,
     })
 }
 
-/// Reads the schema that the store has now.
-pub(super) async fn schema(link: &StoreClient) -> Result<i64, StoreError> {
+/// Reads the current format of the store.
+pub(super) async fn format(link: &StoreClient) -> Result<i64, StoreError> {
     let meta: Option<Meta> = match link.get(objects::STORE).await? {
         Some(map) => data(&map, "meta", &link.faults)?,
         None => None,
     };
-    Ok(meta.map_or(SCHEMA, |meta| meta.schema))
-}
-
-/// The schema as it is told: one whose older lines are not chained yet is migrated once more.
-async fn told_schema(link: &StoreClient) -> Result<i64, StoreError> {
-    let map = link.get(objects::STORE).await?;
-    let meta: Option<Meta> = map.map(|map| data(&map, "meta", &link.faults)).transpose()?.flatten();
-    Ok(meta.map_or(SCHEMA, |meta| if meta.before.is_some() { meta.schema } else { meta.schema.min(SCHEMA - 1) }))
-}
-
-/// Reads the schema, and the processes that are alive.
-pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> {
-    let (link, now) = (&store.link, store.now().await?);
-    let asked = link.clock.monotonic();
-    let found = link.all_leases(&objects::all("runner")).await?;
-    let look = Look { asked, answered: link.clock.monotonic(), now };
-    let mut alive = Vec::new();
-    for lease in &found {
-        let said = LeaseStatus::of(lease, &link.faults)?;
-        if store.alive.until(&said, look, store.time.is_given()) > now {
-            alive.push(alive::process(lease));
-        }
-    }
-    Ok(Usage { schema: told_schema(link).await?, newest: SCHEMA, alive })
+    Ok(meta.map_or(FORMAT, |meta| meta.schema))
 }
 
 /// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it
@@ -164,16 +136,16 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         let claim = lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let approvals = lock.ownership.words();
         let next = Next {
-            head: Some(Head::of(lock, String::new(), Some(ChainEnd::default()))),
+            head: Some(Head::of(lock, String::new())),
+            used: lock.ownership.uses(),
             active: Some(&lock.active),
-            approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new(), chain: None }),
+            approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new() }),
             busy: Some(!lock.is_idle()),
             ..Next::default()
         };
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
     }
-    let mut end = ChainEnd::default();
-    for (number, entries) in moved(contents, &mut end, faults)?.iter().enumerate() {
+    for (number, entries) in moved(contents, faults)?.iter().enumerate() {
         let key = LockKey("moved".to_owned());
         let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
         objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
@@ -189,7 +161,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
             return Err(faults.in_use());
         }
     }
-    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA, before: Some(end) };
+    let meta = Meta { store_id: contents.store_id.clone(), schema: FORMAT };
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
         WriteResult::Done(_) => Ok(()),
@@ -209,11 +181,7 @@ pub(super) fn binding(
 }
 
 /// History and audit in the order in which they come, before everything that happens from now on.
-fn moved(
-    contents: &Contents,
-    end: &mut ChainEnd,
-    faults: &super::fault::ErrorMapper,
-) -> Result<Vec<Vec<Entry>>, StoreError> {
+fn moved(contents: &Contents, faults: &super::fault::ErrorMapper) -> Result<Vec<Vec<Entry>>, StoreError> {
     let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
     let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };
     let mut journals: Vec<Vec<Entry>> = vec![Vec::new()];
@@ -222,9 +190,8 @@ fn moved(
         finished: vec![record.clone()],
         ..entry(format!("moved-record-{number}"), before(number, contents.history.len()))
     });
-    let lines = chain_of::add(&ChainName::default(), end, &contents.audit);
-    let audit = lines.into_iter().enumerate().map(|(number, line)| Entry {
-        events: vec![line],
+    let audit = contents.audit.iter().enumerate().map(|(number, event)| Entry {
+        events: vec![event.clone()],
         ..entry(format!("moved-line-{number}"), before(number, contents.audit.len()))
     });
     for entry in history.chain(audit) {

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{fault::ErrorMapper, schema};
+use super::fault::ErrorMapper;
 use crate::store::StoreError;
 
 /// Grants on tables and columns to others than their owner: role, what, table.
@@ -21,7 +21,7 @@ const WIDE: &str = "\
         || ': more than any role of the guide (see `store roles postgres`)'
     FROM given AS g
     WHERE g.may = 'TRUNCATE' OR g.may = 'TRIGGER'
-        OR g.may <> 'SELECT' AND g.name IN ('meta', 'owner_roles', 'schema_versions', 'audit_chain')
+        OR g.may <> 'SELECT' AND g.name IN ('meta', 'owner_roles', 'schema_versions')
         OR g.may <> 'SELECT' AND g.name = 'approvals' AND (g.may <> 'UPDATE' OR coalesce(g.part, '') <> 'used_by')
         OR g.may IN ('UPDATE', 'DELETE') AND g.name = 'audit'
         OR g.may = 'INSERT' AND g.name = 'audit' AND coalesce(g.part, '') NOT IN ('namespace', 'name', 'body')
@@ -30,12 +30,8 @@ const WIDE: &str = "\
             AND NOT EXISTS (SELECT FROM given AS o WHERE o.name = 'locks' AND o.grantee = g.grantee AND o.may = 'INSERT')
     ORDER BY 1";
 
-/// With schema 1 an approver needs rights on the tables, so nothing of this is told before
-/// `store migrate`.
+/// Lists the grants that no role needs.
 pub(super) async fn wide(db: &mut PgConnection, pooled: bool, faults: &ErrorMapper) -> Result<Vec<String>, StoreError> {
-    if schema::version(db, faults).await? < schema::ROLES {
-        return Ok(Vec::new());
-    }
     let found = sqlx::query_scalar(WIDE).persistent(!pooled).fetch_all(db).await;
     found.map_err(|error| faults.sqlx(&error))
 }

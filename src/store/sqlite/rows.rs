@@ -8,7 +8,6 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
-    chain,
     fault::ErrorMapper,
     leases::{self, Moment},
 };
@@ -22,9 +21,9 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        ChainEnd, StoreError,
-        chain::AuditLine,
-        extended::{self, Form},
+        StoreError,
+        extended,
+        format::FORMAT,
         optimistic::Commits,
         views::Stored,
     },
@@ -74,7 +73,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> R
     let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
     let mut lock = head(row, faults)?;
     (lock.active, lock.unreadable) = records;
-    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None, ends: Arc::default(), seals: Arc::default() })
+    Ok(Stored { revision, lock: Arc::new(lock), commits })
 }
 
 /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
@@ -97,41 +96,35 @@ fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
         lock.slot = Some(LockHolder { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
     }
     if let Some(text) = ownership {
-        (lock.ownership, lock.extension) = match json(&format!("of the lock {}", lock.key), &text, faults)? {
-            Annex::Extended(Extended { ownership, extension, .. }) => (ownership, extension),
-            Annex::Plain(ownership) => (ownership, Extension::default()),
-        };
+        let Read(stored) = json(&format!("of the lock {}", lock.key), &text, faults)?;
+        (lock.ownership, lock.extension) = (stored.ownership, stored.extension);
     }
     Ok(lock)
 }
 
-/// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
-/// a lock alone that has more (`store/extended.rs` says why).
-#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Annex {
-    Extended(Extended),
-    Plain(Ownership),
-}
-
+/// The content of the column `ownership`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Extended {
-    format: u32,
-    #[serde(default)]
-    needs: String,
+struct Owned {
     ownership: Ownership,
     extension: Extension,
 }
 
-impl<'de> Deserialize<'de> for Annex {
+/// The same with the format number, as it is read.
+struct Read(Owned);
+
+impl<'de> Deserialize<'de> for Read {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match extended::form(deserializer)? {
-            Form::Plain(ownership) => Self::Plain(ownership),
-            Form::Numbered(extended) => Self::Extended(extended),
-        })
+        extended::checked(deserializer).map(Self)
     }
+}
+
+/// The same with the format number, as it is written.
+#[derive(Serialize)]
+struct Written {
+    format: i64,
+    #[serde(flatten)]
+    owned: Owned,
 }
 
 /// Reads one lock. What is in memory at the same revision needs no reading.
@@ -214,7 +207,6 @@ pub(super) async fn save(
     db: &mut SqliteConnection,
     stored: &Stored,
     mut after: ServerLock,
-    mut audit: Option<&mut ChainEnd>,
     faults: &ErrorMapper,
 ) -> Result<Option<Stored>, StoreError> {
     let before = &*stored.lock;
@@ -243,45 +235,28 @@ pub(super) async fn save(
             save_record(db, record, true, faults).await?;
         }
     }
-    chain::save(db, &events, audit.as_deref_mut(), faults).await?;
-    let audit = audit.filter(|_| !events.is_empty());
+    for event in &events {
+        save_event(db, event, faults).await?;
+    }
     if !moved {
-        if let Some(end) = audit {
-            chain::write(db, chain::END, end, faults).await?;
-        }
         return Ok(None);
     }
     let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
-    save_commits(db, &stored, audit.as_deref(), faults).await?;
+    save_commits(db, &stored, faults).await?;
     Ok(Some(stored))
 }
 
-/// Names the last commits of a lock. A revision is given out again by a file that was restored; a
-/// name is not. With it goes the new end of the chain.
-async fn save_commits(
-    db: &mut SqliteConnection,
-    stored: &Stored,
-    audit: Option<&ChainEnd>,
-    faults: &ErrorMapper,
-) -> Result<(), StoreError> {
-    let (key, commits) = (&stored.lock.key.0, stored.commits.text());
-    let query = match audit {
-        None => sqlx::query(
-            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        )
-        .bind(key)
-        .bind(commits),
-        Some(end) => sqlx::query(
-            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?), (?, ?) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        )
-        .bind(key)
-        .bind(commits)
-        .bind(chain::END)
-        .bind(chain::text(end)),
-    };
-    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
+/// Names the last commits of a lock. A restored file issues a revision again, but never a name.
+async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &ErrorMapper) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    )
+    .bind(&stored.lock.key.0)
+    .bind(stored.commits.text())
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 
@@ -292,15 +267,9 @@ pub(super) async fn save_lock(
 ) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let (ownership, extension) = (lock.ownership.clone(), lock.extension.clone());
-    let annex = match (ownership.is_empty(), extended::is_extended(lock)) {
-        (true, false) => None,
-        (false, false) => Some(Annex::Plain(ownership)),
-        (_, true) => {
-            let needs = extended::NEEDS.to_owned();
-            Some(Annex::Extended(Extended { format: extended::FORMAT, needs, ownership, extension }))
-        }
-    };
-    let ownership = annex.map(|annex| serde_json::to_string(&annex));
+    let stored = (!ownership.is_empty() || !extension.is_empty())
+        .then_some(Written { format: FORMAT, owned: Owned { ownership, extension } });
+    let ownership = stored.map(|stored| serde_json::to_string(&stored));
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
     sqlx::query_scalar(
         "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) \
@@ -373,33 +342,23 @@ pub(super) async fn save_record(
 
 pub(super) async fn save_event(
     db: &mut SqliteConnection,
-    line: &AuditLine,
+    event: &AuditEvent,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    let AuditLine { event, chain } = line;
-    // A file without the chain has no columns for it.
-    let sql = match chain {
-        None => {
-            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        }
-        Some(_) => {
-            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail, number, hash) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        }
-    };
-    let mut query = sqlx::query(sql)
-        .bind(time_text(event.at))
-        .bind(event.id.namespace())
-        .bind(event.id.name())
-        .bind(&event.uid.0)
-        .bind(signed(event.generation, faults)?)
-        .bind(&event.by)
-        .bind(&event.what)
-        .bind(&event.detail);
-    if let Some(link) = chain {
-        query = query.bind(signed(link.number, faults)?).bind(&link.hash);
-    }
-    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
+    sqlx::query(
+        "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(time_text(event.at))
+    .bind(event.id.namespace())
+    .bind(event.id.name())
+    .bind(&event.uid.0)
+    .bind(signed(event.generation, faults)?)
+    .bind(&event.by)
+    .bind(&event.what)
+    .bind(&event.detail)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 

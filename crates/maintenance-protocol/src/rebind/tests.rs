@@ -127,10 +127,10 @@ impl World {
         let places = |seen: &Sighting| -> BTreeMap<Alias, AliasTarget> {
             seen.aliases().into_iter().filter_map(|alias| Some((alias.clone(), self.place(&alias)?))).collect()
         };
-        let mut found = decide(&seen, &places(&seen), &BTreeMap::new());
+        let mut found = decide(&seen, &places(&seen));
         if found.is_err() && self.without == Without::NeedForUuid && seen.uuid.is_none() {
-            seen.configured = seen.serial.as_ref().unwrap_or(&seen.address).fallback_key();
-            found = decide(&seen, &places(&seen), &BTreeMap::new());
+            seen.configured = Some(LockKey(seen.serial.as_ref().unwrap_or(&seen.address).to_string()));
+            found = decide(&seen, &places(&seen));
         }
         self.processes[process] = Process { server, found: found.ok(), ..Process::default() };
     }
