@@ -782,7 +782,12 @@ async fn a_task_that_failed_is_told_in_its_own_words_and_a_forgotten_one_is_no_f
         let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
         assert_eq!(error.outcome_unknown(), unknown, "{error:?}");
         assert!(error.to_string().contains("the job was lost"), "{error}");
+        assert!(!error.to_string().contains("answered with"), "the request was accepted: {error}");
     }
+    let bench = Bench::new(personality.clone()).await;
+    bench.inject(answer(409, "ResourceInUse", false), "GET", "*TaskMonitors*");
+    let error = bench.machine.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert!(error.outcome_unknown() && error.to_string().contains("its task failed"), "{error}");
     let bench = Bench::new(personality).await;
     bench.inject(answer(404, "ResourceMissingAtURI", false), "GET", "*Task*");
     bench.machine.reset(ResetType::ForceOff).await.unwrap();

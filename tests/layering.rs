@@ -57,6 +57,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "maintenance::node",
             "maintenance::machine",
             "maintenance::gate",
+            "maintenance::refusal",
             "maintenance::service",
             "kubernetes",
             "clock",

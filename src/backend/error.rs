@@ -52,6 +52,19 @@ pub enum BackendError {
         /// Status, and the machine's own words.
         answer: String,
     },
+    /// A change was accepted, and the task that carries it out failed.
+    #[error("{address}: {request} was accepted, and its task failed: {message}")]
+    TaskFailed {
+        /// Where it was sent, without credentials.
+        address: String,
+        /// Method and path.
+        request: String,
+        /// The task's state and the machine's message.
+        message: String,
+        /// Whether the message shows that the task changed nothing. Otherwise only the machine shows
+        /// how far it came.
+        nothing_changed: bool,
+    },
     /// A request that follows another one of the same call was not sent, because the process may
     /// not act any more, or cannot know whether it may. What the earlier ones did is to be
     /// observed.
@@ -190,6 +203,7 @@ impl BackendError {
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Node { cause, .. } => cause.outcome_unknown(),
+            Self::TaskFailed { nothing_changed, .. } => !nothing_changed,
             _ => matches!(self, Self::ReplyLost { .. } | Self::OutcomeUnknown { .. } | Self::NotSent { .. }),
         }
     }
@@ -212,6 +226,7 @@ impl BackendError {
             | Self::ClusterAway { .. }
             | Self::ReplyLost { .. }
             | Self::OutcomeUnknown { .. }
+            | Self::TaskFailed { .. }
             | Self::NotSent { .. } => true,
             Self::Rejected { transient, .. } => *transient,
             Self::Node { cause, .. } => cause.is_transient(),

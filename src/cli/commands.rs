@@ -431,7 +431,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
 async fn power_now(engine: &Engine, record: &Maintenance, prior: &PriorState) -> String {
     let restored = record.phase.is_over() && restore::verifies(record);
     let seen = if restored { engine.observed(record).await.power.ok() } else { None };
-    match seen.filter(|power| power.settled().is_some()) {
+    match seen.filter(|power| power.restored().is_some()) {
         Some(power) => power.to_string(),
         None if restored => restore::power_restored(record, prior),
         None => prior.power.to_string(),

@@ -224,12 +224,12 @@ impl Reconciler<'_> {
         let reply = match result {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
-            Some(Err(error)) if error.outcome_unknown() => Reply::Unknown,
+            Some(Err(error)) if error.outcome_unknown() => Reply::Unclear { message: said(&error, &opened) },
             Some(Err(error)) => {
                 Reply::Refused { message: with_pause(&error, said(&error, &opened)), transient: error.is_transient() }
             }
         };
-        if let Reply::Refused { message, .. } = &reply {
+        if let Some(message) = reply.message() {
             tracing::warn!("{action} on {}: {message}", self.server);
         }
         self.note(reply).await
@@ -352,12 +352,12 @@ fn with_pause(error: &BackendError, said: String) -> String {
     }
 }
 
-/// What a failure means that is told after the call was accepted. A restart whose outcome is not
-/// known is observed and never sent again, so that it is not called failed after it was carried
-/// out. Of other calls that are in doubt it is said so at once, and they are not sent again either.
+/// Returns the reply for a call that failed after it was accepted. A restart of unknown outcome is
+/// observed and never sent again, so that it is not reported as failed after it was carried out.
+/// Other calls of unknown outcome fail immediately and are not sent again either.
 fn late_reply(error: &BackendError, restarts: bool) -> Reply {
     if restarts && error.outcome_unknown() {
-        return Reply::Unknown;
+        return Reply::Unclear { message: error.to_string() };
     }
     let transient = error.is_transient() && !error.outcome_unknown();
     Reply::Refused { message: with_pause(error, error.to_string()), transient }
@@ -391,20 +391,16 @@ mod tests {
 
     #[test]
     fn a_restart_that_may_have_been_carried_out_is_not_called_refused() {
-        let (address, request) = ("fake".to_owned(), "POST reset".to_owned());
-        let refused = BackendError::Rejected {
-            address: address.clone(),
-            request: request.clone(),
-            status: 202,
-            message: "in use".to_owned(),
-            retry_after: None,
-            transient: true,
+        let failed = |nothing_changed| BackendError::TaskFailed {
+            address: "fake".to_owned(),
+            request: "POST reset".to_owned(),
+            message: "the fan tray is missing".to_owned(),
+            nothing_changed,
         };
-        let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".to_owned() };
-        assert_eq!(late_reply(&unknown, true), Reply::Unknown);
-        assert!(matches!(late_reply(&unknown, false), Reply::Refused { transient: false, .. }));
+        assert!(matches!(late_reply(&failed(false), true), Reply::Unclear { message } if message.contains("fan tray")));
+        assert!(matches!(late_reply(&failed(false), false), Reply::Refused { transient: false, .. }));
         for restarts in [false, true] {
-            assert!(matches!(late_reply(&refused, restarts), Reply::Refused { transient: true, .. }));
+            assert!(matches!(late_reply(&failed(true), restarts), Reply::Refused { transient: true, .. }));
         }
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for Observed {
             Err(why) => write!(f, "Power could not be read ({why})")?,
         }
         match self.before {
-            Some(before) if before.settled().is_some() => write!(f, ", and was {before} before the maintenance")?,
+            Some(before) if before.restored().is_some() => write!(f, ", and was {before} before the maintenance")?,
             Some(_) => write!(f, "; the power before the maintenance is not recorded")?,
             None => {}
         }

@@ -37,6 +37,7 @@ mod harness;
 mod hostile_texts;
 mod hosts;
 mod identity;
+mod ignored_power;
 mod installed;
 mod interrupt;
 mod ironic;

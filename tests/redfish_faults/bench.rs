@@ -89,6 +89,39 @@ impl Bench {
         Self { flow, simulator, name, before, held_until: std::sync::atomic::AtomicU64::default(), store, clock }
     }
 
+    /// A machine in this power state. One that is `Paused` has a BMC as those of Arm servers are.
+    pub async fn in_state(flow: Flow, power: PowerState) -> Self {
+        let mut personality = Personality::generic();
+        personality.power.accepted = Accepted::Ok;
+        personality.power.shutdown_pauses = power == PowerState::Paused;
+        let at_first = match power {
+            PowerState::PoweringOn => PowerState::Off,
+            PowerState::PoweringOff => PowerState::On,
+            settled => settled,
+        };
+        let mut bench = Self::of(flow, personality, at_first).await;
+        if at_first != power {
+            let change = SystemChange { power: Some(power), ..SystemChange::default() };
+            bench.simulator.change_system(&bench.name, change).unwrap();
+            bench.before.power = power;
+        }
+        bench
+    }
+
+    /// The reset types that were sent and accepted, those of the hold and those of the release.
+    pub fn resets_sent(&self) -> (Vec<String>, Vec<String>) {
+        let until = self.held_until.load(std::sync::atomic::Ordering::Relaxed);
+        let journal = self.simulator.journal(&JournalQuery::default()).into_iter();
+        let sent = journal
+            .filter(|entry| entry.path.ends_with("ComputerSystem.Reset") && matches!(entry.status, Some(200..=299)));
+        let (hold, release): (Vec<_>, Vec<_>) = sent.partition(|entry| entry.sequence <= until);
+        let types = |entries: Vec<bmc_simulator::JournalEntry>| {
+            let types = entries.into_iter().filter_map(|entry| entry.body);
+            types.filter_map(|body| body["ResetType"].as_str().map(str::to_owned)).collect()
+        };
+        (types(hold), types(release))
+    }
+
     /// What another user left on the machine before it is asked for anything: an override and a
     /// medium.
     pub fn in_use(mut self) -> Self {

@@ -37,6 +37,12 @@ pub enum Flow {
     PowerCycle,
     /// One interrupt.
     Nmi,
+    /// Switched on once.
+    SwitchOn,
+    /// Switched off once, without its operating system.
+    ForceOff,
+    /// Shut down once.
+    Shutdown,
 }
 
 impl Flow {
@@ -67,6 +73,22 @@ impl Flow {
         Self::PowerCycle,
     ];
 
+    /// Every request that changes power.
+    pub const POWER: [Self; 12] = [
+        Self::Hold,
+        Self::PowerOn,
+        Self::PowerOff,
+        Self::Pxe,
+        Self::Disk,
+        Self::ForceRestart,
+        Self::GracefulRestart,
+        Self::PowerCycle,
+        Self::Nmi,
+        Self::SwitchOn,
+        Self::ForceOff,
+        Self::Shutdown,
+    ];
+
     /// Those that make one power operation.
     pub const OPERATIONS: [Self; 4] = [Self::ForceRestart, Self::GracefulRestart, Self::PowerCycle, Self::Nmi];
 
@@ -77,6 +99,9 @@ impl Flow {
             Self::GracefulRestart => ResetType::GracefulRestart,
             Self::PowerCycle => ResetType::PowerCycle,
             Self::Nmi => ResetType::Nmi,
+            Self::SwitchOn => ResetType::On,
+            Self::ForceOff => ResetType::ForceOff,
+            Self::Shutdown => ResetType::GracefulShutdown,
             _ => return None,
         })
     }
@@ -106,7 +131,13 @@ impl Flow {
                 Spec { server_power: on, boot: boot(BootMethod::VirtualMedia, Some(IMAGE), true), ..held }
             }
             Self::Pxe => Spec { server_power: on, boot: boot(BootMethod::Pxe, None, false), ..held },
-            Self::ForceRestart | Self::GracefulRestart | Self::PowerCycle | Self::Nmi => Spec {
+            Self::ForceRestart
+            | Self::GracefulRestart
+            | Self::PowerCycle
+            | Self::Nmi
+            | Self::SwitchOn
+            | Self::ForceOff
+            | Self::Shutdown => Spec {
                 operation: self.operation().map(|reset| OperationSpec {
                     reset,
                     when_off: WhenOff::Error,

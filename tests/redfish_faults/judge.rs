@@ -23,6 +23,20 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
         let wanted = ResetType::ALL.iter().copied().find(|known| known.as_str() == reset.to_string()).unwrap();
         let outcome = held.as_ref().ok().and_then(|driven| driven.record.outcome);
         let made = executions(bench, wanted);
+        let leads_to: &[PowerState] = match bench.flow {
+            Flow::SwitchOn => &[PowerState::On],
+            Flow::ForceOff => &[PowerState::Off],
+            Flow::Shutdown => &[PowerState::Off, PowerState::Paused],
+            _ => &[],
+        };
+        // These lead to one state, in whichever way.
+        if !leads_to.is_empty() {
+            let power = bench.simulator.system(&bench.name).unwrap().power;
+            if done && !leads_to.contains(&power) {
+                problems.push(format!("{reset} is called {outcome:?}, and the power is {power}"));
+            }
+            return problems;
+        }
         if done && outcome == Some(OperationOutcome::Proven) && made != 1 {
             problems.push(format!("{reset} is called proven and was carried out {made} times"));
         }
@@ -40,10 +54,10 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
     let status = bench.simulator.system(&bench.name).unwrap();
     let wanted = match bench.flow {
         Flow::PowerOff => PowerState::Off,
-        Flow::Hold => bench.before.power,
+        Flow::Hold => settled(bench.before.power),
         _ => PowerState::On,
     };
-    if status.power != wanted {
+    if settled(status.power) != wanted {
         problems.push(format!("in maintenance with power {:?}", status.power));
     }
     let booted = bench.simulator.boots(&bench.name).unwrap().pop().map(|boot| boot.booted_from);
@@ -60,6 +74,15 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
     problems
 }
 
+/// Where a state between two others leads.
+fn settled(power: PowerState) -> PowerState {
+    match power {
+        PowerState::PoweringOn => PowerState::On,
+        PowerState::PoweringOff => PowerState::Off,
+        other => other,
+    }
+}
+
 fn executions(bench: &Bench, wanted: ResetType) -> usize {
     let events = bench.simulator.events(&bench.name, 0).unwrap();
     events.iter().filter(|event| matches!(event.kind, EventKind::Reset { reset_type } if reset_type == wanted)).count()
@@ -73,7 +96,8 @@ pub fn over(bench: &Bench) -> Vec<String> {
     }
     let now = bench.simulator.system(&bench.name).unwrap();
     let before = &bench.before;
-    if now.power != before.power {
+    let leaves_pause = before.power == PowerState::Paused && now.power == PowerState::On;
+    if settled(now.power) != settled(before.power) && !leaves_pause {
         problems.push(format!("released with power {:?}, which was {:?}", now.power, before.power));
     }
     // What waits in the Settings object is what the next start uses.

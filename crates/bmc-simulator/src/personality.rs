@@ -73,6 +73,8 @@ pub struct PowerRules {
     pub accepted: Accepted,
     /// Whether `PoweringOn` and `PoweringOff` are shown, or only `On` and `Off`.
     pub shows_transitions: bool,
+    /// Whether a machine whose operating system shuts down is `Paused` and not `Off`, as on Arm.
+    pub shutdown_pauses: bool,
     /// Whether `BootProgress` is shown.
     pub shows_boot_progress: bool,
     /// Whether `LastResetTime` is shown.
@@ -302,6 +304,7 @@ impl Default for PowerRules {
             restart_powers_on: false,
             accepted: Accepted::NoContent,
             shows_transitions: true,
+            shutdown_pauses: false,
             shows_boot_progress: true,
             shows_last_reset_time: true,
             busy_after: Duration::ZERO,

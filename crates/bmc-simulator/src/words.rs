@@ -47,6 +47,8 @@ words! {
         PoweringOn,
         /// On its way from on to off.
         PoweringOff,
+        /// Powered, and no operating system runs: it halted, as on Arm.
+        Paused,
     }
 }
 

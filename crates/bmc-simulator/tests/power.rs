@@ -100,6 +100,23 @@ async fn on_is_refused_while_the_machine_is_on_its_way_down() {
 }
 
 #[tokio::test]
+async fn a_machine_that_is_paused_accepts_on_and_starts_only_by_a_restart() {
+    let mut personality = Personality::generic();
+    personality.power.shutdown_pauses = true;
+    let bench = Bench::with(personality).await;
+    assert_eq!(bench.reset("GracefulShutdown").await, 204);
+    bench.simulator.wait_power("node1", PowerState::Paused, LONG).await.unwrap();
+    assert_eq!(bench.get(SYSTEM).await["Status"]["State"], "StandbyOffline");
+    for without_effect in ["On", "GracefulShutdown", "GracefulRestart"] {
+        assert_eq!(bench.reset(without_effect).await, 204);
+    }
+    assert_eq!(bench.get(SYSTEM).await["PowerState"], "Paused");
+    assert_eq!(bench.reset("ForceRestart").await, 204);
+    bench.simulator.wait_power("node1", PowerState::On, LONG).await.unwrap();
+    bench.simulator.stop().await;
+}
+
+#[tokio::test]
 async fn a_restart_boots_without_a_power_edge_and_a_cycle_with_one() {
     use PowerState::{Off, On, PoweringOff, PoweringOn};
 

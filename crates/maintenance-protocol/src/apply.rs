@@ -257,7 +257,9 @@ impl ServerLock {
                 // observed; an operation of which nothing is proven may still come.
                 let unproven = left == Some(Step::Operate) && progress.outcome == Some(OperationOutcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
-                if progress.current > before.current && !unproven {
+                if unproven {
+                    record.unproven_message = before.last_message().map(str::to_owned);
+                } else if progress.current > before.current {
                     settled = before.attempts;
                 }
             }
@@ -317,8 +319,7 @@ impl ServerLock {
         }
         let may = self.intend(uid, fence, at.leases, now, |record| {
             let preparing = matches!(record.phase, Phase::Preparing(_));
-            let boots = matches!(action, Action::Reset(ResetType::On));
-            record.booted |= preparing && boots && record.spec.boot.is_some();
+            record.booted |= preparing && starts(action) && record.spec.boot.is_some();
             node::note_taken(record, action);
             drain::note_cordoned(record, action);
             media::note_drive(record, action);
@@ -387,7 +388,7 @@ impl ServerLock {
             Phase::Preparing(progress) if service::begun(progress).is_some() => Unreadable::Kept,
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
-                let cause = format!("{step}{cause}");
+                let cause = progress.with_message(format!("{step}{cause}"));
                 if record.undoing().is_some() {
                     self.stop_undoing(uid, fence, &cause, at.now)?;
                 } else if record.update.is_some() {
@@ -397,8 +398,9 @@ impl ServerLock {
                 }
                 Unreadable::Undone
             }
-            Phase::Releasing { .. } => {
-                self.stick(uid, fence, cause, at.now)?;
+            Phase::Releasing { progress, .. } => {
+                let cause = progress.with_message(cause.to_owned());
+                self.stick(uid, fence, &cause, at.now)?;
                 Unreadable::Stuck
             }
             Phase::Pending if mine && !transient => Unreadable::LeavesQueue,

@@ -86,10 +86,11 @@ fn where_it_stands(at: &DecisionInput<'_>, progress: &Progress) -> String {
     let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
         Reply::Refused { message, .. } => Some(format!("{} was refused: {message}", attempt.action)),
         Reply::Unknown => Some(format!("the outcome of {} is unknown", attempt.action)),
+        Reply::Unclear { message } => Some(format!("the outcome of {} is unknown: {message}", attempt.action)),
         Reply::Accepted => None,
     });
     let waited = || Some(at.intent.waited.as_ref()?.split_once(&format!("{step}: "))?.1.to_owned());
-    last.or_else(waited).map_or_else(|| step.clone(), |why| format!("{step}; {why}"))
+    progress.with_message(last.or_else(waited).map_or_else(|| step.clone(), |why| format!("{step}; {why}")))
 }
 
 fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Decision {
@@ -131,7 +132,7 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
         verdict => verdict,
     };
     match verdict {
-        Verdict::Fail(cause) => fails(record, format!("{step}: {cause}")),
+        Verdict::Fail(cause) => fails(record, progress.with_message(format!("{step}: {cause}"))),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
             fails(record, format!("{step}: another tool keeps switching the machine on while it is prepared"))
         }
@@ -180,7 +181,7 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
         verdict => verdict,
     };
     match verdict {
-        Verdict::Fail(why) => stops(format!("{step}: {why}")),
+        Verdict::Fail(why) => stops(progress.with_message(format!("{step}: {why}"))),
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
             stops(format!("{step}: another tool keeps switching the machine on"))
         }
@@ -232,7 +233,9 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
         verdict => verdict,
     };
     match verdict {
-        Verdict::Fail(cause) => Decision::Change(RecordChange::Stuck(format!("{step}: {cause}"))),
+        Verdict::Fail(cause) => {
+            Decision::Change(RecordChange::Stuck(progress.with_message(format!("{step}: {cause}"))))
+        }
         verdict => perform(at, "releasing", progress, step, verdict),
     }
 }

@@ -29,7 +29,7 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
     let accepted = match (reply, action) {
         (Reply::Refused { .. }, _) => return None,
         (Reply::Accepted, _) => true,
-        (Reply::Unknown, _) => false,
+        (Reply::Unknown | Reply::Unclear { .. }, _) => false,
     };
     match action {
         // The operating system decides when it is done (ACPI power button).
@@ -145,12 +145,23 @@ mod tests {
             (Action::Eject { slot }, limits.media),
         ];
         let at = Timestamp::UNIX_EPOCH;
-        let answered = Some(after(at, Duration::from_secs(40)));
+        let answered = after(at, Duration::from_secs(40));
         for (action, within) in calls {
             for reply in [Reply::Accepted, Reply::Unknown] {
-                let attempt = Attempt { reply: reply.clone(), answered, ..Attempt::intended(action.clone(), at) };
-                let until = after(attempt.answered_at(), within);
-                let judged = |now| pursue(action.clone(), std::slice::from_ref(&attempt), within, &limits, now);
+                let attempt = |at, answered| Attempt {
+                    reply: reply.clone(),
+                    answered: Some(answered),
+                    ..Attempt::intended(action.clone(), at)
+                };
+                let mut attempts = vec![attempt(at, answered)];
+                // What leads to one state is sent once more; both are observed until the end.
+                if matches!(action, Action::Reset(ResetType::On | ResetType::ForceOff)) {
+                    let half = after(answered, within / 2);
+                    assert_eq!(pursue(action.clone(), &attempts, within, &limits, half), Verdict::Act(action.clone()));
+                    attempts.push(attempt(half, half));
+                }
+                let until = after(answered, within);
+                let judged = |now| pursue(action.clone(), &attempts, within, &limits, now);
                 assert!(matches!(judged(after(until, Duration::ZERO)), Verdict::Fail(_) | Verdict::Act(_)), "{action}");
                 let before = judged(until - Duration::from_secs(1));
                 assert!(

@@ -102,6 +102,7 @@ impl ServerLock {
             booted: false,
             drives: Vec::new(),
             outcome: None,
+            unproven_message: None,
             last_power: None,
             attachment: None,
             generation: 0,

@@ -165,7 +165,7 @@ pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Optio
     if record.spec.parent.is_some() || !may_restore(record) {
         return None;
     }
-    let recorded = PowerAfter::Wanted(record.prior.as_ref()?.power.settled()?);
+    let recorded = PowerAfter::Wanted(record.prior.as_ref()?.power.restored()?);
     let mut gates = record.gates.iter().enumerate().filter(|(_, gate)| gate.entered && !gate.left);
     gates.find_map(|(place, gate)| {
         let power = at.facts.gates.get(&place)?.power_after.filter(|power| *power != recorded);

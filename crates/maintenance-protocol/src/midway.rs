@@ -3,6 +3,7 @@
 
 use super::{
     change::RecordChange,
+    machine::{PowerState, ResetType},
     model::{
         effects::PendingEffect,
         shown_time::shown_time,
@@ -10,7 +11,7 @@ use super::{
     },
     situation::{Decision, DecisionInput},
     state::{Ending, Maintenance, Phase, Progress},
-    step::Step,
+    step::{Action, Step},
 };
 
 /// What acts under a hold that is being released ends as part of that: the release restores all of
@@ -52,8 +53,14 @@ pub(super) fn outlast_calls(
     // come.
     let alone = |effect: &PendingEffect| pending.iter().filter(|other| other.meets(effect)).count() == 1;
     let media = at.facts.media.as_deref();
+    // A step restarts only a server that is Paused: once it is on, the restart has taken effect.
+    let started = |effect: &PendingEffect| {
+        effect.is_of(&progress.attempts)
+            && effect.action == Action::Reset(ResetType::ForceRestart)
+            && machine.power == PowerState::On
+    };
     let (settled, open): (Vec<&PendingEffect>, Vec<_>) =
-        pending.iter().partition(|effect| alone(effect) && effect.is_settled_by(machine, media));
+        pending.iter().partition(|effect| alone(effect) && (effect.is_settled_by(machine, media) || started(effect)));
     let settled: Vec<_> = settled.into_iter().filter(|effect| !effect.is_of(&progress.attempts)).cloned().collect();
     if !settled.is_empty() {
         return Some(Decision::Change(RecordChange::Settled(settled)));

@@ -12,7 +12,7 @@ use super::{
         shown_time::shown_time,
         verdict::{Limits, Need, Verdict, after},
     },
-    power::{pursue, switch_on},
+    power::{pursue, switch_on, unreachable},
     spec::MaintenanceKind,
     state::{Maintenance, Phase, Progress},
     step::{Action, Attempt, Reply},
@@ -30,6 +30,12 @@ impl Maintenance {
     #[must_use]
     pub fn operation_name(&self) -> String {
         self.spec.operation.as_ref().map_or_else(|| "the service".to_owned(), |operation| operation.reset.to_string())
+    }
+
+    /// Returns the machine's last message about an operation that is not proven, as a sentence.
+    #[must_use]
+    pub fn unproven_cause(&self) -> String {
+        self.unproven_message.as_ref().map(|message| format!(" Last message: {message}.")).unwrap_or_default()
     }
 
     /// Which operation was made, when, and what was observed of it.
@@ -70,11 +76,13 @@ pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &
             let before = record.prior.as_ref().and_then(|prior| prior.last_reset.as_deref());
             follow(operation, action, last, progress, machine, before, limits, now)
         }
-        None => begin(operation, action, progress, machine, capabilities, limits, now),
+        None => begin(record, operation, action, progress, machine, capabilities, limits, now),
     }
 }
 
+#[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 fn begin(
+    record: &Maintenance,
     operation: &OperationSpec,
     action: Action,
     progress: &Progress,
@@ -83,12 +91,13 @@ fn begin(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    // Switched on instead, by this process or the one before it.
-    if progress.attempts.iter().any(|attempt| attempt.action == Action::Reset(ResetType::On)) {
-        return match switch_on(machine, &progress.attempts, progress.since, false, limits, now) {
-            Verdict::Done => Verdict::Concluded(OperationOutcome::Proven),
-            verdict => verdict,
-        };
+    // Started in another way, by this process or its predecessor.
+    let instead = |attempt: &Attempt| {
+        matches!(attempt.action, Action::Reset(ResetType::On | ResetType::ForceRestart)) && attempt.action != action
+    };
+    let paused = machine.power == PowerState::Paused;
+    if progress.attempts.iter().any(instead) || (paused && operation.reset == ResetType::On) {
+        return start(operation, progress, machine, capabilities, limits, now);
     }
     if matches!(machine.power, PowerState::PoweringOn | PowerState::PoweringOff) {
         let until = after(progress.since, limits.power_change);
@@ -99,6 +108,13 @@ fn begin(
             );
             return Verdict::Wait { why, until: Some(until) };
         }
+    }
+    if let Some((_, problem)) = unreachable(&record.spec, [], machine.power, capabilities) {
+        return Verdict::Fail(problem);
+    }
+    // The operating system of a server that is Paused has halted already.
+    if paused && operation.reset == ResetType::GracefulShutdown {
+        return Verdict::Concluded(OperationOutcome::Skipped);
     }
     let found = machine.power.settled();
     if operation.target().is_some() && operation.target() == found {
@@ -117,6 +133,35 @@ fn begin(
         return Verdict::Fail(format!("the machine does not accept {}", operation.reset));
     }
     Verdict::Act(action)
+}
+
+/// Follows a server that is started by another reset than the requested one: `On` where it is off,
+/// `ForceRestart` where it is `Paused`.
+fn start(
+    operation: &OperationSpec,
+    progress: &Progress,
+    machine: &MachineView,
+    capabilities: &Capabilities,
+    limits: &Limits,
+    now: Timestamp,
+) -> Verdict {
+    let attempts = &progress.attempts;
+    if operation.proof == CompletionProof::Accepted && attempts.iter().any(|it| it.reply == Reply::Accepted) {
+        return Verdict::Concluded(OperationOutcome::Accepted);
+    }
+    let verdict = switch_on(machine, capabilities, attempts, progress.since, false, limits, now);
+    if verdict != Verdict::Done {
+        return verdict;
+    }
+    let from = attempts.last().map_or(progress.since, Attempt::answered_at);
+    let until = after(from, limits.power_change + limits.boot_progress);
+    if booted(operation, machine) {
+        Verdict::Concluded(OperationOutcome::Proven)
+    } else if now < until {
+        Verdict::Wait { why: "it is on and has not booted yet".to_owned(), until: Some(until) }
+    } else {
+        Verdict::Concluded(OperationOutcome::Unproven)
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
@@ -139,6 +184,10 @@ fn follow(
     if let Some(target) = operation.target() {
         let reached = match target {
             PowerTarget::On => machine.power == PowerState::On && booted(operation, machine),
+            // On Arm the operating system halts, and the BMC then reports Paused.
+            PowerTarget::Off if operation.reset == ResetType::GracefulShutdown => {
+                matches!(machine.power, PowerState::Off | PowerState::Paused)
+            }
             PowerTarget::Off => machine.power == PowerState::Off,
         };
         if reached {

@@ -12,13 +12,13 @@ use super::{
         verdict::{Limits, Need, Verdict},
     },
     node, operate,
-    power::{bring_to, declare, pursue, switch_off},
+    power::{bring_to, declare, pursue, switch_off, unreachable},
     prior, service,
     spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec},
     state::{Maintenance, Progress},
     step::{Action, Reply, Step},
 };
-use crate::machine::{PowerTarget, ResetType};
+use crate::machine::{PowerState, PowerTarget, ResetType};
 
 /// The steps that a wish needs, in order.
 #[must_use]
@@ -108,11 +108,12 @@ pub fn judge(
             };
             // A server stays on for what cannot work.
             if attempts.is_empty()
-                && let Some(problem) = cannot(record, capabilities)
+                && let Some(problem) =
+                    cannot(record, capabilities).or_else(|| no_way(record, machine.power, capabilities))
             {
                 return Verdict::Fail(problem);
             }
-            switch_off(machine, capabilities, attempts, limits, now)
+            switch_off(machine, capabilities, attempts, progress.since, limits, now)
         }
         Step::InsertMedium => media::insert(record, progress, facts, limits, now),
         Step::ConfigureBoot => configure_boot(record, progress, facts, limits, now),
@@ -145,6 +146,12 @@ pub fn judge(
                 return declare(told, attempts, limits, now);
             }
             let edge = progress.steps.contains(&Step::SwitchOff);
+            if !edge
+                && attempts.is_empty()
+                && let Some(problem) = no_way(record, machine.power, capabilities)
+            {
+                return Verdict::Fail(problem);
+            }
             let verdict = bring_to(target, machine, capabilities, attempts, progress.since, edge, limits, now);
             let boots_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
             if verdict == Verdict::Done && boots_drive && edge && target == PowerTarget::On {
@@ -154,6 +161,12 @@ pub fn judge(
         }
         _ => Verdict::Fail(format!("{step} is not a step of preparing")),
     }
+}
+
+/// Returns why the power that is wanted cannot be reached from that of the machine.
+fn no_way(record: &Maintenance, power: PowerState, has: &Capabilities) -> Option<String> {
+    let systems = record.gates.iter().map(|gate| &gate.system);
+    unreachable(&record.spec, systems, power, has).map(|(_, problem)| problem)
 }
 
 /// What the machine lacks for what is prepared, as far as it was recorded.

@@ -33,7 +33,7 @@ pub fn missing<'a>(
     if spec.kind == MaintenanceKind::Operation {
         return None;
     }
-    if switches && !restores_power && seen.power.settled().is_none() {
+    if switches && !restores_power && seen.power.restored().is_none() {
         return Some("no power state");
     }
     boot.filter(|_| seen.boot_unclear).map(|_| "its boot override only in part")
@@ -57,7 +57,7 @@ fn lacks_power(record: &Maintenance, prior: &PriorState) -> bool {
 
 /// Takes the power into what was recorded before the power was known.
 pub(super) fn complete(recorded: &mut PriorState, seen: &PriorState) {
-    if recorded.power.settled().is_none() {
+    if recorded.power.restored().is_none() {
         recorded.power = seen.power;
     }
 }

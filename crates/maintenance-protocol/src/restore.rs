@@ -7,7 +7,7 @@
 
 mod effect;
 
-pub use effect::{effect, power_restored};
+pub use effect::{effect, ends_on, power_restored};
 
 use jiff::Timestamp;
 
@@ -115,7 +115,7 @@ pub fn judge(
             let Some(capabilities) = &facts.capabilities else {
                 return Verdict::Look(Need::Capabilities);
             };
-            switch_off(machine, capabilities, attempts, limits, now)
+            switch_off(machine, capabilities, attempts, progress.since, limits, now)
         }
         Step::RestoreMedia if !concerns_drives(record) => Verdict::Done,
         Step::RestoreMedia => {
@@ -126,7 +126,7 @@ pub fn judge(
         }
         // No start follows that would use an override up.
         Step::DisarmBoot
-            if machine.power.settled() == Some(PowerTarget::On) || record.restored_power() != Some(PowerTarget::On) =>
+            if record.is_power_restored(machine.power) || record.restored_power() != Some(PowerTarget::On) =>
         {
             Verdict::Done
         }
@@ -158,6 +158,9 @@ pub fn judge(
             let Some(target) = record.restored_power() else {
                 return Verdict::Done;
             };
+            if machine.power == PowerState::Paused && record.is_power_restored(machine.power) {
+                return Verdict::Done;
+            }
             let Some(capabilities) = &facts.capabilities else {
                 return Verdict::Look(Need::Capabilities);
             };
@@ -396,7 +399,7 @@ fn verify(
     }
     let none = BootOverride::default();
     let mut differs = Vec::new();
-    if let Some(target) = record.restored_power().filter(|target| machine.power.settled() != Some(*target)) {
+    if let Some(target) = record.restored_power().filter(|_| !record.is_power_restored(machine.power)) {
         differs.push(match record.power_after() {
             None => format!("power is {}, was {}", machine.power, prior.power),
             Some(_) => format!("power is {}, and the external system wants {target} by now", machine.power),

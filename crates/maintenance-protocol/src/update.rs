@@ -20,7 +20,7 @@ use super::{
         lock::{Refusal, ServerLock},
         verdict::{Limits, Need, Verdict},
     },
-    prepare, restore,
+    power, prepare, restore,
     spec::{BootMethod, MaintenanceKind, Spec},
     state::{Maintenance, Phase, PriorState, Progress},
     step::{Action, Step},
@@ -275,7 +275,12 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
         let missing: Vec<String> = missing.into_iter().map(|(_, problem)| problem).collect();
         return Verdict::Fail(missing.join(" "));
     }
-    if facts.machine.is_none() { Verdict::Look(Need::Machine) } else { Verdict::Done }
+    let Some(machine) = &facts.machine else { return Verdict::Look(Need::Machine) };
+    let systems = record.gates.iter().map(|gate| &gate.system);
+    match power::unreachable(spec, systems, machine.power, capabilities) {
+        Some((_, problem)) => Verdict::Fail(problem),
+        None => Verdict::Done,
+    }
 }
 
 /// The steps from anywhere between to the previous specification. None when nothing was changed.

@@ -74,7 +74,7 @@ impl HostMachine {
         }
         let machine = self.redfish(host.0).await?;
         let power = self.link.judged(machine.observe().await).await?.power;
-        Ok((power.settled() != Some(wanted))
+        Ok((power.restored() != Some(wanted))
             .then(|| format!("{} is to be {wanted} (spec.online), now {power}", host.shown())))
     }
 

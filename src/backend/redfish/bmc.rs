@@ -200,21 +200,21 @@ impl Bmc {
             result = Err(error);
         }
         // Redfish messages quote the value that was refused, and an address may hold a token.
-        let result = result.map_err(|error| match error {
+        result.map_err(|error| match error {
             BackendError::Rejected { address, request, status, message, retry_after, transient } => {
                 let message = without_addresses(message, body);
                 BackendError::Rejected { address, request, status, message, retry_after, transient }
+            }
+            BackendError::TaskFailed { address, request, message, nothing_changed } => {
+                let message = without_addresses(message, body);
+                BackendError::TaskFailed { address, request, message, nothing_changed }
             }
             BackendError::OutcomeUnknown { address, request, answer } => {
                 let answer = without_addresses(answer, body);
                 BackendError::OutcomeUnknown { address, request, answer }
             }
             other => other,
-        });
-        if let Err(error @ BackendError::OutcomeUnknown { .. }) = &result {
-            tracing::warn!("{error}");
-        }
-        result
+        })
     }
 
     async fn request(

@@ -3,21 +3,18 @@
 
 use serde_json::Value;
 
-use crate::shown;
+use crate::{maintenance::refusal::asks_to_wait, shown};
 
-/// Message ids (without registry and version) after which the same request may be accepted later.
-const LATER: [&str; 7] = [
-    "UnableToModifyDuringSystemPOST",
-    "InvalidOperationForSystemState",
-    "ServiceTemporarilyUnavailable",
-    "ServiceInUnknownState",
-    "ResourceInUse",
-    "ServiceShuttingDown",
-    "SYS518",
-];
+/// Message ids (without registry and version) after which the same request can be accepted later,
+/// besides those of a machine that is not ready ([`asks_to_wait`]).
+const LATER: [&str; 3] = ["UnableToModifyDuringSystemPOST", "InvalidOperationForSystemState", "ResourceInUse"];
+
+/// Message ids of a machine that is not ready and has changed nothing. Others, such as Dell's SYS518
+/// and RAC0508, also occur after a change that was applied.
+const NOT_READY: [&str; 3] = ["ServiceTemporarilyUnavailable", "ServiceInUnknownState", "ServiceShuttingDown"];
 
 /// Message ids of the standard registries that refuse a request before anything is done (DSP8011),
-/// besides [`LATER`].
+/// besides [`LATER`] and [`NOT_READY`].
 const REFUSED: [&str; 12] = [
     "ActionNotSupported",
     "ActionParameterNotSupported",
@@ -37,16 +34,20 @@ const REFUSED: [&str; 12] = [
 pub(super) fn says_not_applied(body: &Value) -> bool {
     let error = &body["error"];
     let infos = error["@Message.ExtendedInfo"].as_array().into_iter().flatten();
-    let mut ids: Vec<&str> = infos.filter_map(|info| info["MessageId"].as_str()).collect();
+    let mut ids: Vec<&str> = infos.filter_map(id).collect();
     if ids.is_empty() {
         ids.extend(error["code"].as_str());
     }
     let refuses = |id: &&str| {
         let key = id.rsplit('.').next().unwrap_or_default();
-        LATER.contains(&key) || REFUSED.contains(&key)
+        LATER.contains(&key) || NOT_READY.contains(&key) || REFUSED.contains(&key)
     };
-    // SYS518 of a Dell may come with a change that was applied.
-    !ids.is_empty() && ids.iter().all(refuses) && !ids.iter().any(|id| id.ends_with("SYS518"))
+    !ids.is_empty() && ids.iter().all(refuses)
+}
+
+/// Returns a message's id. iLO 4 spells the property `MessageID`.
+fn id(info: &Value) -> Option<&str> {
+    info["MessageId"].as_str().or_else(|| info["MessageID"].as_str())
 }
 
 /// The text of an error body, and whether it says that the request may be accepted later.
@@ -55,7 +56,7 @@ pub(super) fn read(body: &Value) -> (String, bool) {
     let mut parts = Vec::new();
     let mut later = false;
     for info in error["@Message.ExtendedInfo"].as_array().into_iter().flatten() {
-        let id = info["MessageId"].as_str().unwrap_or_default();
+        let id = id(info).unwrap_or_default();
         later |= LATER.contains(&id.rsplit('.').next().unwrap_or_default());
         let mut text = String::new();
         if let Some(message) = info["Message"].as_str() {
@@ -71,16 +72,19 @@ pub(super) fn read(body: &Value) -> (String, bool) {
             parts.push(text.trim().to_owned());
         }
     }
-    if parts.is_empty() {
+    if parts.iter().all(|part| part.starts_with('(')) {
         let code = error["code"].as_str().unwrap_or_default();
         later |= LATER.contains(&code.rsplit('.').next().unwrap_or_default());
         match error["message"].as_str() {
             Some(message) if !code.is_empty() => parts.push(format!("{message:?} ({code})")),
             Some(message) => parts.push(format!("{message:?}")),
-            None => parts.push("no reason given".to_owned()),
+            None if parts.is_empty() => parts.push("no reason given".to_owned()),
+            None => {}
         }
     }
-    (shown::line(&parts.join("; ")).into_owned(), later)
+    let text = shown::line(&parts.join("; ")).into_owned();
+    let later = later || asks_to_wait(&text);
+    (text, later)
 }
 
 #[cfg(test)]
@@ -100,5 +104,23 @@ mod tests {
         let (text, later) = read(&json!({"error": {"code": "Base.1.0.PropertyNotWritable", "message": "no"}}));
         assert_eq!((text.as_str(), later), ("\"no\" (Base.1.0.PropertyNotWritable)", false));
         assert_eq!(read(&json!([])).0, "no reason given");
+        let only_ids = json!({"error": {"code": "X.1.0.Failed", "message": "The fan is missing", "@Message.ExtendedInfo": [
+            {"MessageID": "X.1.0.Fan"}
+        ]}});
+        assert_eq!(read(&only_ids).0, "(X.1.0.Fan); \"The fan is missing\" (X.1.0.Failed)");
+    }
+
+    #[test]
+    fn a_machine_that_is_not_ready_is_asked_again() {
+        let body = |id: &str, message: &str, resolution: &str| {
+            json!({"error": {"code": "Base.1.12.GeneralError", "@Message.ExtendedInfo": [
+                {"MessageId": id, "Message": message, "Resolution": resolution}
+            ]}})
+        };
+        let dell = body("IDRAC.2.9.RAC0508", "The provider is not ready.", "Wait for few minutes and retry.");
+        assert!(read(&dell).1);
+        assert!(!says_not_applied(&dell), "a 500 does not exclude that the change was applied");
+        assert!(read(&body("Contoso.1.0.Boot", "A service has not started.", "Try again in some minutes.")).1);
+        assert!(!read(&body("Base.1.8.PropertyUnknown", "Unknown", "Remove it and resubmit the request.")).1);
     }
 }

@@ -58,14 +58,25 @@ enum Task {
 
 fn standing(task: &Value) -> Task {
     let (Some(state), messages) = (task["TaskState"].as_str(), &task["Messages"]) else { return Task::Completed };
+    let critical = task["TaskStatus"] == "Critical";
     match state {
-        "Completed" => Task::Completed,
-        "Exception" | "Killed" | "Cancelled" | "Interrupted" => {
+        "Completed" if !critical => Task::Completed,
+        "Completed" | "Exception" | "Killed" | "Cancelled" | "Interrupted" => {
             let error = serde_json::json!({ "error": { "@Message.ExtendedInfo": messages } });
             let (words, _) = message::read(&error);
             Task::Ended(format!("task {state}: {words}"), message::says_not_applied(&error))
         }
         _ => Task::Running,
+    }
+}
+
+/// Interprets the answer of a task or its monitor. A failed task's monitor answers with the change's
+/// own error (DSP0266, "Asynchronous operations").
+fn read_standing(read: Result<RedfishResponse, BackendError>) -> Result<Task, BackendError> {
+    match read {
+        Ok(answer) => Ok(standing(&answer.body)),
+        Err(BackendError::Rejected { status: 400 | 409 | 412 | 422, message, .. }) => Ok(Task::Ended(message, false)),
+        Err(error) => Err(error),
     }
 }
 
@@ -80,8 +91,8 @@ impl Bmc {
             self.clock.sleep(pause).await;
             waited += pause;
             pause *= 2;
-            let Ok(task) = self.get_once(&path).await else { return Ok(()) };
-            match standing(&task.body) {
+            let Ok(task) = read_standing(self.get_once(&path).await) else { return Ok(()) };
+            match task {
                 Task::Running => {}
                 Task::Completed => return Ok(()),
                 Task::Ended(message, not_applied) => {
@@ -94,15 +105,9 @@ impl Bmc {
         Ok(())
     }
 
-    /// What a task that did not complete says of its change.
-    fn ended(&self, request: String, message: String, not_applied: bool) -> BackendError {
-        let address = self.address();
-        if not_applied {
-            let (status, retry_after, transient) = (202, None, true);
-            return BackendError::Rejected { address, request, status, message, retry_after, transient };
-        }
-        // It began: only the machine can tell how far it came.
-        BackendError::OutcomeUnknown { address, request, answer: message }
+    /// Returns the error for a change whose task did not complete.
+    fn ended(&self, request: String, message: String, nothing_changed: bool) -> BackendError {
+        BackendError::TaskFailed { address: self.address(), request, message, nothing_changed }
     }
 
     /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has
@@ -110,8 +115,8 @@ impl Bmc {
     /// monitor that is gone says nothing.
     pub(super) async fn late_answer(&self, is_asked_for: impl Fn(&str) -> bool + Send) -> Option<BackendError> {
         for task in self.tasks.of(is_asked_for) {
-            let standing = match self.get_once(&task.monitor).await {
-                Ok(answer) => standing(&answer.body),
+            let standing = match read_standing(self.get_once(&task.monitor).await) {
+                Ok(standing) => standing,
                 Err(error) if error.is_transient() => Task::Running,
                 Err(_) => Task::Completed,
             };
@@ -146,5 +151,32 @@ mod tests {
         assert!(words.contains("In use") && not_applied, "{words}");
         let Task::Ended(_, not_applied) = standing(&json!({"TaskState": "Killed"})) else { panic!("it ended") };
         assert!(!not_applied);
+        let critical = json!({"TaskState": "Completed", "TaskStatus": "Critical", "Messages": [{"Message": "No fan"}]});
+        assert!(matches!(standing(&critical), Task::Ended(words, _) if words.contains("No fan")));
+        let rejected = |status| BackendError::Rejected {
+            address: "bmc".into(),
+            request: "GET monitor".into(),
+            status,
+            message: "No fan".into(),
+            retry_after: None,
+            transient: true,
+        };
+        assert!(matches!(read_standing(Err(rejected(409))), Ok(Task::Ended(words, false)) if words == "No fan"));
+        assert!(read_standing(Err(rejected(503))).is_err(), "the BMC is busy");
+    }
+
+    #[test]
+    fn a_failed_task_is_not_an_answer_to_the_request() {
+        for nothing_changed in [false, true] {
+            let error = BackendError::TaskFailed {
+                address: "bmc".into(),
+                request: "POST reset".into(),
+                message: "task Exception: \"No fan\"".into(),
+                nothing_changed,
+            };
+            let shown = error.to_string();
+            assert_eq!(shown, "bmc: POST reset was accepted, and its task failed: task Exception: \"No fan\"");
+            assert_eq!((error.outcome_unknown(), error.is_transient()), (!nothing_changed, true));
+        }
     }
 }

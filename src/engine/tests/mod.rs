@@ -696,17 +696,15 @@ async fn a_stop_while_preparing_keeps_the_hold_and_the_next_run_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_words() {
     let (address, request) = ("fake".to_owned(), "POST reset".to_owned());
-    let refused = BackendError::Rejected {
+    let failed = BackendError::TaskFailed {
         address: address.clone(),
         request: request.clone(),
-        status: 202,
         message: "task Exception: the fan tray is missing".into(),
-        retry_after: None,
-        transient: false,
+        nothing_changed: false,
     };
     // How far the change came is not known: it is not sent again either.
     let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".into() };
-    for late in [refused, unknown] {
+    for late in [failed, unknown] {
         let world = World::new();
         let engine = world.process("alice");
         world.machine.with(|inside| {

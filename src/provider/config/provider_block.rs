@@ -51,7 +51,7 @@ block! {
             String,
             "How long an operating system may take to shut down before the power is cut. Default: `\"150s\"`.",
         );
-        power_timeout: Text => optional(String, "How long a forced power change may take before it counts as failed. Default: `\"2m\"`.");
+        power_timeout: Text => optional(String, "How long a forced power change can take before it counts as failed. An accepted `On` or `ForceOff` without effect is sent once more after half of it. Default: `\"2m\"`.");
         image_ca_certificate_file: Text => optional(
             String,
             "An additional trusted authority for image and readiness URLs, as PEM.",

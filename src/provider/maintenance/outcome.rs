@@ -10,7 +10,7 @@ use crate::{
     maintenance::{
         decide::Finish,
         gate,
-        machine::PowerState,
+        machine::{PowerState, PowerTarget},
         queue::shown_time,
         restore,
         spec::{CompleteWhen, Spec},
@@ -217,7 +217,8 @@ pub(in crate::provider) fn show(
         (Phase::InMaintenance { .. } | Phase::Completed { .. }, _, Some(prior))
             if record.took_over.is_none() && record.handed_to.is_none() =>
         {
-            let restored = record.final_power().map_or(prior.power, PowerState::from);
+            let stays_paused = prior.power == PowerState::Paused && !record.leaves_pause();
+            let restored = record.final_power().filter(|_| !stays_paused).map_or(prior.power, PowerState::from);
             Value::Value(restored.to_string())
         }
         _ => known(record.last_power.map(|power| power.to_string())),
@@ -325,7 +326,7 @@ pub(in crate::provider) async fn refresh(
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted
-                && let Some(settled) = view.power.settled().filter(|settled| *settled != wanted)
+                && let Some(settled) = drifted(view.power, wanted)
                 && !ends_by_power
                 && seen.taken_away.is_none()
             {
@@ -349,6 +350,13 @@ pub(in crate::provider) async fn refresh(
         }
     }
     Some(model)
+}
+
+/// Returns the power to which a server drifted from the power that its maintenance wants.
+fn drifted(power: PowerState, wanted: PowerTarget) -> Option<PowerState> {
+    let settled = power.settled().map(PowerState::from);
+    let paused = (power == PowerState::Paused).then_some(power);
+    settled.or(paused).filter(|settled| *settled != wanted.into())
 }
 
 pub(in crate::provider) fn ended(record: &Maintenance) -> String {

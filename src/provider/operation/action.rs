@@ -160,10 +160,11 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
     diagnostic(
         "An operation could not be proven",
         format!(
-            "{}: {} was sent, and nothing that the BMC shows tells whether it was carried out. It is not sent again by itself: \
-             look at the server, and {again} again.",
+            "{}: {} was sent, and the BMC does not show whether it was carried out.{} It is not sent again automatically: look at \
+             the server, and {again} again.",
             record.server(),
-            record.operation_name()
+            record.operation_name(),
+            record.unproven_cause()
         ),
         AttributePath::root(),
     )

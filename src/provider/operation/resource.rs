@@ -89,8 +89,9 @@ fn conclude(
                 diags.add_warning(diagnostic(
                     "An operation could not be proven",
                     format!(
-                        "{server}: {what} was sent, and nothing that the BMC shows tells whether it was carried out. It is not \
-                         sent again by itself: look at the server, and change triggers to make it again."
+                        "{server}: {what} was sent, and the BMC does not show whether it was carried out.{} It is not sent again \
+                         automatically: look at the server, and change triggers to make it again.",
+                        record.unproven_cause()
                     ),
                     AttributePath::root(),
                 ));

@@ -158,7 +158,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             "Check its address and the network.",
             AttributePath::root(),
         ),
-        BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } => (
+        BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } | BackendError::TaskFailed { .. } => (
             format!("Unknown outcome of a request about {server}"),
             "Apply again: the server's observed state decides which step follows.",
             AttributePath::root(),

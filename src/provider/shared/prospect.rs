@@ -12,6 +12,7 @@ use crate::{
         hand_over::HandOver,
         ids::{LockKey, MaintenanceId},
         machine::PowerState,
+        power,
         queue::{self, QueueEntry},
         spec::{MaintenanceKind, Policy, Spec},
         window::Start,
@@ -62,6 +63,8 @@ pub(in crate::provider) struct Prospect {
     stated_effect: String,
     /// Its power now; `None`: its BMC does not answer.
     pub(in crate::provider) power: Option<PowerState>,
+    /// How the power of a `Paused` server changes.
+    pause_note: Option<&'static str>,
     /// Whether the store answered.
     pub(in crate::provider) store_answered: bool,
     /// The holder, if any, and the waiters before it.
@@ -109,6 +112,7 @@ impl Prospect {
             effect: spec.effect(),
             stated_effect: spec.stated_effect(),
             power,
+            pause_note: power.and_then(|power| power::pause_note(spec, power)),
             digest: engine.as_asked_here(spec).digest(),
             ..Self::default()
         };
@@ -135,7 +139,8 @@ impl Prospect {
         let mut lines = Vec::new();
         lines.push(format!("{} {}", self.server, self.stated_effect));
         let power = self.power.map_or("unknown".to_owned(), |power| power.to_string());
-        lines.push(format!("Now: {power}."));
+        let note = self.pause_note.map(|note| format!(" {note}")).unwrap_or_default();
+        lines.push(format!("Now: {power}.{note}"));
         lines.extend(self.owner_line.iter().map(|line| format!("Owner: {line}")));
         let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
         if let Some(hold) = &self.own_hold {

@@ -12,6 +12,7 @@ use crate::{
         machine::MachineView,
         media::missing_drive,
         operate::CompletionProof,
+        power,
         prepare::missing_capabilities,
         prior,
         spec::{BootMethod, MaintenanceKind, Spec, WaitFor},
@@ -323,6 +324,15 @@ async fn server(
                  server as it is, without server_power and boot configuration."
             ),
         );
+        return None;
+    }
+    if let Some(view) = &view
+        && power::unreachable(spec, [], view.power, &capabilities).is_some()
+        && let Ok(systems) = engine.systems(spec).await
+        && let Some((name, problem)) = power::unreachable(spec, &systems, view.power, &capabilities)
+    {
+        let summary = format!("{} does not support this request", spec.server);
+        bad(diags, AttributePath::new(name), &summary, format!("{problem} The power state is {}.", view.power));
         return None;
     }
     Some(PlanCheck { view, key })

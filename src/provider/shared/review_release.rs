@@ -14,6 +14,8 @@ use crate::provider::shared::diagnostics::of_engine;
 
 /// Summary of a warning: destroy changes power or boot.
 const RELEASED: &str = "Servers will be switched or booted to restore them";
+/// Summary of a warning: the power after a destroy is not the power from before the maintenance.
+const NOT_PAUSED: &str = "Servers that were Paused end On";
 /// Summary of a warning: destroy leaves the server alone.
 const REVOKED: &str = "External maintenance system revoked the server";
 /// Summary of a warning: the external system ends the use of the server.
@@ -64,6 +66,9 @@ pub(in crate::provider) async fn release(
     }
     if let Some(effect) = effect {
         warn(RELEASED, format!("{server} {effect}"));
+    }
+    if let Some(note) = seen.as_ref().and_then(|seen| restore::ends_on(&seen.record)) {
+        warn(NOT_PAUSED, format!("{server} {note}"));
     }
     if let Some(refusal) = held.record.refuses_owner(engine.owner()) {
         diags.add_error(of_engine(server, &EngineError::Refused(refusal)));

@@ -278,9 +278,11 @@ impl Machine {
             state.goal = match to {
                 PowerState::On | PowerState::PoweringOn => PowerState::On,
                 PowerState::Off | PowerState::PoweringOff => PowerState::Off,
+                PowerState::Paused => PowerState::Paused,
             };
             let was = state.power;
             state.switch(to, Cause::Outside);
+            state.plan_arrival(to);
             if to == PowerState::On && was != PowerState::On {
                 state.choose_boot_source(&self.personality.media);
                 state.enter(BootProgress::OSRunning);

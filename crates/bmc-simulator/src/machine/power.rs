@@ -25,6 +25,10 @@ impl State {
         use ResetType::{
             ForceOff, ForceOn, ForceRestart, GracefulRestart, GracefulShutdown, Nmi, On, PowerCycle, PushPowerButton,
         };
+        if self.power == PowerState::Paused && self.goal == PowerState::Paused {
+            self.reset_paused(reset, rules);
+            return Taken::Accepted;
+        }
         let off = self.goal == PowerState::Off;
         match reset {
             On | ForceOn if !off => return Taken::AlreadyThere,
@@ -57,6 +61,7 @@ impl State {
             }
             ForceOff => self.plan_shown_off(rules),
             // A second request does not start the shutdown that is under way over again.
+            GracefulShutdown if !off && rules.shutdown_pauses => self.plan_pause(shutdown),
             GracefulShutdown | PushPowerButton if !off => self.plan_off(shutdown, Cause::Reset),
             ForceRestart => self.plan_restart(Duration::ZERO),
             GracefulRestart => self.plan_restart(shutdown),
@@ -68,6 +73,47 @@ impl State {
             GracefulShutdown | PushPowerButton | Nmi => {}
         }
         Taken::Accepted
+    }
+
+    /// Accepts a reset while no operating system runs. `On`, graceful resets and an NMI do nothing.
+    fn reset_paused(&mut self, reset: ResetType, rules: &PowerRules) {
+        match reset {
+            ResetType::ForceOff => {
+                self.record(EventKind::Reset { reset_type: reset });
+                self.plan_shown_off(rules);
+            }
+            ResetType::ForceRestart | ResetType::PowerCycle | ResetType::PushPowerButton => {
+                self.record(EventKind::Reset { reset_type: reset });
+                self.plan_restart(Duration::ZERO);
+            }
+            ResetType::On
+            | ResetType::ForceOn
+            | ResetType::GracefulShutdown
+            | ResetType::GracefulRestart
+            | ResetType::Nmi => {}
+        }
+    }
+
+    /// Halts the operating system after `wait`; every other plan is dropped.
+    fn plan_pause(&mut self, wait: Duration) {
+        self.schedule.clear();
+        self.plan(self.now + wait, Step::Power(PowerState::Paused, Cause::Reset));
+        self.goal = PowerState::Paused;
+    }
+
+    /// Plans when a transition ends.
+    pub(crate) fn plan_arrival(&mut self, to: PowerState) {
+        match to {
+            PowerState::PoweringOn => {
+                let on = self.now + self.behaviour.power_on;
+                self.plan(on, Step::Power(PowerState::On, Cause::Outside));
+                self.plan(on, Step::Boot);
+            }
+            PowerState::PoweringOff => {
+                self.plan(self.now + self.behaviour.power_off, Step::Power(PowerState::Off, Cause::Outside));
+            }
+            PowerState::On | PowerState::Off | PowerState::Paused => {}
+        }
     }
 
     /// Switches on from `start`, behind what is already planned.

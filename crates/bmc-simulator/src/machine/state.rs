@@ -116,7 +116,7 @@ impl State {
         match to {
             PowerState::On => self.last_reset = self.timeline.stamp_at(self.now),
             PowerState::Off => self.enter(BootProgress::None),
-            PowerState::PoweringOn | PowerState::PoweringOff => {}
+            PowerState::PoweringOn | PowerState::PoweringOff | PowerState::Paused => {}
         }
     }
 

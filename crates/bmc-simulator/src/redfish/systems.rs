@@ -74,7 +74,7 @@ fn show(bmc: &Bmc, machine: &Machine, state: &State) -> Value {
     value["LocationIndicatorActive"] = state.indicator.into();
     value["BiosVersion"] = "1.0.0".into();
     value["Status"] = json!({
-        "State": if state.power == PowerState::Off { "StandbyOffline" } else { "Enabled" },
+        "State": if matches!(state.power, PowerState::Off | PowerState::Paused) { "StandbyOffline" } else { "Enabled" },
         "Health": "OK",
     });
     value["PowerState"] = state.power.as_str().into();

@@ -18,7 +18,8 @@ pub enum PowerState {
     PoweringOn,
     /// Between on and off.
     PoweringOff,
-    /// Powered but not executing.
+    /// Powered, but not executing: the operating system halted, or the firmware's shell waits. Arm
+    /// BMCs such as that of BlueField report it. They accept `On` and start nothing.
     Paused,
     /// The machine does not say.
     #[default]
@@ -26,14 +27,22 @@ pub enum PowerState {
 }
 
 impl PowerState {
-    /// What the machine settles in when nobody intervenes; `None` when it does not say.
+    /// Returns the power that the machine reaches without intervention. A machine that is
+    /// [`Paused`](Self::Paused) is neither on nor off: it has power and executes nothing.
     #[must_use]
     pub fn settled(self) -> Option<PowerTarget> {
         match self {
-            Self::On | Self::PoweringOn | Self::Paused => Some(PowerTarget::On),
+            Self::On | Self::PoweringOn => Some(PowerTarget::On),
             Self::Off | Self::PoweringOff => Some(PowerTarget::Off),
-            Self::Unknown => None,
+            Self::Paused | Self::Unknown => None,
         }
+    }
+
+    /// Returns the power that a release restores on a server that was in this state before; `None`
+    /// if the machine did not report one. Nothing returns a server to `Paused`, so it ends `On`.
+    #[must_use]
+    pub fn restored(self) -> Option<PowerTarget> {
+        if self == Self::Paused { Some(PowerTarget::On) } else { self.settled() }
     }
 }
 

@@ -118,6 +118,21 @@ impl Progress {
         self.since = now;
     }
 
+    /// Returns the machine's last message about a call of the current step.
+    #[must_use]
+    pub fn last_message(&self) -> Option<&str> {
+        self.attempts.iter().rev().find_map(|attempt| attempt.reply.message())
+    }
+
+    /// Adds that message to a failure that does not contain it.
+    #[must_use]
+    pub fn with_message(&self, cause: String) -> String {
+        match self.last_message().filter(|message| !cause.contains(message)) {
+            Some(message) => format!("{cause} (last message: {message})"),
+            None => cause,
+        }
+    }
+
     /// `2/5: switching off`, for people.
     #[must_use]
     pub fn text(&self) -> String {
@@ -301,6 +316,9 @@ pub struct Maintenance {
     pub drives: Vec<String>,
     /// What came of an operation.
     pub outcome: Option<OperationOutcome>,
+    /// The machine's last message about an operation that is not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unproven_message: Option<String>,
     /// The power that was seen last, for people.
     pub last_power: Option<PowerState>,
     /// Who may act on it now.
@@ -333,12 +351,31 @@ impl Maintenance {
     /// external system says so, else the recorded one. `None`: none.
     #[must_use]
     pub fn restored_power(&self) -> Option<PowerTarget> {
-        let recorded = self.prior.as_ref()?.power.settled()?;
+        let recorded = self.prior.as_ref()?.power.restored()?;
         match self.power_after() {
             Some(PowerAfter::Wanted(power)) => Some(power),
             Some(PowerAfter::EndsOff) => None,
             None => Some(recorded),
         }
+    }
+
+    /// Returns true if a server with this power counts as restored. A server that was
+    /// `Paused` before and still is counts as restored.
+    #[must_use]
+    pub fn is_power_restored(&self, power: PowerState) -> bool {
+        let was_paused = self.prior.as_ref().is_some_and(|prior| prior.power == PowerState::Paused);
+        let unchanged = was_paused && power == PowerState::Paused && self.power_after().is_none();
+        unchanged || self.restored_power().is_none_or(|target| power.settled() == Some(target))
+    }
+
+    /// Returns true if the server was `Paused` before and ends `On`, because this maintenance changes
+    /// its power.
+    #[must_use]
+    pub fn leaves_pause(&self) -> bool {
+        let was_paused = self.prior.as_ref().is_some_and(|prior| prior.power == PowerState::Paused);
+        was_paused
+            && (self.booted || self.spec.server_power.is_some())
+            && self.restored_power() == Some(PowerTarget::On)
     }
 
     /// See [`GateRecord::power_after`].

@@ -194,6 +194,11 @@ impl fmt::Display for Action {
 pub enum Reply {
     /// None yet, or it was lost: the call may or may not have been applied.
     Unknown,
+    /// The call failed, and the machine's answer does not show whether it was applied.
+    Unclear {
+        /// The machine's message.
+        message: String,
+    },
     /// The machine accepted it.
     Accepted,
     /// Nothing reached the machine, or it said no.
@@ -203,6 +208,23 @@ pub enum Reply {
         /// Whether the same call may be accepted later.
         transient: bool,
     },
+}
+
+impl Reply {
+    /// Returns true if the call could have been applied and no reply confirms it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown | Self::Unclear { .. })
+    }
+
+    /// Returns the machine's message.
+    #[must_use]
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Self::Unclear { message } | Self::Refused { message, .. } => Some(message),
+            Self::Unknown | Self::Accepted => None,
+        }
+    }
 }
 
 /// One call made for a step.

@@ -29,7 +29,7 @@ pub fn effect(record: &Maintenance) -> Option<String> {
             _ => later("is switched off and restored to its prior boot configuration."),
         });
     }
-    let now = record.spec.server_power.or(prior.power.settled());
+    let now = record.spec.server_power.or(prior.power.restored());
     let switched = target.filter(|target| now.is_some_and(|now| now != *target));
     match (record.spec.boot.is_some(), switched) {
         (true, Some(power)) => Some(format!(
@@ -45,7 +45,7 @@ pub fn effect(record: &Maintenance) -> Option<String> {
 /// What the external system does to the power once it has the server again, where that is not ours
 /// to restore.
 fn by_its_system(record: &Maintenance) -> Option<String> {
-    let known = record.prior.as_ref().is_some_and(|prior| prior.power.settled().is_some());
+    let known = record.prior.as_ref().is_some_and(|prior| prior.power.restored().is_some());
     let gate = record.gates.iter().find(|gate| gate.entered && gate.system.restores_power && !known)?;
     let name = &gate.system.name;
     let power = match gate.power_after {
@@ -61,9 +61,20 @@ fn by_its_system(record: &Maintenance) -> Option<String> {
 #[must_use]
 pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     match record.power_after() {
-        _ if prior.power.settled().is_none() => "its power is not ours to restore".to_owned(),
+        _ if prior.power.restored().is_none() => "its power is not ours to restore".to_owned(),
         Some(PowerAfter::Wanted(power)) => format!("{power}, as its external system wants it by now"),
         Some(PowerAfter::EndsOff) => "power not restored, because it is being deleted".to_owned(),
+        None if record.leaves_pause() => "On, because a server cannot be returned to Paused".to_owned(),
         None => prior.power.to_string(),
     }
+}
+
+/// Returns the end of a release for a server that was `Paused` before and whose power changed, in words
+/// after the server's name.
+#[must_use]
+pub fn ends_on(record: &Maintenance) -> Option<&'static str> {
+    let verified = verifies(record) && record.leaves_pause();
+    verified.then_some(
+        "was Paused before the maintenance and is On after the release: no request returns a server to Paused.",
+    )
 }
