@@ -7,6 +7,7 @@ use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
+    settings::MissingStore,
     store::VERSION,
 };
 
@@ -30,11 +31,11 @@ struct StoreCheck {
 
 /// Checks the store and the named servers, or all.
 ///
-/// `missing`: the address of an embedded store that is not there yet.
+/// `missing`: an embedded store that does not exist yet.
 pub(super) async fn run(
     engine: &Engine,
     servers: Vec<String>,
-    missing: Option<String>,
+    missing: Option<MissingStore>,
     plugin: &dyn BackendPlugin,
     json: bool,
 ) -> Result<Printed, CommandError> {
@@ -59,11 +60,11 @@ pub(super) async fn run(
     Ok(Printed { text, found_problems: !usable })
 }
 
-async fn check_store(engine: &Engine, missing: Option<String>) -> StoreCheck {
-    let reach = engine.store().reach_warning();
-    if let Some(address) = missing {
-        return StoreCheck { address, schema: (0, 0), exists: false, reach, problem: None };
+async fn check_store(engine: &Engine, missing: Option<MissingStore>) -> StoreCheck {
+    if let Some(MissingStore { address, problem }) = missing {
+        return StoreCheck { address, schema: (0, 0), exists: false, reach: None, problem };
     }
+    let reach = engine.store().reach_warning();
     let address = engine.store().address();
     match engine.store_usage().await {
         Ok(usage) => StoreCheck { address, schema: (usage.schema, usage.newest), exists: true, reach, problem: None },
