@@ -25,8 +25,8 @@ fn suggested(folder: &Path, found: &mut BTreeSet<String>) {
             suggested(&path, found);
         } else if path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("tests.rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
-            literals(text.parse().unwrap(), found);
+            let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub\S* )?mod tests").unwrap();
+            literals(tests.split(&text).next().unwrap().parse().unwrap(), found);
         }
     }
 }
