@@ -230,7 +230,7 @@ impl Reconciler<'_> {
             }
         };
         if let Some(message) = reply.message() {
-            tracing::warn!("{action} on {}: {message}", self.server);
+            self.log_failure(&format!("{action} on {}: {message}", self.server));
         }
         self.note(reply).await
     }
