@@ -10,6 +10,7 @@ mod boot;
 mod configured;
 mod inspection;
 mod inventory;
+mod lenient;
 mod machine;
 mod media;
 mod message;
