@@ -17,6 +17,7 @@ mod judge;
 #[path = "../support/parts.rs"]
 mod parts;
 mod personalities;
+mod siblings;
 #[path = "../support/simulated.rs"]
 mod simulated;
 
