@@ -1,8 +1,10 @@
 //! Text in columns.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
-use crate::maintenance::{queue::shown_time, report::QueueRow};
+use crate::maintenance::{identity::shared_lock, ids::LockKey, queue::shown_time, report::QueueRow};
 use crate::shown;
 
 /// The queue, one line a maintenance; a server's name is not repeated.
@@ -14,8 +16,8 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp) -> String {
     let mut rows = vec![head];
     let mut last = None;
     for line in lines {
-        let same = last == Some(&line.lock_key);
-        last = Some(&line.lock_key);
+        let same = last == Some((&line.lock_key, &line.server));
+        last = Some((&line.lock_key, &line.server));
         let since = line.admitted_at.unwrap_or(line.requested_at);
         let mut by = line.by.to_string();
         if let Some(at) = line.expires_at {
@@ -41,7 +43,11 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp) -> String {
             by,
         ]);
     }
-    columns(&rows)
+    let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
+    lines.iter().for_each(|line| names.entry(&line.lock_key).or_default().push(&line.server));
+    let shared = names.into_iter().filter_map(|(key, names)| shared_lock(key, names));
+    let notes: String = shared.map(|text| format!("\n{}.\n", shown::line(&text))).collect();
+    format!("{}{notes}", columns(&rows))
 }
 
 /// What a line waits for, and what is handed over without a restore.
