@@ -59,6 +59,7 @@ mod metal_server_operation;
 mod metal_servers;
 mod moved;
 mod names;
+mod neighbors;
 mod node_leases;
 mod one_state;
 mod owners;
