@@ -58,4 +58,7 @@ pub trait BmcInspection: Send + Sync {
 
     /// The time that requests took in this process.
     fn timing(&self) -> Timing;
+
+    /// This process's requests whose answers were not valid JSON, each with the reason.
+    fn flaws(&self) -> Vec<String>;
 }

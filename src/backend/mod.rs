@@ -132,8 +132,8 @@ pub trait Backend: Send + Sync + Debug {
     /// is one.
     async fn location(&self, server: &str) -> Result<Location, BackendError>;
 
-    /// Takes the identifier that a record has of its server: it may have another name by now.
-    fn remember(&self, _server: &str, _uid: &str) {}
+    /// Receives a record's location. The server's name or its neighbors can have changed since.
+    fn remember(&self, _server: &str, _location: &Location) {}
 
     /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits,
     /// for as long as the process lives: records name it, and never hold it.

@@ -51,7 +51,8 @@ pub(super) async fn run(
     let store = check_store(engine, missing).await;
     let checks: Vec<_> =
         stream::iter(servers).map(async |server| engine.check(&server).await).buffered(AT_ONCE).collect().await;
-    let checks = checks.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let checks = checks.into_iter().map(|check| Ok(check?.among(engine)));
+    let checks = checks.collect::<Result<Vec<_>, EngineError>>()?;
     let usable = checks.iter().all(ServerCheck::is_usable) && store.problem.is_none();
     let text = if json { pretty(&as_json(engine, &store, &checks, usable)) } else { as_text(engine, &store, &checks) };
     Ok(Printed { text, found_problems: !usable })
@@ -134,6 +135,9 @@ fn server_text(check: &ServerCheck) -> String {
     for (n, ability) in check.abilities.iter().enumerate() {
         rows.push((if n == 0 { "can take" } else { "" }, ability_text(ability)));
     }
+    if !check.flaws.is_empty() {
+        rows.push(("invalid JSON", format!("{}; the valid part is used", check.flaws.join("; "))));
+    }
     for (problem, advice) in check.problems() {
         rows.push(("problem", format!("{problem}. {advice}")));
     }
@@ -214,7 +218,7 @@ fn server_json(engine: &Engine, check: &ServerCheck) -> Value {
         "health": view.and_then(|view| view.health.clone()),
         "resets": check.capabilities.as_ref().map(|has| has.resets.iter().map(ToString::to_string).collect::<Vec<_>>()),
         "boot_sources": check.capabilities.as_ref().map(|has| has.boot_targets.clone()),
-        "drives": drives,
+        "drives": drives, "invalid_json": check.flaws,
         "timing": check.timing.as_ref().map(|timing| json!({
             "slowest_read_seconds": timing.slowest_read.as_secs_f64(),
             "read_timeout_seconds": timing.read_timeout.as_secs(),

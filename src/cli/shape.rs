@@ -69,7 +69,7 @@ pub(super) const RELEASED: &[&str] = &["id", "uid", "at", "by", "reason", "gener
 /// A block of a server, beside `by`.
 pub(super) const BLOCK: &[&str] = &["id", "server", "owner", "since", "until", "reason", "generation"];
 /// Where a maintenance is in force.
-pub(super) const LOCATION: &[&str] = &["backend", "cluster", "namespace"];
+pub(super) const LOCATION: &[&str] = &["backend", "cluster", "namespace", "system"];
 
 /// The text of a document: an object with its version.
 pub(super) fn document(value: Value) -> String {

@@ -1,9 +1,13 @@
 //! Text in columns.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::{
     maintenance::{
+        identity::shared_lock,
+        ids::LockKey,
         queue::shown_time,
         report::{ProcessState, QueueRow},
     },
@@ -21,8 +25,8 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
     let mut rows = vec![["SERVER", "STATE", "MAINTENANCE", "AGE", "EXPIRES", "HOLDER"].map(str::to_owned)];
     let mut last = None;
     for line in lines {
-        let same = last == Some(&line.lock_key);
-        last = Some(&line.lock_key);
+        let same = last == Some((&line.lock_key, &line.server));
+        last = Some((&line.lock_key, &line.server));
         let since = line.admitted_at.unwrap_or(line.requested_at);
         let age = now.duration_since(since).as_secs().max(0).unsigned_abs();
         rows.push([
@@ -44,6 +48,11 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
             let note = note.replace('\n', &format!("\n{:indent$}", ""));
             text.push_str(&format!("{:indent$}{note}\n", ""));
         }
+    }
+    let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
+    lines.iter().for_each(|line| names.entry(&line.lock_key).or_default().push(&line.server));
+    for shared in names.into_iter().filter_map(|(key, names)| shared_lock(key, names)) {
+        text.push_str(&format!("\n{}.\n", shown::line(&shared)));
     }
     text
 }

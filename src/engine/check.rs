@@ -5,6 +5,7 @@ use crate::{
     maintenance::{
         ability::{Ability, abilities},
         ids::LockKey,
+        lock::ServerLock,
         machine::{Capabilities, MachineView, MediaSlot},
         report::QueueRow,
     },
@@ -29,14 +30,20 @@ pub struct ServerCheck {
     pub capabilities: Option<Capabilities>,
     /// Its virtual drives that can be used.
     pub drives: Vec<MediaSlot>,
+    /// Why its virtual drives cannot be used.
+    pub no_drives: Option<String>,
     /// The lock key with the identifiers it rests on; `None` where the server could not be read.
     pub identity: Option<Result<(LockKey, Vec<String>), EngineError>>,
+    /// Explains other names with the same lock.
+    pub shared: Option<String>,
     /// Holder and waiters; `None` where the store could not be read.
     pub queue: Option<Vec<QueueRow>>,
     /// The time that its BMC took.
     pub timing: Option<Timing>,
     /// The kinds of maintenance, and what the server lacks for each.
     pub abilities: Vec<Ability>,
+    /// Answers of its BMC that are not valid JSON.
+    pub flaws: Vec<String>,
     /// Reads that failed beside the first.
     pub failures: Vec<BackendError>,
 }
@@ -46,6 +53,15 @@ impl ServerCheck {
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.problems().is_empty()
+    }
+
+    /// The same after all servers of a run were identified.
+    #[must_use]
+    pub fn among(mut self, engine: &Engine) -> Self {
+        if let Some(Ok((key, _))) = &self.identity {
+            self.shared = self.shared.or_else(|| engine.shared_lock(&self.server, &ServerLock::new(key.clone())));
+        }
+        self
     }
 
     /// What stands against any maintenance: what is wrong, and what to do.
@@ -62,6 +78,9 @@ impl ServerCheck {
                 _ => "Set lock_key for the server, or move its identifiers with server rebind.",
             };
             problems.push((error.to_string(), advice));
+        }
+        if let Some(shared) = &self.shared {
+            problems.push((shared.clone(), "If they are one machine, use one name and one address for it."));
         }
         if self.account.as_ref().is_some_and(|account| account.must_change_password) {
             problems.push((
@@ -84,7 +103,7 @@ fn advice(error: &BackendError) -> &'static str {
             "Compare the SHA-256 with what the BMC itself shows, then set certificate_sha256; or set ca_certificate_file."
         }
         BackendError::NoSystem { .. } => "Set system_id.",
-        BackendError::Protocol { .. } => "Check that the endpoint is the BMC's own address.",
+        BackendError::Protocol { .. } => "Update the firmware of the BMC, or reset the BMC.",
         BackendError::UnknownServer { advice, .. } => advice,
         BackendError::Denied { .. } => "Grant the role that the message names.",
         _ => "The message is the BMC's own.",
@@ -112,10 +131,13 @@ impl Engine {
             account: None,
             capabilities: None,
             drives: Vec::new(),
+            no_drives: None,
             identity: None,
+            shared: None,
             queue: None,
             timing: None,
             abilities: Vec::new(),
+            flaws: Vec::new(),
             failures: Vec::new(),
         };
         if check.view.is_err() {
@@ -127,6 +149,8 @@ impl Engine {
         }
         match machine.media(&[]).await {
             Ok(drives) => check.drives = drives,
+            // Only virtual media lack something.
+            Err(BackendError::Unsupported { what, .. }) => check.no_drives = Some(what),
             Err(error) => check.failures.push(error),
         }
         if let Some(bmc) = bmc {
@@ -135,17 +159,21 @@ impl Engine {
                 Err(error) => check.failures.push(error),
             }
             check.timing = Some(bmc.timing());
+            check.flaws = bmc.flaws();
         }
         let identity = self.identification(server).await;
         if let Ok((key, _)) = &identity
             && let Ok(view) = self.store().view(key).await
         {
+            check.shared = self.shared_lock(server, &view.lock);
             check.queue = Some(self.lines(&view));
         }
         check.identity = Some(identity);
         if let Some(capabilities) = &check.capabilities {
             let privileges = check.account.as_ref().and_then(|account| account.privileges.as_deref());
             check.abilities = abilities(capabilities, &check.drives, privileges);
+            let media = check.abilities.iter_mut().filter(|ability| ability.kind == "virtual_media");
+            media.for_each(|ability| ability.lacks.extend(check.no_drives.clone()));
         }
         Ok(check)
     }

@@ -8,7 +8,7 @@ use crate::{
     maintenance::{
         change::{Applied, LockChange, Moment, RecordChange},
         decide::{Finish, Goal},
-        gate::ExternalSystem,
+        gate::{self, ExternalSystem},
         identity::Identified,
         ids::{Fence, Generation, LockKey, MaintenanceId, Uid},
         location::Location,
@@ -71,8 +71,17 @@ impl Engine {
                     key.clone_from(&server.key);
                     continue;
                 }
+                // The server got another lock while an earlier run waited, as with a new `lock_key`.
+                Err(EngineError::Store(StoreError::NameTaken { .. })) if races < RACES => {
+                    races += 1;
+                    self.leave_former_queue(wish, control).await?;
+                    continue;
+                }
                 enqueued => enqueued?,
             };
+            if !server.fresh.is_empty() {
+                server.leave_unclaimed(&self.store().view(&key).await?.lock, &uid);
+            }
             if !self.claim_fresh(&server).await? {
                 // It has touched nothing: it was not driven.
                 self.leave_queue(&key, &uid, attached).await?;
@@ -158,6 +167,25 @@ impl Engine {
         self.apply(key, &LockChange::Driven { uid, fence, change: &RecordChange::Withdraw }).await?;
         driving.over();
         Ok(())
+    }
+
+    /// Withdraws a pending record that an earlier run left in another lock's queue.
+    ///
+    /// # Errors
+    /// The record is not pending, or has another owner or server.
+    async fn leave_former_queue(&self, wish: &MaintenanceRequest, control: &Control) -> Result<(), EngineError> {
+        let taken = self.active(&wish.id).await?;
+        if !self.waited_elsewhere(&taken, &wish.spec) {
+            return Err(StoreError::NameTaken { id: wish.id.clone(), key: taken.lock_key }.into());
+        }
+        self.end_dead_leases(&taken.lock_key, &taken.id, control).await?;
+        self.leave_queue(&taken.lock_key, &taken.uid, None).await
+    }
+
+    /// Returns true if a record has our owner and server, and only waited.
+    pub(super) fn waited_elsewhere(&self, taken: &Maintenance, spec: &Spec) -> bool {
+        let ours = taken.owner == self.owner() && taken.server() == spec.server;
+        ours && taken.phase == Phase::Pending && !gate::is_asked(taken)
     }
 
     /// What a record is that nobody drives.

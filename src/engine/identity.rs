@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, PoisonError},
 };
 
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use crate::{
     backend::HardwareIdentity,
     maintenance::{
         aliases::{Alias, SystemUuid},
-        identity::{AliasClaim, AliasTarget, Identified, Sighting, decide},
+        identity::{AliasClaim, AliasTarget, Identified, Sighting, decide, shared_lock},
         ids::LockKey,
         lock::ServerLock,
     },
@@ -144,11 +144,32 @@ impl Engine {
     /// changed; a plan follows moves only where identifiers do not agree.
     async fn located(&self, seen: &Sighting, certain: bool) -> Result<Identified, EngineError> {
         let mut places = self.places(&seen.aliases()).await?;
-        if !certain && let Ok(found) = decide(seen, &places) {
-            return Ok(found);
-        }
-        self.follow(&mut places).await?;
-        Ok(decide(seen, &places)?)
+        let found = match decide(seen, &places) {
+            Ok(found) if !certain => found,
+            _ => {
+                self.follow(&mut places).await?;
+                decide(seen, &places)?
+            }
+        };
+        let mut sighted = self.sighted.lock().unwrap_or_else(PoisonError::into_inner);
+        sighted.entry(found.key.clone()).or_default().insert(seen.name.clone(), seen.address.clone());
+        Ok(found)
+    }
+
+    /// Explains other names with the same lock: names in its queue, and names that this process saw at
+    /// another address.
+    #[must_use]
+    pub fn shared_lock(&self, server: &str, lock: &ServerLock) -> Option<String> {
+        let own = Alias::name(&self.bound_name(server));
+        let sighted = self.sighted.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_lock = sighted.get(&lock.key);
+        let address = of_lock.and_then(|seen| seen.get(&own));
+        let elsewhere = of_lock.into_iter().flatten().filter(|(_, at)| address.is_some_and(|own| own != *at));
+        let prefix = self.bound_name("");
+        let seen = elsewhere.filter_map(|(name, _)| name.to_string().strip_prefix(&prefix).map(str::to_owned));
+        let queued = lock.active.iter().map(|record| record.server().to_owned());
+        let names: Vec<String> = seen.chain(queued).chain([server.to_owned()]).collect();
+        shared_lock(&lock.key, names.iter().map(String::as_str))
     }
 
     /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a

@@ -99,9 +99,7 @@ impl Engine {
     /// where that cannot be told.
     pub async fn reaches(&self, record: &Maintenance) -> Result<(), EngineError> {
         let Some(recorded) = &record.location else { return Ok(()) };
-        if let Some(uid) = recorded.cluster.as_ref().and_then(|cluster| cluster.server_uid.as_deref()) {
-            self.parts.backend.remember(record.server(), uid);
-        }
+        self.parts.backend.remember(record.server(), recorded);
         let reached = self.parts.backend.location(record.server()).await?;
         Ok(reaches(record, Some(&reached))?)
     }

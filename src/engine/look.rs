@@ -133,6 +133,9 @@ impl Engine {
             if let Some(refusal) = record.refuses_owner(self.owner()) {
                 return Some(refusal.into());
             }
+            if elsewhere && self.waited_elsewhere(record, spec) {
+                return None;
+            }
             if elsewhere {
                 return Some(StoreError::NameTaken { id: id.clone(), key: record.lock_key.clone() }.into());
             }

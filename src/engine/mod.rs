@@ -51,6 +51,7 @@ use crate::{
     backend::{Backend, GateKind, Machine, NodeDrain, NodeLeasing},
     clock::Clock,
     maintenance::{
+        aliases::Alias,
         drain::DrainWish,
         ids::{LockKey, Runner, Uid},
         machine::ResetType,
@@ -185,6 +186,8 @@ pub struct Engine {
     open_locks: OpenLocks,
     /// The blocks whose cluster of Nodes was not reached, as was told.
     unseen: Mutex<HashSet<&'static str>>,
+    /// The servers that this process identified, by lock: each name with its address.
+    sighted: Mutex<BTreeMap<LockKey, BTreeMap<Alias, Alias>>>,
 }
 
 impl Engine {
@@ -204,6 +207,7 @@ impl Engine {
             listeners: Listeners::default(),
             open_locks: OpenLocks::default(),
             unseen: Mutex::default(),
+            sighted: Mutex::default(),
         }
     }
 

@@ -60,6 +60,7 @@ mod metal_server_operation;
 mod metal_servers;
 mod moved;
 mod names;
+mod neighbors;
 mod night;
 mod node_leases;
 mod one_state;

@@ -57,10 +57,14 @@ impl Row {
 /// One case.
 pub struct Bench {
     pub flow: Flow,
-    pub simulator: Simulator,
+    pub simulator: Arc<Simulator>,
     pub name: String,
     /// How the machine was before anything was asked of it.
     pub before: SystemStatus,
+    /// The configured `system_id`.
+    system_id: Option<String>,
+    /// The provider's `owner`.
+    owner: &'static str,
     /// The last request of the hold, in the simulator's order.
     held_until: std::sync::atomic::AtomicU64,
     store: Arc<dyn Store>,
@@ -81,12 +85,36 @@ impl Bench {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut config = SimulatorConfig::with_systems(1).without_tls().with_personality(personality);
         config.systems[0].power = power;
-        let simulator = Simulator::start(config).await.unwrap();
-        let name = simulator.systems()[0].clone();
+        let simulator = Arc::new(Simulator::start(config).await.unwrap());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-        let before = simulator.system(&name).unwrap();
-        let store = Arc::new(MemoryStore::new(Arc::clone(&clock)));
-        Self { flow, simulator, name, before, held_until: std::sync::atomic::AtomicU64::default(), store, clock }
+        Self::behind(flow, &simulator, "node1", &(Arc::new(MemoryStore::new(Arc::clone(&clock))) as _), &clock)
+    }
+
+    /// A server behind a BMC with other systems, in a shared store.
+    pub fn behind(
+        flow: Flow,
+        simulator: &Arc<Simulator>,
+        name: &str,
+        store: &Arc<dyn Store>,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            flow,
+            simulator: Arc::clone(simulator),
+            name: name.to_owned(),
+            before: simulator.system(name).unwrap(),
+            system_id: None,
+            owner: "tests",
+            held_until: std::sync::atomic::AtomicU64::default(),
+            store: Arc::clone(store),
+            clock: Arc::clone(clock),
+        }
+    }
+
+    /// Configures the server's own name as `system_id`, for an owner.
+    pub fn of_owner(mut self, owner: &'static str) -> Self {
+        (self.system_id, self.owner) = (Some(self.name.clone()), owner);
+        self
     }
 
     /// A machine in this power state. One that is `Paused` has a BMC as those of Arm servers are.
@@ -165,7 +193,7 @@ impl Bench {
         let account = self.simulator.credentials();
         let server = ServerSettings {
             endpoint: self.simulator.url(&self.name).unwrap().parse().unwrap(),
-            system_id: None,
+            system_id: self.system_id.clone(),
             lock_key: None,
             media: MediaSettings::default(),
             labels: BTreeMap::new(),
@@ -183,6 +211,7 @@ impl Bench {
             patience: Patience { away: Duration::from_millis(600), doubt: Duration::from_millis(300) },
         };
         Engine::new(Parts {
+            owner: self.owner.to_owned(),
             tuning: Tuning {
                 limits: Limits {
                     graceful_shutdown: Duration::from_millis(1200),
@@ -227,7 +256,7 @@ impl Bench {
     /// The same, with what came of the hold in front.
     pub async fn play_to_end(&self) -> (Result<ReconcileResult, EngineError>, Vec<String>) {
         let wish = MaintenanceRequest {
-            id: MaintenanceId::new("ops", "case").unwrap(),
+            id: MaintenanceId::new("ops", &self.name).unwrap(),
             spec: self.flow.spec("node"),
             wait_for: WaitFor::InMaintenance,
             asking: terraform_provider_metal::maintenance::lock::AskingState::default(),

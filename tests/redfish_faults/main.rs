@@ -18,6 +18,7 @@ mod judge;
 mod parts;
 mod personalities;
 mod power;
+mod siblings;
 #[path = "../support/simulated.rs"]
 mod simulated;
 

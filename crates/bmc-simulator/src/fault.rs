@@ -107,6 +107,13 @@ pub enum FaultAction {
         #[serde(default)]
         value: Option<Value>,
     },
+    /// Adds bytes to the true answer's body.
+    Add {
+        /// Where the bytes are added.
+        place: Place,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
     /// Answers 503 with `Retry-After`.
     Busy {
         /// The value of `Retry-After`, in seconds.
@@ -127,6 +134,35 @@ pub enum Phase {
     Before,
     /// After it was carried out, before the answer.
     After,
+}
+
+/// A place in an answer's body.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Before the document.
+    Front,
+    /// After the document.
+    Back,
+    /// Inside this property's string, at its start.
+    Inside(String),
+}
+
+impl Place {
+    /// Adds bytes there. A property that the body lacks changes nothing.
+    pub(crate) fn add(&self, body: &[u8], bytes: &[u8]) -> Vec<u8> {
+        let at = match self {
+            Self::Front => 0,
+            Self::Back => body.len(),
+            Self::Inside(property) => {
+                let name = format!("\"{property}\":\"");
+                let found = body.windows(name.len()).position(|window| window == name.as_bytes());
+                let Some(found) = found else { return body.to_vec() };
+                found + name.len()
+            }
+        };
+        [&body[..at], bytes, &body[at..]].concat()
+    }
 }
 
 /// The body of an injected answer.

@@ -33,7 +33,7 @@ mod world;
 pub use self::bmc::{Availability, BmcStatus};
 pub use self::clock::Stamp;
 pub use self::config::{Credentials, Layout, SimulatorConfig, SystemConfig, TlsMode};
-pub use self::fault::{ActiveFault, Fault, FaultAction, FaultBody, Phase};
+pub use self::fault::{ActiveFault, Fault, FaultAction, FaultBody, Phase, Place};
 pub use self::hold::{HeldQuery, HeldRequest};
 pub use self::journal::{Authentication, Counts, JournalEntry, JournalMode, JournalQuery, Outcome};
 pub use self::machine::{

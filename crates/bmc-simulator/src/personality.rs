@@ -189,6 +189,8 @@ pub struct MediaRules {
     pub shown_after: Duration,
     /// Whether devices list no actions and take PATCH of `Image` and `Inserted` instead.
     pub by_patch: bool,
+    /// Whether the manager of a BMC has one set of devices for all of its systems.
+    pub shared: bool,
 }
 
 /// The collection under which a device of virtual media is found.
@@ -354,6 +356,7 @@ impl Default for MediaRules {
             shows_image: true,
             shown_after: Duration::ZERO,
             by_patch: false,
+            shared: false,
         }
     }
 }

@@ -39,6 +39,10 @@ impl ServerLock {
             }
             let record = self.get_mut(&uid)?;
             record.requester = request.runner;
+            // The BMC did not answer the earlier run.
+            if let Some((known, now)) = record.location.as_mut().zip(request.location) {
+                known.system = known.system.take().or(now.system);
+            }
             record.keeps_place = request.keeps_place;
             record.spec.hold_place_for = request.spec.hold_place_for;
             record.adopt_update();

@@ -5,11 +5,16 @@
 //! could be shown by a server whose UUID already names another lock. Once they belong to a lock,
 //! they lead to it while the UUID is hidden.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use super::{
     aliases::{Alias, SystemUuid},
-    ids::LockKey,
+    ids::{LockKey, Uid},
+    model::lock::ServerLock,
+    state::Maintenance,
 };
 
 /// What one look at a server shows of its identity.
@@ -144,12 +149,16 @@ pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<
     let shared = |alias: &Alias| matches!(places.get(alias), Some(AliasTarget::Shared));
     let key = if let Some(key) = &seen.configured {
         key.clone()
-    } else if let Some(uuid) = seen.uuid {
+    } else if let Some(uuid) = seen.uuid.filter(|uuid| !shared(&uuid.alias())) {
         at(&uuid.alias()).unwrap_or_else(|| uuid.lock_key())
     } else {
         without_uuid(seen, &at, &shared)?
     };
-    let all = seen.aliases();
+    let mut all = seen.aliases();
+    // A configured key stands in place of a UUID that another machine reports as well.
+    let replaced = seen.uuid.map(SystemUuid::alias).filter(|_| seen.configured.is_some());
+    let is_key = |alias: &Alias| SystemUuid::read(&key.0).is_some_and(|uuid| uuid.alias() == *alias);
+    all.retain(|alias| replaced.as_ref() != Some(alias) || is_key(alias) || at(alias).is_none_or(|other| other == key));
     let others: Vec<(Alias, LockKey)> =
         all.iter().filter_map(|alias| Some((alias.clone(), at(alias).filter(|other| *other != key)?))).collect();
     if !others.is_empty() {
@@ -164,6 +173,34 @@ pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<
         }
     }
     Ok(found)
+}
+
+/// Explains several names with one lock, and the remedy; `None`: there is only one name.
+#[must_use]
+pub fn shared_lock<'a>(key: &LockKey, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    let all = names.iter().copied().collect::<Vec<_>>().join(" and ");
+    (names.len() > 1).then(|| match SystemUuid::read(&key.0) {
+        Some(_) => format!(
+            "{all} report the same system UUID {key} and share one lock. If they are different machines, set lock_key for one \
+             of them"
+        ),
+        None => format!("{all} share the lock key {key}. If they are different machines, set another lock_key for one of them"),
+    })
+}
+
+impl Identified {
+    /// Leaves this server's own identifiers unclaimed if only its UUID leads to a lock, and a server
+    /// with another name requested that lock before. Both can be different machines with one UUID,
+    /// and `lock_key` tells them apart later.
+    pub fn leave_unclaimed(&mut self, lock: &ServerLock, uid: &Uid) {
+        let Some(ours) = lock.get(uid) else { return };
+        let by_uuid = SystemUuid::read(&self.key.0).is_some() && self.claims.iter().all(|it| it.alias.is_uuid());
+        let other = |it: &Maintenance| it.ticket_number < ours.ticket_number && it.server() != ours.server();
+        if by_uuid && lock.active.iter().any(|record| other(record)) {
+            self.fresh.retain(Alias::is_uuid);
+        }
+    }
 }
 
 /// What a server shows, where that is not the server of this lock; `None`: it is.
@@ -228,156 +265,4 @@ fn without_uuid(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ONE: &str = "4c4c4544-0037-3010-8052-b4c04f4d3332";
-    const TWO: &str = "5d5d5544-0037-3010-8052-b4c04f4d3332";
-
-    fn seen(uuid: Option<&str>, serial: Option<&str>) -> Sighting {
-        Sighting {
-            configured: None,
-            uuid: uuid.and_then(SystemUuid::read),
-            serial: serial.and_then(|number| Alias::serial("maker", number, None)),
-            address: Alias::address("bmc1:443", "/redfish/v1/Systems/1"),
-            name: Alias::name("team/node"),
-        }
-    }
-
-    fn key(text: &str) -> LockKey {
-        LockKey(text.to_owned())
-    }
-
-    /// What is known after a server was identified.
-    fn learn(places: &mut BTreeMap<Alias, AliasTarget>, found: &Identified) {
-        for alias in &found.fresh {
-            places.insert(alias.clone(), AliasTarget::At { key: found.key.clone(), version: 0 });
-        }
-    }
-
-    fn first() -> BTreeMap<Alias, AliasTarget> {
-        let mut places = BTreeMap::new();
-        let found = decide(&seen(Some(ONE), Some("42")), &places).unwrap();
-        assert_eq!((found.key.clone(), found.fresh.len()), (key(ONE), 4));
-        learn(&mut places, &found);
-        places
-    }
-
-    fn told(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<LockKey, IdentityError> {
-        decide(seen, places).map(|found| found.key)
-    }
-
-    /// A record is acted on where the server of its lock is, whatever that shows now.
-    #[test]
-    fn another_server_under_the_name_of_a_held_one_is_noticed() {
-        let mut places = first();
-        let moved = |uuid, serial| Sighting { address: Alias::address("bmc9:443", "/1"), ..seen(uuid, serial) };
-        let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key().0;
-        let other = Sighting { address: Alias::address("bmc2:443", "/1"), ..seen(Some(TWO), Some("43")) };
-        let unknown = another_server(&other, &key(ONE), &places);
-        let found = decide(&other, &BTreeMap::new()).unwrap();
-        learn(
-            &mut places,
-            &Identified { fresh: found.fresh.into_iter().filter(|it| *it != other.name).collect(), ..found },
-        );
-        let known = another_server(&other, &key(ONE), &places);
-        let texts =
-            |shown: Option<Vec<Shown>>| shown.map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
-        for (told, lock) in [(texts(unknown), "of no lock".to_owned()), (texts(known), format!("of the lock {TWO}"))] {
-            let told = told.unwrap();
-            assert_eq!(told.len(), 3, "{told:?}");
-            assert!(told.iter().all(|text| text.contains(&lock)), "{told:?}");
-        }
-        for (sighting, same) in [
-            (seen(Some(ONE), Some("42")), true),
-            (seen(Some(&swapped), Some("42")), true),
-            // At another address, hidden, and after a change of the mainboard.
-            (moved(Some(ONE), None), true),
-            (moved(None, Some("42")), true),
-            (seen(None, None), true),
-            (seen(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), None), true),
-            (seen(Some(TWO), Some("42")), true),
-            // Nothing leads here, or only an address that another server may have by now.
-            (moved(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), Some("44")), false),
-            (moved(None, None), false),
-            (seen(Some(TWO), None), false),
-            (seen(None, Some("43")), false),
-        ] {
-            assert_eq!(another_server(&sighting, &key(ONE), &places).is_none(), same, "{sighting:?}");
-        }
-        let configured = Sighting { configured: Some(key(ONE)), ..moved(None, None) };
-        assert_eq!(another_server(&configured, &key(ONE), &places), None, "the word of the configuration");
-    }
-
-    #[test]
-    fn a_server_that_hides_its_uuid_is_found_by_what_its_lock_knows() {
-        let places = first();
-        assert_eq!(told(&seen(None, Some("42")), &places), Ok(key(ONE)));
-        assert_eq!(told(&seen(None, None), &places), Ok(key(ONE)));
-        let elsewhere = Sighting { address: Alias::address("bmc9:443", "/x"), ..seen(None, Some("42")) };
-        assert_eq!(told(&elsewhere, &places), Ok(key(ONE)));
-        let other_owner = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), None) };
-        assert_eq!(told(&other_owner, &places), Ok(key(ONE)));
-    }
-
-    #[test]
-    fn a_server_without_uuid_and_known_alias_is_refused() {
-        for unknown in [seen(None, Some("42")), seen(None, None)] {
-            let refused = told(&unknown, &BTreeMap::new()).unwrap_err();
-            assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::Unknown(_) }), "{refused}");
-        }
-        // Known by its name only: the name is not part of the hardware.
-        let named = BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(ONE), version: 0 })]);
-        assert!(told(&seen(None, Some("42")), &named).is_err());
-        // Another server behind a known address.
-        let refused = told(&seen(None, Some("78")), &first()).unwrap_err();
-        assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::OtherSerial { .. } }), "{refused}");
-    }
-
-    #[test]
-    fn a_new_mainboard_is_refused_with_both_locks() {
-        let refused = told(&seen(Some(TWO), Some("42")), &first()).unwrap_err();
-        let IdentityError::OtherLock { key: ours, others, .. } = refused else { panic!("{refused}") };
-        assert_eq!(ours, key(TWO));
-        let others: Vec<String> = others.iter().map(|(alias, key)| format!("{alias} {key}")).collect();
-        assert_eq!(
-            others,
-            [
-                format!("serial:maker/42 {ONE}"),
-                format!("address:bmc1:443/redfish/v1/Systems/1 {ONE}"),
-                format!("team/node {ONE}"),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_configured_key_takes_what_is_free_and_is_refused_what_is_not() {
-        let configured = |server: Sighting| Sighting { configured: Some(key("rack1")), ..server };
-        let mut places = BTreeMap::new();
-        let found = decide(&configured(seen(None, Some("42"))), &places).unwrap();
-        learn(&mut places, &found);
-        // Somebody else, without lock_key, meets the same lock.
-        let other = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), Some("42")) };
-        let refused = told(&other, &places).unwrap_err();
-        assert!(matches!(&refused, IdentityError::OtherLock { others, .. } if others.len() == 2), "{refused}");
-        let other = Sighting { uuid: None, ..other };
-        assert_eq!(told(&other, &places), Ok(key("rack1")));
-        assert!(told(&configured(seen(Some(ONE), None)), &first()).is_err());
-        assert_eq!(told(&Sighting { configured: Some(key(ONE)), ..seen(None, None) }, &first()), Ok(key(ONE)));
-    }
-
-    #[test]
-    fn what_several_servers_share_leads_nowhere() {
-        let mut places = first();
-        places.insert(Alias::serial("maker", "42", None).unwrap(), AliasTarget::Shared);
-        let neighbour = Sighting {
-            address: Alias::address("bmc2:443", "/redfish/v1/Systems/1"),
-            name: Alias::name("team/neighbour"),
-            ..seen(Some(TWO), Some("42"))
-        };
-        assert_eq!(told(&neighbour, &places), Ok(key(TWO)));
-        assert_eq!(told(&seen(Some(ONE), Some("42")), &places), Ok(key(ONE)));
-        assert_eq!(told(&seen(None, Some("42")), &places), Ok(key(ONE)), "by its address");
-        assert!(told(&Sighting { uuid: None, ..neighbour }, &places).is_err());
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     approval::{self, Consent, consent},
     blocker::{StartBlocker, changes_at, start_blockers},
+    identity::shared_lock,
     ids::{Generation, MaintenanceId, Runner, Uid},
     limits,
     lock::place_kept_until,
@@ -25,6 +26,8 @@ use super::{
 pub struct QueueEntry {
     /// Its name.
     pub id: MaintenanceId,
+    /// The server's name in its configuration, if the lock has several names.
+    pub server: Option<String>,
     /// Its state's name.
     pub state: &'static str,
     /// Whether it has the server.
@@ -48,7 +51,8 @@ pub struct QueueEntry {
 
 impl fmt::Display for QueueEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (", self.id)?;
+        let on = self.server.as_ref().map(|server| format!(" on {server}")).unwrap_or_default();
+        write!(f, "{}{on} (", self.id)?;
         if self.holds {
             write!(f, "{} since {}, {}", self.state, shown_time(self.since), self.by)?;
             match self.expires_at {
@@ -126,6 +130,8 @@ impl fmt::Display for WaitReason {
 pub struct QueueAhead {
     /// The holder, if there is one, and the waiters that are served next.
     pub first: Vec<QueueEntry>,
+    /// Explains the several names, if the lock has them.
+    pub shared: Option<String>,
     len: usize,
 }
 
@@ -149,10 +155,11 @@ impl fmt::Display for QueueAhead {
             let comma = if n > 0 { ", " } else { "" };
             write!(f, "{comma}{entry}")?;
         }
-        match self.len.saturating_sub(self.first.len()) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
+        let more = self.len.saturating_sub(self.first.len());
+        if more > 0 {
+            write!(f, " and {more} more")?;
         }
+        self.shared.as_ref().map_or(Ok(()), |shared| write!(f, ". {shared}"))
     }
 }
 
@@ -215,6 +222,7 @@ struct QueueOrder {
     /// For each place, and for whoever comes last: what those before it mean.
     before: Vec<Before>,
     first: Vec<QueueEntry>,
+    shared: Option<String>,
     held: bool,
 }
 
@@ -249,6 +257,7 @@ impl QueueOrder {
             first: first.map(|entry| describe(lock, entry, leases, now)).collect(),
             places: waiting.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect(),
             before,
+            shared: shared_lock(&lock.key, names(lock)),
             // Also by a record that this version cannot read.
             held: lock.slot.is_some(),
         }
@@ -263,7 +272,7 @@ impl QueueOrder {
     /// The holder, and so many waiters.
     fn line(&self, waiting: usize) -> QueueAhead {
         let len = usize::from(self.held) + waiting;
-        QueueAhead { first: self.first.iter().take(len).cloned().collect(), len }
+        QueueAhead { first: self.first.iter().take(len).cloned().collect(), shared: self.shared.clone(), len }
     }
 }
 
@@ -280,6 +289,11 @@ impl PartialEq for Queue {
 
 impl Eq for Queue {}
 
+/// The configured server names in a lock's queue.
+fn names(lock: &ServerLock) -> impl Iterator<Item = &str> {
+    lock.active.iter().map(|record| record.server())
+}
+
 /// An entry as people see it.
 #[must_use]
 pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: Timestamp) -> QueueEntry {
@@ -287,6 +301,7 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
     let blockers = start_blockers(lock, record, now);
     QueueEntry {
         id: record.id.clone(),
+        server: names(lock).any(|name| name != record.server()).then(|| record.server().to_owned()),
         state: record.phase.name(),
         holds,
         since: if holds { record.admitted_at.unwrap_or(record.requested_at) } else { record.requested_at },

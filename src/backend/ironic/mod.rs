@@ -31,7 +31,7 @@ use async_trait::async_trait;
 
 use crate::{
     clock::Clock,
-    maintenance::location::{BackendKind, ClusterIdentity, Location},
+    maintenance::location::{ClusterIdentity, Location},
 };
 
 use super::{Backend, BackendError, ExternalRequestRef, Listed, Machine, ServerUse, machines::Machines};
@@ -118,11 +118,13 @@ impl Backend for IronicBackend {
         let node = self.fleet.node(server).await?;
         let address = self.fleet.client.address();
         let cluster = ClusterIdentity { uid: None, server_uid: Some(node.uuid.clone()), address };
-        Ok(Location { backend: BackendKind::named("ironic"), cluster: Some(cluster), namespace: None })
+        Ok(Location { cluster: Some(cluster), ..Location::direct("ironic") })
     }
 
-    fn remember(&self, server: &str, uid: &str) {
-        self.fleet.remember(server, uid);
+    fn remember(&self, server: &str, location: &Location) {
+        if let Some(uid) = location.cluster.as_ref().and_then(|cluster| cluster.server_uid.as_deref()) {
+            self.fleet.remember(server, uid);
+        }
     }
 
     async fn external_state(&self, server: &str) -> Option<ServerUse> {

@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use crate::{
     clock::Clock,
     kubernetes::Cluster,
-    maintenance::location::{BackendKind, ClusterIdentity, Location},
+    maintenance::location::{ClusterIdentity, Location},
 };
 
 use super::{
@@ -110,7 +110,7 @@ impl Backend for Metal3Backend {
         let server_uid = self.hosts.host(server, false).await?.and_then(|host| host.metadata.uid.clone());
         let cluster = ClusterIdentity { uid, server_uid, address: self.hosts.cluster.address() };
         let namespace = Some(self.hosts.namespace.clone());
-        Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
+        Ok(Location { cluster: Some(cluster), namespace, ..Location::direct(Plugin.name()) })
     }
 
     async fn external_state(&self, server: &str) -> Option<ServerUse> {

@@ -32,7 +32,7 @@ use secrecy::SecretString;
 use crate::{
     clock::Clock,
     kubernetes::Cluster,
-    maintenance::location::{BackendKind, ClusterIdentity, Location},
+    maintenance::location::{ClusterIdentity, Location},
 };
 
 use super::{
@@ -106,7 +106,7 @@ impl Backend for MetalOperatorBackend {
         let server_uid = self.fleet.server(server, false).await?.and_then(|server| server.metadata.uid.clone());
         let cluster = ClusterIdentity { uid, server_uid, address: self.fleet.cluster.address() };
         let namespace = Some(self.fleet.namespace.clone());
-        Ok(Location { backend: BackendKind::named(Plugin.name()), cluster: Some(cluster), namespace })
+        Ok(Location { cluster: Some(cluster), namespace, ..Location::direct(Plugin.name()) })
     }
 
     fn keep(&self, sha256: String, content: SecretString) {

@@ -16,6 +16,7 @@ use crate::{
 
 use super::{
     bmc::Bmc,
+    lenient::{self, Document},
     message,
     outcome::{Applied, applied},
 };
@@ -62,8 +63,16 @@ impl Bmc {
             Err(BackendError::Protocol { what, .. }) if changes => return Err(self.unclear(method, path, &what)),
             Err(error) => return Err(error),
         };
-        let parsed: Result<Value, _> =
-            if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Value::Null) } else { serde_json::from_slice(&bytes) };
+        let document = if bytes.iter().all(u8::is_ascii_whitespace) {
+            Ok(Document { body: Value::Null, flaw: None, is_refusal: false })
+        } else {
+            lenient::parse(&bytes)
+        };
+        if let Ok(Document { flaw: Some(flaw), .. }) = &document {
+            self.note_flaw(&format!("{method} {path}"), flaw);
+        }
+        let is_refusal = document.as_ref().is_ok_and(|document| document.is_refusal);
+        let parsed = document.map(|document| document.body);
         if changes && applied(status, parsed.as_ref().ok()) == Applied::Unknown {
             let words = match &parsed {
                 Ok(body) => message::read(body).0,
@@ -72,7 +81,8 @@ impl Bmc {
             };
             return Err(self.unclear(method, path, &format!("{}: {words}", status.as_u16())));
         }
-        if status.is_success() {
+        // A resource that follows an error was not granted: the BMC's reason comes first.
+        if status.is_success() && !(is_refusal && !changes) {
             return match parsed {
                 Ok(body) => {
                     let etag = etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned));
@@ -80,7 +90,10 @@ impl Bmc {
                     Ok(RedfishResponse { body, etag, allow, monitor })
                 }
                 Err(_) if kind.contains("html") => {
-                    Err(self.protocol(&format!("{method} {path} was answered with a web page instead of Redfish")))
+                    Err(self.protocol(&format!(
+                        "{method} {path} was answered with a web page instead of Redfish. Check that the endpoint is the BMC's \
+                         own address"
+                    )))
                 }
                 Err(error) => Err(self.protocol(&format!("the answer to {method} {path} is not JSON: {error}"))),
             };

@@ -5,7 +5,11 @@ use crate::backend::plug::{AttributeKind, Setting};
 
 const SERVER: &[Setting] = &[
     Setting::new("endpoint", AttributeKind::Text, "The BMC's address, for example `https://10.0.0.9`."),
-    Setting::new("system_id", AttributeKind::Text, "Which system behind it, when there are several."),
+    Setting::new(
+        "system_id",
+        AttributeKind::Text,
+        "The system's id behind the BMC. Default: the only system that supports reset.",
+    ),
     Setting::new(
         "boot_target",
         AttributeKind::Text,
@@ -19,7 +23,7 @@ const SERVER: &[Setting] = &[
     Setting::new(
         "lock_key",
         AttributeKind::Text,
-        "The lock key, instead of the system UUID. Needed for a server that reports no UUID; the same in every configuration of that server.",
+        "The lock key, instead of the system UUID. Needed for a server that reports no UUID or that of another machine; the same in every configuration of that server.",
     ),
     Setting::new("labels", AttributeKind::Texts, "Labels, by which `metal_servers` selects."),
     Setting::new("username", AttributeKind::Text, "The account, when it differs from the common one."),

@@ -6,7 +6,7 @@ mod reads;
 mod trouble;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -87,6 +87,8 @@ struct Resources {
     odd_since: Option<Duration>,
     /// Where sessions are opened.
     sessions: Option<String>,
+    /// Requests whose answer was not valid JSON, each with the reason.
+    flaws: BTreeMap<String, String>,
 }
 
 /// One BMC.

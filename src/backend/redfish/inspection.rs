@@ -123,6 +123,10 @@ impl BmcInspection for RedfishMachine {
         Ok(found)
     }
 
+    fn flaws(&self) -> Vec<String> {
+        self.bmc.flaws()
+    }
+
     fn timing(&self) -> Timing {
         Timing {
             slowest_read: self.bmc.slowest_read(),

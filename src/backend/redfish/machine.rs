@@ -15,11 +15,9 @@ use crate::{
 use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 
 /// Where systems are listed (DSP0266, "Resource URI requirements").
-const SYSTEMS: &str = "/redfish/v1/Systems";
+pub(super) const SYSTEMS: &str = "/redfish/v1/Systems";
 /// Pages of one collection that are read; a BMC has one or two.
 const MOST_PAGES: usize = 50;
-/// How many systems are read to find the one that can be switched.
-const MOST_SEARCHED: usize = 8;
 /// What is tried where a BMC tells its reset types nowhere.
 const UNLISTED_RESETS: [&str; 5] = ["On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart"];
 
@@ -27,12 +25,14 @@ const UNLISTED_RESETS: [&str; 5] = ["On", "ForceOff", "GracefulShutdown", "Grace
 #[derive(Debug)]
 pub(super) struct RedfishMachine {
     pub(super) bmc: Arc<Bmc>,
-    system_id: Option<String>,
+    pub(super) system_id: Option<String>,
     lock_key: Option<String>,
     /// How virtual media are booted here, where the configuration says so.
     media: MediaSettings,
     /// The system's resource, once it was found.
     pub(super) path: OnceCell<String>,
+    /// The system's resource from an earlier process's record.
+    recorded: Mutex<Option<String>>,
     /// The system as it was read last: for its links and lists, which stay, never for its state.
     last: Mutex<Option<Arc<Value>>>,
     /// The drives, once some were found.
@@ -58,6 +58,7 @@ impl RedfishMachine {
             lock_key,
             media,
             path: OnceCell::new(),
+            recorded: Mutex::default(),
             last: Mutex::default(),
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
@@ -111,14 +112,23 @@ impl RedfishMachine {
         Ok(system::view(system, self.viewed(system, settings.as_ref().map(|answer| &answer.body))))
     }
 
-    /// Reads the system: one request once its resource is known, and also at the first time when
-    /// its id says where it is.
+    /// Takes the system's path from a record. A configured `system_id` comes first.
+    pub(super) fn remember(&self, path: &str) {
+        *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
+    }
+
+    /// Reads the system: one request if its path is known from an earlier read, the configuration
+    /// or a record.
     async fn read_system(&self) -> Result<RedfishResponse, BackendError> {
         if let Some(path) = self.path.get() {
             return self.bmc.get_system(path).await;
         }
-        if let Some(id) = &self.system_id {
-            let path = if id.starts_with('/') { id.clone() } else { format!("/redfish/v1/Systems/{id}") };
+        let recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let named = self
+            .system_id
+            .as_ref()
+            .map(|id| if id.starts_with('/') { id.clone() } else { format!("/redfish/v1/Systems/{id}") });
+        if let Some(path) = named.or(recorded) {
             match self.bmc.get_system(&path).await {
                 Ok(answer) => {
                     let _ = self.path.set(path);
@@ -134,45 +144,6 @@ impl RedfishMachine {
         Ok(answer)
     }
 
-    /// From the service root to the system.
-    async fn find(&self) -> Result<String, BackendError> {
-        // The usual place, also of a root without the link (NVIDIA DGX); the root is asked where it
-        // is another one.
-        let mut members = match self.members(SYSTEMS).await {
-            Ok(members) => members,
-            Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
-                let root = self.bmc.get("/redfish/v1/").await?.body;
-                match root["Systems"]["@odata.id"].as_str().filter(|path| path.trim_end_matches('/') != SYSTEMS) {
-                    Some(path) => self.members(path).await?,
-                    None => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
-        };
-        if self.system_id.is_none() && (2..=MOST_SEARCHED).contains(&members.len()) {
-            members = self.with_reset(members).await?;
-        }
-        let name = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-        let names = || {
-            let shown: Vec<String> = members.iter().take(10).map(|path| name(path)).collect();
-            let more = if members.len() > 10 { format!(" and {} more", members.len() - 10) } else { String::new() };
-            format!("{}{more}", shown.join(", "))
-        };
-        match (&self.system_id, members.as_slice()) {
-            (Some(id), _) => members.iter().find(|path| *path == id || name(path) == *id).cloned().ok_or_else(|| {
-                self.bmc
-                    .no_system(&format!("there is no system {id:?} behind it; set system_id to one of: {}", names()))
-            }),
-            (None, [only]) => Ok(only.clone()),
-            (None, []) => Err(self.bmc.no_system("there is no system behind it")),
-            (None, _) => Err(self.bmc.no_system(&format!(
-                "there are {} systems behind it; set system_id to one of: {}",
-                members.len(),
-                names()
-            ))),
-        }
-    }
-
     /// The members of a collection, of all its pages.
     pub(super) async fn members(&self, collection: &str) -> Result<Vec<String>, BackendError> {
         let mut members = Vec::new();
@@ -185,18 +156,6 @@ impl RedfishMachine {
             page = body["Members@odata.nextLink"].as_str().map(str::to_owned);
         }
         Ok(members)
-    }
-
-    /// Those of several systems that can be switched, when that is one: boards beside the host are
-    /// systems as well, which nobody can reset (`HGX_Baseboard_0` of NVIDIA). Otherwise all.
-    async fn with_reset(&self, members: Vec<String>) -> Result<Vec<String>, BackendError> {
-        let mut able = Vec::new();
-        for path in &members {
-            if system::reset_action(&self.bmc.get(path).await?.body).target.is_some() {
-                able.push(path.clone());
-            }
-        }
-        Ok(if able.len() == 1 { able } else { members })
     }
 
     /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only
@@ -343,7 +302,7 @@ fn other_tags(refused: Option<&str>, fresh: Option<String>, needed: bool) -> Vec
 }
 
 /// Whether a path is that of a resource or below it: `/Systems/10` is not below `/Systems/1`.
-fn is_within(path: &str, resource: &str) -> bool {
+pub(super) fn is_within(path: &str, resource: &str) -> bool {
     let rest = path.strip_prefix(resource.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -11,11 +11,26 @@ use crate::{
 
 use super::{
     answer::RedfishResponse,
-    machine::{RedfishMachine, nothing_sent, nothing_there},
+    machine::{RedfishMachine, SYSTEMS, is_within, nothing_sent, nothing_there},
+    siblings::{name, supports_reset},
 };
 
 /// How often an insertion is sent with other parameters, as the BMC's refusals ask for them.
 const MOST_TRIES: usize = 4;
+
+/// The largest number of systems that are read to find sharers of a drive.
+const MOST_SHARING: usize = 32;
+
+/// The paths in a list of links.
+fn links(list: &Value) -> Vec<String> {
+    let paths = list.as_array().into_iter().flatten().filter_map(|link| link["@odata.id"].as_str());
+    paths.map(str::to_owned).collect()
+}
+
+/// True for two spellings of one path.
+fn is_same(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
+}
 
 /// A drive's action, where it lists one.
 fn action<'a>(drive: &'a Value, name: &str) -> Option<&'a str> {
@@ -65,19 +80,23 @@ fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map
 
 impl RedfishMachine {
     /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in
-    /// 2020).
+    /// 2020). Refuses drives that other servers share.
     pub(super) async fn find_drives(&self) -> Result<Vec<String>, BackendError> {
         let system = self.links().await?;
+        let mut managers = links(&system["Links"]["ManagedBy"]);
         // Some list an empty collection at the system and the drives at the manager (Intel).
         if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
             let drives = self.members(path).await?;
+            // Some systems list their manager's drives.
+            let of_manager = |manager: &&String| drives.iter().any(|drive| is_within(drive, manager));
+            if let Some(manager) = managers.iter().find(of_manager) {
+                let body = self.bmc.get(manager).await?.body;
+                self.refuse_shared(manager, &body).await?;
+            }
             if !drives.is_empty() {
                 return Ok(drives);
             }
         }
-        let managed = system["Links"]["ManagedBy"].as_array().into_iter().flatten();
-        let mut managers: Vec<String> =
-            managed.filter_map(|manager| manager["@odata.id"].as_str().map(str::to_owned)).collect();
         if managers.is_empty() {
             // Huawei names none. Of several managers each may be that of another system, whose
             // drives are not ours to fill.
@@ -86,16 +105,58 @@ impl RedfishMachine {
                 managers = listed;
             }
         }
-        for link in managers {
-            let listed = self.bmc.get(&link).await?.body;
+        let alone = managers.len() == 1;
+        let mut failed = None;
+        for manager in &managers {
+            // One of several managers can belong to a board that is off.
+            let read =
+                if alone { self.bmc.get(manager).await.map(|it| it.body) } else { self.bmc.probe(manager).await };
+            let listed = match read {
+                Ok(listed) => listed,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    continue;
+                }
+            };
             if let Some(path) = listed["VirtualMedia"]["@odata.id"].as_str() {
                 let drives = self.members(path).await.or_else(nothing_there)?;
                 if !drives.is_empty() {
+                    self.refuse_shared(manager, &listed).await?;
                     return Ok(drives);
                 }
             }
         }
-        Ok(Vec::new())
+        failed.map_or(Ok(Vec::new()), Err)
+    }
+
+    /// Refuses a manager's drives if it also serves other servers.
+    ///
+    /// A medium in such a drive reaches every server, and each server has its own lock. One
+    /// maintenance would eject another's medium, and a server could boot a foreign image. A system
+    /// that fails or does not support reset is not a server.
+    async fn refuse_shared(&self, manager: &str, body: &Value) -> Result<(), BackendError> {
+        let served = links(&body["Links"]["ManagerForServers"]);
+        let is_told = !served.is_empty();
+        let mut others = if is_told { served } else { self.members(SYSTEMS).await.or_else(nothing_there)? };
+        let own = self.path.get().map(String::as_str).unwrap_or_default();
+        others.retain(|path| !is_same(path, own));
+        others.truncate(MOST_SHARING);
+        let shares = |system: &Value| {
+            let managers = links(&system["Links"]["ManagedBy"]);
+            is_told || managers.is_empty() || managers.iter().any(|other| is_same(other, manager))
+        };
+        let read = if others.is_empty() { Vec::new() } else { self.siblings(&others, true).await };
+        let sharing =
+            read.into_iter().filter(|(_, answer)| supports_reset(answer) && answer.as_ref().is_ok_and(shares));
+        let sharing: Vec<String> = sharing.map(|(path, _)| name(path)).collect();
+        if sharing.is_empty() {
+            return Ok(());
+        }
+        Err(self.bmc.unsupported(&format!(
+            "the virtual drives of {manager} are shared with the system {}: a medium reaches each of these servers, and a lock \
+             covers only one. Use method = \"http\" or \"pxe\", or insert the medium by hand and use method = \"disk\"",
+            sharing.join(", ")
+        )))
     }
 
     /// One drive as it is now; `None` where it cannot be filled and is none of ours.

@@ -33,8 +33,7 @@ const REFUSED: [&str; 12] = [
 /// Whether every message says that the request was refused before anything was done.
 pub(super) fn says_not_applied(body: &Value) -> bool {
     let error = &body["error"];
-    let infos = error["@Message.ExtendedInfo"].as_array().into_iter().flatten();
-    let mut ids: Vec<&str> = infos.filter_map(id).collect();
+    let mut ids = ids(error);
     if ids.is_empty() {
         ids.extend(error["code"].as_str());
     }
@@ -48,6 +47,30 @@ pub(super) fn says_not_applied(body: &Value) -> bool {
 /// Returns a message's id. iLO 4 spells the property `MessageID`.
 fn id(info: &Value) -> Option<&str> {
     info["MessageId"].as_str().or_else(|| info["MessageID"].as_str())
+}
+
+/// An object's message ids.
+fn ids(messages: &Value) -> Vec<&str> {
+    let infos = messages["@Message.ExtendedInfo"].as_array().into_iter().flatten();
+    infos.filter_map(|info| info["MessageId"].as_str()).collect()
+}
+
+/// Returns true if a body reports an error, and not success.
+pub(super) fn is_error(body: &Value) -> bool {
+    let error = &body["error"];
+    let mut ids = ids(error);
+    if ids.is_empty() {
+        ids.extend(error["code"].as_str());
+    }
+    let succeeds =
+        |id: &&str| ["Success", "NoOperation", "Created"].contains(&id.rsplit('.').next().unwrap_or_default());
+    error.is_object() && (ids.is_empty() || !ids.iter().all(succeeds))
+}
+
+/// Returns true if a body holds messages and no resource.
+pub(super) fn is_note(body: &Value) -> bool {
+    let messages = |name: &String| name == "error" || name.contains("@Message.ExtendedInfo");
+    body.as_object().is_some_and(|fields| !fields.is_empty() && fields.keys().all(messages))
 }
 
 /// The text of an error body, and whether it says that the request may be accepted later.

@@ -10,6 +10,7 @@ mod boot;
 mod configured;
 mod inspection;
 mod inventory;
+mod lenient;
 mod machine;
 mod media;
 mod message;
@@ -18,6 +19,7 @@ mod passwords;
 mod plug;
 mod redirect;
 mod settings;
+mod siblings;
 mod signature;
 mod system;
 mod task;
@@ -156,8 +158,15 @@ impl Backend for RedfishBackend {
         Err(BackendError::UnknownServer { server: server.to_owned(), known, advice: ADD_SERVER })
     }
 
-    async fn location(&self, _server: &str) -> Result<Location, BackendError> {
-        Ok(Location::direct(Plugin.name()))
+    async fn location(&self, server: &str) -> Result<Location, BackendError> {
+        let system = self.machines.get(server).and_then(|machine| machine.path.get().cloned());
+        Ok(Location { system, ..Location::direct(Plugin.name()) })
+    }
+
+    fn remember(&self, server: &str, location: &Location) {
+        if let (Some(machine), Some(path)) = (self.machines.get(server), &location.system) {
+            machine.remember(path);
+        }
     }
 
     async fn close(&self) {

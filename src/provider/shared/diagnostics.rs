@@ -184,7 +184,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         ),
         BackendError::Rejected { .. } => (format!("A request about {server} was refused"), "", AttributePath::root()),
         BackendError::NoSystem { .. } => {
-            (format!("{server} is not behind its BMC"), "Check system_id and endpoint.", AttributePath::root())
+            (format!("{server} is not behind its BMC"), "Check system_id.", AttributePath::root())
         }
         BackendError::Unsupported { .. } => {
             (format!("{server} does not support this request"), "", AttributePath::root())
@@ -209,11 +209,9 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             let path = steps.fold(path, AttributePath::attribute);
             (format!("Configuration of {server} was refused"), "", path)
         }
-        BackendError::Protocol { .. } => (
-            format!("The BMC of {server} did not return a Redfish response"),
-            "Check that the endpoint is the BMC's own address.",
-            AttributePath::root(),
-        ),
+        BackendError::Protocol { .. } => {
+            (format!("The BMC of {server} did not return a Redfish response"), "", AttributePath::root())
+        }
     };
     let detail = if advice.is_empty() { format!("{error}.") } else { format!("{error}. {advice}") };
     diagnostic(summary, detail, path)

@@ -28,6 +28,8 @@ pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
 pub(in crate::provider) const AHEAD: &str = "Other maintenance is ahead";
 /// Summary of a warning: the own maintenance holds the server, and is not named.
 const OWN_HOLD: &str = "A maintenance of the same owner holds the server";
+/// Summary of a warning: the lock also has another name.
+const SHARED_LOCK: &str = "Servers share one lock";
 /// Summary of a warning: it may not start now.
 const WINDOW_CLOSED: &str = "A window is closed";
 
@@ -69,6 +71,8 @@ pub(in crate::provider) struct Prospect {
     pub(in crate::provider) store_answered: bool,
     /// The holder, if any, and the waiters before it.
     pub(in crate::provider) ahead: Vec<QueueEntry>,
+    /// Explains other names with the same lock.
+    shared: Option<String>,
     /// The text about a hand-over without a restore.
     hand_over: Option<String>,
     /// The maintenance of the same owner that holds the server, where the request refuses to wait
@@ -122,6 +126,7 @@ impl Prospect {
         };
         if let Some(view) = &view {
             prospect.store_answered = true;
+            prospect.shared = engine.shared_lock(&spec.server, &view.lock);
             prospect.ask_owner(engine, spec, id, view);
             prospect.hand_over = hand_over(engine, asked, view).await;
             prospect.own_hold = own_hold(engine, spec, view);
@@ -182,6 +187,7 @@ impl Prospect {
             let names: Vec<String> = self.ahead.iter().map(ToString::to_string).collect();
             found.push((AHEAD, format!("{server}: {} ahead: {}.", names.len(), names.join(", "))));
         }
+        found.extend(self.shared.iter().map(|why| (SHARED_LOCK, format!("{server}: {why}."))));
         if let Some(line) = self.window_line.as_deref().filter(|_| self.window_closed) {
             found.push((WINDOW_CLOSED, format!("{server}: {line}")));
         }

@@ -3,7 +3,7 @@
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    backend::{BackendError, PlanWarning},
+    backend::{BackendError, BmcInspection, PlanWarning},
     engine::{Engine, EngineError},
     maintenance::{
         identity::IdentityError,
@@ -37,6 +37,8 @@ const NAME_IN_USE: &str = "A name is in use";
 const RENAMED: &str = "A renamed maintenance follows its predecessor";
 /// Summary of a warning: apply does not wait for the server.
 const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
+/// Summary of a warning: an answer of a BMC was repaired.
+const INVALID_JSON: &str = "A BMC sends invalid JSON";
 /// Summary of a warning: what a server is and can do was not read.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
@@ -278,6 +280,7 @@ async fn server(
                 format!("{}: {error}. The virtual drives were not checked.", spec.server),
                 AttributePath::new("server"),
             )),
+            Err(error @ BackendError::Unsupported { .. }) => missing.push(("method", format!("{error}."))),
             Err(error) => missing.push(("method", format!("The virtual drives cannot be read: {error}."))),
         }
     }
@@ -306,6 +309,11 @@ async fn server(
         Err(_) => None,
     };
     let view = machine.observe().await.ok();
+    let flaws = machine.bmc().map(BmcInspection::flaws).unwrap_or_default();
+    if !flaws.is_empty() {
+        let detail = format!("{}: {}. The valid part is used.", spec.server, flaws.join("; "));
+        diags.add_warning(diagnostic(INVALID_JSON, detail, AttributePath::root()));
+    }
     if let Some(view) = &view
         && prior::missing(spec, [], view).is_some()
         && let Ok(systems) = engine.systems(spec).await

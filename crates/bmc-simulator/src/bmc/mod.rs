@@ -156,9 +156,19 @@ impl Bmc {
         self.systems.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
+    /// Returns true if each machine has its own manager.
+    pub(crate) fn has_node_managers(&self) -> bool {
+        self.shared && !self.personality.media.shared
+    }
+
     /// The only machine of a BMC that is not shared.
     pub(crate) fn only_system(&self) -> Option<Arc<Machine>> {
-        if self.shared {
+        self.drive_owner().filter(|_| !self.shared)
+    }
+
+    /// The machine that keeps the BMC's drives: the only machine, or the first if several share them.
+    pub(crate) fn drive_owner(&self) -> Option<Arc<Machine>> {
+        if self.has_node_managers() {
             return None;
         }
         self.systems.read().unwrap_or_else(PoisonError::into_inner).values().next().cloned()

@@ -245,6 +245,7 @@ async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) ->
             | FaultAction::Ignore
             | FaultAction::IgnoreFirst
             | FaultAction::Alter { .. }
+            | FaultAction::Add { .. }
             | FaultAction::Show { .. }
             | FaultAction::Truncate { .. } => continue,
         };
@@ -271,6 +272,7 @@ async fn after(
                     *shown = value.clone();
                 }
             }),
+            FaultAction::Add { place, bytes } => reply.body = place.add(&reply.body, bytes).into(),
             FaultAction::Truncate { bytes, honest_length } => {
                 if *honest_length {
                     reply.body.truncate(*bytes);

@@ -15,7 +15,7 @@ const CHASSIS: &str = "/redfish/v1/Chassis";
 
 pub(crate) fn list(bmc: &Bmc) -> Value {
     let bmc_itself = format!("{MANAGERS}/{BMC_MANAGER}");
-    let nodes = if bmc.shared { bmc.systems() } else { Vec::new() };
+    let nodes = if bmc.has_node_managers() { bmc.systems() } else { Vec::new() };
     collection(
         MANAGERS,
         "#ManagerCollection.ManagerCollection",
@@ -52,7 +52,7 @@ pub(crate) fn bmc_manager(bmc: &Bmc) -> Value {
     value["ServiceEntryPointUUID"] = bmc.uuid.to_string().into();
     value["NetworkProtocol"] = json!({ "@odata.id": format!("{path}/NetworkProtocol") });
     let offered = bmc.personality.media.offered_under.contains(&MediaPath::Manager);
-    if offered && !bmc.shared {
+    if offered && !bmc.has_node_managers() {
         value["VirtualMedia"] = json!({ "@odata.id": format!("{path}/VirtualMedia") });
     }
     value

@@ -124,11 +124,11 @@ impl Route {
             return match rest {
                 [] => Some(Self::Manager),
                 ["NetworkProtocol"] => Some(Self::NetworkProtocol),
-                ["VirtualMedia", rest @ ..] => Self::media(MediaPath::Manager, bmc.only_system()?, rest),
+                ["VirtualMedia", rest @ ..] => Self::media(MediaPath::Manager, bmc.drive_owner()?, rest),
                 _ => None,
             };
         }
-        let machine = bmc.shared.then(|| bmc.system(id)).flatten()?;
+        let machine = bmc.has_node_managers().then(|| bmc.system(id)).flatten()?;
         match rest {
             [] => Some(Self::NodeManager(machine)),
             ["VirtualMedia", rest @ ..] => Self::media(MediaPath::Manager, machine, rest),

@@ -24,7 +24,7 @@ pub(crate) fn path(machine: &Machine) -> String {
 
 /// The `Id` of the manager that manages a machine.
 pub(crate) fn manager_id(bmc: &Bmc, machine: &Machine) -> String {
-    if bmc.shared { machine.id.to_string() } else { BMC_MANAGER.to_owned() }
+    if bmc.has_node_managers() { machine.id.to_string() } else { BMC_MANAGER.to_owned() }
 }
 
 pub(crate) fn timestamp(time: Timestamp) -> String {

@@ -65,6 +65,10 @@ pub struct Location {
     /// The namespace of our own objects in that cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// The system's path behind its BMC, if the backend found it there. Never compared: a firmware
+    /// update can rename it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
 }
 
 /// Why a configuration cannot act on a record.
@@ -82,7 +86,7 @@ impl Location {
     /// The location of servers that a backend reaches without a cluster.
     #[must_use]
     pub fn direct(backend: &str) -> Self {
-        Self { backend: BackendKind::named(backend), cluster: None, namespace: None }
+        Self { backend: BackendKind::named(backend), cluster: None, namespace: None, system: None }
     }
 
     /// Compares the place of a record (`self`) with the place that a configuration reaches. The
@@ -119,6 +123,9 @@ impl fmt::Display for Location {
         if let Some(namespace) = &self.namespace {
             write!(f, ", namespace {namespace}")?;
         }
+        if let Some(system) = &self.system {
+            write!(f, ", system {system}")?;
+        }
         Ok(())
     }
 }
@@ -134,6 +141,7 @@ mod tests {
             backend: BackendKind::named("metal_operator"),
             cluster: Some(ClusterIdentity { uid: own(uid), server_uid: own(server_uid), address }),
             namespace: Some(namespace.to_owned()),
+            system: None,
         }
     }
 

@@ -8,6 +8,23 @@ impl Bmc {
         *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that an answer was not valid JSON, and warns of it once.
+    pub(in crate::backend::redfish) fn note_flaw(&self, request: &str, flaw: &str) {
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if resources.flaws.insert(request.to_owned(), flaw.to_owned()).is_none() {
+            tracing::warn!(
+                "{}: the answer to {request} is not valid JSON ({flaw}); the valid part is used",
+                self.address()
+            );
+        }
+    }
+
+    /// The requests whose answer was not valid JSON, each with the reason.
+    pub(in crate::backend::redfish) fn flaws(&self) -> Vec<String> {
+        let resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        resources.flaws.iter().map(|(request, flaw)| format!("{request}: {flaw}")).collect()
+    }
+
     /// The account.
     pub(in crate::backend::redfish) fn username(&self) -> &str {
         &self.username

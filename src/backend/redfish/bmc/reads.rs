@@ -1,7 +1,7 @@
 //! Reads: tried again where that changes nothing, and what it means when they make no sense.
 
 use super::{BackendError, Bmc, Duration, Method, PoisonError, RedfishResponse, Value};
-use crate::backend::redfish::system;
+use crate::backend::redfish::{message, system};
 
 /// How often a read is tried again when the connection broke or the BMC asked to wait.
 const READ_TRIES: usize = 3;
@@ -27,10 +27,13 @@ impl Bmc {
 
     async fn get_if(&self, path: &str, makes_sense: fn(&Value) -> bool) -> Result<RedfishResponse, BackendError> {
         let mut result = self.get_again(path).await;
-        if result.as_ref().is_ok_and(|answer| !makes_sense(&answer.body)) {
-            result = Err(
-                self.protocol(&format!("GET {path} was answered with an object that has neither an id nor a name"))
-            );
+        if let Ok(answer) = &result {
+            if message::is_note(&answer.body) && message::is_error(&answer.body) {
+                result = Err(self.refusal(path, &answer.body));
+            } else if !makes_sense(&answer.body) {
+                let what = format!("GET {path} was answered with an object that has neither an id nor a name");
+                result = Err(self.protocol(&what));
+            }
         }
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         let odd = match &result {
@@ -64,6 +67,33 @@ impl Bmc {
             address: self.address(),
             cause: format!("{cause}, and in a valid form before: it may be restarting"),
         })
+    }
+
+    /// The error in an answer whose status promises a resource.
+    fn refusal(&self, path: &str, body: &Value) -> BackendError {
+        let (message, transient) = message::read(body);
+        BackendError::Rejected {
+            address: self.address(),
+            request: format!("GET {path}"),
+            status: 200,
+            message,
+            retry_after: None,
+            transient,
+        }
+    }
+
+    /// Reads a neighbor's resource once. Its failure does not mark the BMC as down, and a 401 does not
+    /// count as refused credentials.
+    pub(in crate::backend::redfish) async fn probe(&self, path: &str) -> Result<Value, BackendError> {
+        self.fail_if_down()?;
+        let _place = self.places.acquire().await;
+        let proof = self.proof().await?;
+        self.send(&Method::GET, path, None, None, &proof).await.map(|answer| answer.body)
+    }
+
+    /// Notes that the BMC answers, although one of its resources does not.
+    pub(in crate::backend::redfish) fn is_up(&self) {
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Reads a resource, once.
