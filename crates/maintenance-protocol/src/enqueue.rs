@@ -101,6 +101,8 @@ impl ServerLock {
             handed_to: None,
             booted: false,
             drives: Vec::new(),
+            boot_writes: None,
+            tolerated: Vec::new(),
             outcome: None,
             last_power: None,
             attachment: None,

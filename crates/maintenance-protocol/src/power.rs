@@ -53,9 +53,14 @@ fn pursue_as(
     now: Timestamp,
 ) -> Verdict {
     let made = attempts_at(attempts, &action).count();
+    let sent = attempts_at(attempts, &action).filter(|it| !matches!(it.reply, Reply::Refused { .. })).count();
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let (wait, why, tries) = match &last.reply {
-        Reply::Accepted => (effect_within, format!("accepted at {}", shown_time(last.answered_at())), 1),
+        Reply::Accepted => {
+            let tries = if is_repeated(&action) { made - sent + 2 } else { 1 };
+            let times = if sent > 1 { format!(" (sent {sent} times)") } else { String::new() };
+            (effect_within, format!("accepted at {}{times}", shown_time(last.answered_at())), tries)
+        }
         Reply::Unknown => {
             let why = format!("sent at {} without a known outcome", shown_time(last.at));
             let (share, of) = (u32::try_from(made).unwrap_or(u32::MAX), u32::try_from(limits.attempts).unwrap_or(1));
@@ -105,6 +110,12 @@ fn pursue_as(
 /// for its time.
 fn is_observed(action: &Action) -> bool {
     matches!(action, Action::Reset(_) | Action::SetBoot { .. } | Action::Insert { .. } | Action::Eject { .. })
+}
+
+/// Returns true if an accepted call without an effect is sent again: some BMCs carry out only the
+/// second call.
+fn is_repeated(action: &Action) -> bool {
+    matches!(action, Action::SetBoot { .. })
 }
 
 /// Since when the machine refuses a call for now, without a break. A time in which it was not asked
