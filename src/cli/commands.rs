@@ -389,7 +389,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                     "handed_to": record.handed_to,
                 })));
             }
-            Ok(match (&driven.finish, before) {
+            let text = match (&driven.finish, before) {
                 (Finish::Withdrawn, _) => {
                     format!("{} left the queue; it had not touched {}\n", record.id, record.server())
                 }
@@ -417,7 +417,9 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
                     )
                 }
                 (_, None) => format!("{} has ended; {} had not been touched\n", record.id, record.server()),
-            })
+            };
+            let notes: String = record.tolerated.iter().map(|tolerated| format!("Note: {tolerated}\n")).collect();
+            Ok(text + &notes)
         }
         Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
             Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })

@@ -10,8 +10,10 @@ use crate::{
         hand_over,
         ids::{LockKey, MaintenanceId, Runner, Uid},
         machine::MachineView,
+        prepare::Facts,
         queue::{self, Turn},
         report::{self, QueueRow},
+        restore,
         spec::Spec,
         state::{Maintenance, Phase},
     },
@@ -171,6 +173,23 @@ impl Engine {
         about.sort_by_key(|view| &view.lock.key);
         let lines = about.iter().flat_map(|view| self.lines(view));
         Ok(lines.filter(|line| line.server == server).collect())
+    }
+
+    /// Reads the facts that a release needs. Unread facts are missing, and the error is their cause.
+    pub async fn release_facts(&self, record: &Maintenance) -> (Facts, Option<BackendError>) {
+        let mut facts = Facts::default();
+        let read = async {
+            self.reaches(record).await.map_err(unreached)?;
+            let machine = self.machine_of(record).or_else(|_| self.machine(record.server())).map_err(unreached)?;
+            facts.machine = Some(machine.observe().await?);
+            facts.capabilities = Some(machine.capabilities().await?);
+            if let Some(prior) = record.prior.as_ref().filter(|_| restore::compares_drives(record)) {
+                facts.media = Some(machine.media(&prior.media).await?);
+            }
+            Ok::<(), BackendError>(())
+        };
+        let error = read.await.err();
+        (facts, error)
     }
 
     /// A record and its machine. The machine is asked only while the record holds it.

@@ -16,6 +16,7 @@ mod action_server_operation;
 mod authorities;
 mod bad_input;
 mod bmc_matrix;
+mod boot_override;
 mod broken_output;
 mod ci_examples;
 mod cluster_api;

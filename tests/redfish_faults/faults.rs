@@ -21,6 +21,8 @@ pub enum Kind {
     Slow,
     /// Answered with this status although it was carried out.
     Done(u16),
+    /// Answered as a success, and not carried out.
+    Ignored,
     /// Answered with this status, and not carried out.
     Status(u16),
     /// As the last, with a `Retry-After`.
@@ -39,7 +41,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::LostReply,
         Self::Reset,
         Self::Silence,
@@ -48,6 +50,7 @@ impl Kind {
         Self::Done(500),
         Self::Done(502),
         Self::Done(504),
+        Self::Ignored,
         Self::Status(500),
         Self::Status(502),
         Self::Status(503),
@@ -94,6 +97,7 @@ impl Kind {
                 | Self::Silence
                 | Self::Late
                 | Self::Done(500)
+                | Self::Ignored
                 | Self::Html(500)
                 | Self::Status(401 | 412 | 500 | 503)
                 | Self::Short
@@ -102,7 +106,10 @@ impl Kind {
 
     /// Whether it is worth a case of its own where nothing is carried out.
     pub fn meets_reads(self) -> bool {
-        !matches!(self, Self::LostReply | Self::Late | Self::Done(_) | Self::Status(412 | 428 | 502 | 504))
+        !matches!(
+            self,
+            Self::LostReply | Self::Late | Self::Done(_) | Self::Ignored | Self::Status(412 | 428 | 502 | 504)
+        )
     }
 
     /// The fault in the simulator.
@@ -120,6 +127,7 @@ impl Kind {
             Self::Late => FaultAction::Late { time: REQUEST + Duration::from_millis(60) },
             Self::Slow => FaultAction::Delay { time: REQUEST / 3 },
             Self::Done(status) => error(status, true),
+            Self::Ignored => FaultAction::Ignore,
             Self::Status(status) => error(status, false),
             Self::Busy => FaultAction::Busy { retry_after_seconds: 1 },
             Self::Cut => FaultAction::Truncate { bytes: 10, honest_length: false },

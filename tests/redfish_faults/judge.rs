@@ -111,12 +111,16 @@ pub fn over(bench: &Bench) -> Vec<String> {
     problems
 }
 
-/// Whether a disabled override shows what its BMC refused for good, or did not take for another
-/// reason than being busy.
+/// Returns true if a disabled override shows a property that its BMC refused for good, or did not
+/// take for another reason than being busy. An address must not stay.
 fn is_left_by_refusal(bench: &Bench, next: &BootOverride) -> bool {
     let disabled = |boot: &BootOverride| boot.enabled == OverrideEnabled::Disabled;
     let journal = bench.simulator.journal(&JournalQuery::default());
     let last = journal.iter().rfind(|entry| entry.method == "PATCH" && !entry.path.contains("VirtualMedia"));
     let busy = |status: Option<u16>| matches!(status, Some(200..=299 | 401 | 404 | 409 | 429 | 503));
-    disabled(next) && disabled(&bench.before.boot) && last.is_some_and(|entry| !entry.applied && !busy(entry.status))
+    let address = next.http_boot_uri == bench.before.boot.http_boot_uri;
+    address
+        && disabled(next)
+        && disabled(&bench.before.boot)
+        && last.is_some_and(|entry| !entry.applied && !busy(entry.status))
 }

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::{
-    address,
+    address, boot,
     change::{Applied, LockChange, Moment, RecordChange, Unreadable},
     drain, gate, hand_over,
     ids::{Fence, Uid},
@@ -262,6 +262,7 @@ impl ServerLock {
                 } else if progress.current > before.current {
                     settled = before.attempts;
                 }
+                record.tolerated.clone_from(&progress.tolerated);
             }
         })?;
         self.settle_effects(uid, &settled);
@@ -323,6 +324,7 @@ impl ServerLock {
             node::note_taken(record, action);
             drain::note_cordoned(record, action);
             media::note_drive(record, action);
+            boot::note_write(record, action, None, preparing);
             record.note_update_call(action);
             if let Some(place) = gate::entering(record).filter(|_| *action == Action::EnterGate) {
                 record.gates[place].asked = true;
@@ -346,6 +348,7 @@ impl ServerLock {
                 // The hold restores all that was done under it.
                 if let Some(hold) = self.active.iter_mut().find(|hold| hold.uid == *parent) {
                     media::note_drive(hold, action);
+                    boot::note_write(hold, action, Some(&record), matches!(record.phase, Phase::Preparing(_)));
                     hold.booted |= boots;
                 }
             }

@@ -6,6 +6,7 @@ use super::{
     drain, gate_chain, held,
     midway::{ends_with_hold, outlast_calls},
     model::{
+        facts::Facts,
         shown_time::shown_time,
         update::{Stage, Undone, Update},
         verdict::Verdict,
@@ -136,8 +137,27 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
         Verdict::Again if progress.restarts >= MOST_RESTARTS => {
             fails(record, format!("{step}: another tool keeps switching the machine on while it is prepared"))
         }
-        verdict => perform(at, "preparing", progress, step, verdict),
+        verdict => with_tolerated(perform(at, "preparing", progress, step, verdict), record, at.facts),
     }
+}
+
+/// Adds the differences that the current step tolerates when it ends.
+fn with_tolerated(mut decision: Decision, record: &Maintenance, facts: &Facts) -> Decision {
+    let Some(now) = record.phase.progress() else { return decision };
+    if let Decision::Change(RecordChange::Progress(next)) = &mut decision
+        && next.current > now.current
+    {
+        let tolerated = match now.step() {
+            Some(Step::ConfigureBoot) => prepare::tolerated(record, facts),
+            Some(Step::Verify) => restore::tolerated(record, facts),
+            _ => Vec::new(),
+        };
+        for one in tolerated {
+            next.tolerated.retain(|before| before.quirk != one.quirk);
+            next.tolerated.push(one);
+        }
+    }
+    decision
 }
 
 /// An action, unless it may not be sent to the server any more.
@@ -236,6 +256,6 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
         Verdict::Fail(cause) => {
             Decision::Change(RecordChange::Stuck(progress.with_message(format!("{step}: {cause}"))))
         }
-        verdict => perform(at, "releasing", progress, step, verdict),
+        verdict => with_tolerated(perform(at, "releasing", progress, step, verdict), record, at.facts),
     }
 }

@@ -105,6 +105,8 @@ impl ServerLock {
             handed_to: None,
             booted: false,
             drives: Vec::new(),
+            boot_writes: None,
+            tolerated: Vec::new(),
             outcome: None,
             unproven_message: None,
             last_power: None,

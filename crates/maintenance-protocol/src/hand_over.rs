@@ -85,6 +85,7 @@ impl ServerLock {
         record.prior.clone_from(&before.prior);
         record.booted = before.booted;
         record.drives.clone_from(&before.drives);
+        record.boot_writes.clone_from(&before.boot_writes);
         record.last_power = power_left(&before);
         record.took_over = Some(before.id);
         let steps = prepare::steps(&record.spec, &record.gates);

@@ -11,6 +11,7 @@ pub mod address;
 mod apply;
 pub mod approval;
 pub mod blocker;
+pub mod boot;
 pub mod change;
 pub mod decide;
 pub mod digest;

@@ -4,11 +4,12 @@ use jiff::Timestamp;
 
 pub use super::model::facts::Facts;
 use super::{
-    address, drain, gate, gate_chain,
+    boot, drain, gate, gate_chain,
     machine::{BootOverride, Capabilities},
     media::{self, wanted_override},
     model::{
         gate::GateRecord,
+        tolerated::Tolerated,
         verdict::{Limits, Need, Verdict},
     },
     node, operate,
@@ -16,7 +17,7 @@ use super::{
     prior, service,
     spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec},
     state::{Maintenance, Progress},
-    step::{Action, Reply, Step},
+    step::{Action, Attempt, Reply, Step},
 };
 use crate::machine::{PowerState, PowerTarget, ResetType};
 
@@ -190,44 +191,56 @@ fn configure_boot(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    let Some(boot) = &record.spec.boot else {
+    let Some(spec) = &record.spec.boot else {
         return Verdict::Done;
     };
     let Some(machine) = &facts.machine else {
         return Verdict::Look(Need::Machine);
     };
     let there = gate::boots(record);
-    let by_drive = boot.method == BootMethod::VirtualMedia && !there;
+    let by_drive = spec.method == BootMethod::VirtualMedia && !there;
     let wanted = if by_drive {
-        match media::wanted(boot, record, progress, facts) {
+        match media::wanted(spec, record, progress, facts) {
             Ok(wanted) => wanted,
             Err(need) => return Verdict::Look(need),
         }
     } else {
-        wanted_override(boot, there)
+        wanted_override(spec, there)
     };
+    let before = record.prior.as_ref().and_then(|prior| prior.boot.as_ref());
+    let found = machine.boot.as_ref();
+    let wanted = if there { wanted } else { boot::with_mode(wanted, before, found) };
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
-    let accepted = progress.attempts.iter().any(|attempt| attempt.action == action && attempt.reply == Reply::Accepted);
-    match &machine.boot {
-        Some(found) if shows(found, &wanted, accepted) && by_drive => Verdict::Concluded(media::chosen(&wanted)),
-        Some(found) if shows(found, &wanted, accepted) => Verdict::Done,
-        _ => pursue(action, &progress.attempts, limits.settle, limits, now),
+    let accepted = is_accepted(&action, progress);
+    let is_set = |found: &BootOverride| boot::refused(&boot::requested(&wanted, found, accepted)).is_none();
+    // Another team's one-time override can equal the requested override. The write makes the
+    // release arm it again.
+    let is_theirs = before.is_some_and(boot::is_once) && record.boot_writes.is_none();
+    match found {
+        Some(found) if !is_theirs && is_set(found) && by_drive => Verdict::Concluded(media::chosen(&wanted)),
+        Some(found) if !is_theirs && is_set(found) => Verdict::Done,
+        _ => boot::explain(pursue(action, &progress.attempts, limits.settle, limits, now), found),
     }
 }
 
-/// Whether the override that is listed is the wanted one.
-///
-/// Target and address must be shown. `enabled` and `mode` are believed once the machine accepted
-/// them: some machines never show `Once` and always list `Continuous`, some do not list the mode.
+fn is_accepted(action: &Action, progress: &Progress) -> bool {
+    progress.attempts.iter().any(|attempt| attempt.action == *action && attempt.reply == Reply::Accepted)
+}
+
+/// Returns the tolerated differences from the requested boot override.
 #[must_use]
-pub fn shows(found: &BootOverride, wanted: &BootOverride, accepted: bool) -> bool {
-    let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
-    same(&found.target, &wanted.target)
-        && (wanted.http_boot_uri.is_none()
-            || address::same_or_none(found.http_boot_uri.as_deref(), wanted.http_boot_uri.as_deref()))
-        && (accepted || (same(&found.uefi_target, &wanted.uefi_target) && same(&found.boot_next, &wanted.boot_next)))
-        && (!wanted.external || found.ignition == wanted.ignition)
-        && (accepted || (same(&found.enabled, &wanted.enabled) && same(&found.mode, &wanted.mode)))
+pub fn tolerated(record: &Maintenance, facts: &Facts) -> Vec<Tolerated> {
+    let found = facts.machine.as_ref().and_then(|machine| machine.boot.as_ref());
+    let progress = record.phase.progress();
+    let sent = progress.and_then(|progress| progress.attempts.iter().rfind(|it| is_boot_change(it)));
+    match (found, sent.map(|attempt| &attempt.action)) {
+        (Some(found), Some(Action::SetBoot { wanted, .. })) => boot::tolerated(&boot::requested(wanted, found, true)),
+        _ => Vec::new(),
+    }
+}
+
+fn is_boot_change(attempt: &Attempt) -> bool {
+    matches!(attempt.action, Action::SetBoot { .. })
 }
 
 /// What boots a machine that takes no address for HTTP boot, as most do not: of 24 recorded trees

@@ -22,8 +22,8 @@ pub(super) fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> im
 /// Whether a call is sent again whose effect is not visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeats {
-    /// Once, after half of the time limit, including after it was accepted: BMCs accept `On` and
-    /// `ForceOff` and do nothing, and both lead to one state however often they are sent.
+    /// Once, after half of the time limit, including after it was accepted: BMCs accept `On`, `ForceOff`
+    /// and boot overrides and do nothing, and each leads to one state however often it is sent.
     OnceAccepted,
     /// Once, after an unknown outcome.
     OnceUnknown,
@@ -35,9 +35,8 @@ enum Repeats {
 
 fn repeats(action: &Action) -> Repeats {
     match action {
-        Action::Reset(ResetType::On | ResetType::ForceOff) => Repeats::OnceAccepted,
+        Action::Reset(ResetType::On | ResetType::ForceOff) | Action::SetBoot { .. } => Repeats::OnceAccepted,
         Action::Reset(ResetType::GracefulShutdown)
-        | Action::SetBoot { .. }
         | Action::Insert { .. }
         | Action::Eject { .. } => Repeats::OnceUnknown,
         Action::Reset(

@@ -258,6 +258,7 @@ impl ServerLock {
         let record = self.ours(uid, fence)?;
         record.booted |= booted;
         record.update = None;
+        record.tolerated.clear();
         record.phase = Phase::Releasing { ending, progress, stuck: None };
         self.audit_uid(now, uid, "releasing", detail);
         Ok(())

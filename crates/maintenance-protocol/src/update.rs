@@ -131,6 +131,7 @@ impl Maintenance {
                 } else {
                     (update.wanted, update.wanted_digest) = (wanted.clone(), digest.clone());
                     update.stage = Stage::Applying;
+                    self.tolerated.clear();
                 }
                 self.spec = wanted;
                 if !continues {
@@ -180,6 +181,7 @@ impl Maintenance {
     pub(super) fn begin_update(&mut self, now: Timestamp) {
         let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
         update.stage = Stage::Applying;
+        self.tolerated.clear();
         (self.spec, self.digest) = (update.wanted.clone(), update.wanted_digest.clone());
         self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }

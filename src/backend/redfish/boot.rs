@@ -53,14 +53,16 @@ impl BootControl for RedfishMachine {
             let found = system::boot_override(&system.body);
             objects.push(OverrideObject { holder: OverrideHolder::System, object: &system, path, found });
         }
-        if hidden {
-            // What is armed at the system is ended there, where that can be written.
+        let is_again = self.is_repeated(wanted);
+        // The system ends an override that it armed itself. A repeated write did not work in the
+        // first object.
+        if hidden || is_again {
             objects.reverse();
         }
         let several = objects.len() > 1;
         let mut refused = self.bmc.unsupported("the machine has no boot override");
         for place in &objects {
-            match self.write_override(place, wanted, clear_http_boot_uri).await {
+            match self.write_override(place, wanted, clear_http_boot_uri, is_again).await {
                 // Listed and yet not writable: some machines take the override only in the other
                 // place.
                 Err(error @ BackendError::Rejected { status: 400 | 405, transient: false, .. }) => refused = error,
@@ -95,6 +97,12 @@ impl BootControl for RedfishMachine {
 }
 
 impl RedfishMachine {
+    /// Returns true if this process wrote the same override last.
+    fn is_repeated(&self, wanted: &BootOverride) -> bool {
+        let mut last = self.last_override.lock().unwrap_or_else(PoisonError::into_inner);
+        last.replace(wanted.clone()).as_ref() == Some(wanted)
+    }
+
     fn is_held_by(&self, holder: Option<OverrideHolder>) {
         *self.override_holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
     }
@@ -120,6 +128,7 @@ impl RedfishMachine {
         place: &OverrideObject<'_>,
         wanted: &BootOverride,
         clear_http_boot_uri: bool,
+        is_again: bool,
     ) -> Result<bool, BackendError> {
         let OverrideObject { object, path, found, .. } = place;
         let clear = clear_http_boot_uri && found.http_boot_uri.is_some();
@@ -127,12 +136,16 @@ impl RedfishMachine {
         if boot.is_empty() {
             return Ok(false);
         }
+        if clear && is_again {
+            // The BMC accepted null, or failed at it, and kept the address.
+            boot.insert("HttpBootUri".to_owned(), json!(""));
+        }
         let etag = object.etag.as_deref();
         let mut result = self.patch(path, &json!({ "Boot": boot }), etag).await;
         let refused = |result: &Result<(), BackendError>| {
             matches!(result, Err(BackendError::Rejected { status: 400, transient: false, .. }))
         };
-        if refused(&result) && clear {
+        if refused(&result) && clear && !is_again {
             // Some machines want an empty text instead of null.
             boot.insert("HttpBootUri".to_owned(), json!(""));
             result = self.patch(path, &json!({ "Boot": boot }), etag).await;

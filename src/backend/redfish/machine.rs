@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{BackendError, BmcInspection, HardwareIdentity, Machine, PowerControl},
-    maintenance::machine::{Capabilities, MachineView, ResetType},
+    maintenance::machine::{BootOverride, Capabilities, MachineView, ResetType},
 };
 
 use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
@@ -41,6 +41,8 @@ pub(super) struct RedfishMachine {
     settings_work: OnceCell<bool>,
     /// Which object took the last write of the override, where two list one.
     pub(super) override_holder: Mutex<Option<OverrideHolder>>,
+    /// The last override that this process wrote.
+    pub(super) last_override: Mutex<Option<BootOverride>>,
     /// The accepted values of `ResetType`, once some were read.
     resets: OnceCell<Vec<String>>,
 }
@@ -63,6 +65,7 @@ impl RedfishMachine {
             drives: OnceCell::new(),
             settings_work: OnceCell::new(),
             override_holder: Mutex::default(),
+            last_override: Mutex::default(),
             resets: OnceCell::new(),
         }
     }

@@ -15,6 +15,7 @@ use crate::{
 
 use crate::provider::{
     maintenance::outcome::{at, ended, stuck},
+    shared::boot_proof,
     shared::diagnostics::of_engine,
     shared::private::{Private, missing_here},
 };
@@ -45,6 +46,7 @@ pub(in crate::provider) async fn released(
     let record = &driven.record;
     let (summary, detail) = match &driven.finish {
         Finish::Over | Finish::Withdrawn | Finish::Reached => {
+            boot_proof::tolerated(diags, record);
             if let Some(next) = &record.handed_to {
                 diags.add_warning(handed_over(record, next));
                 return Some(());

@@ -66,6 +66,7 @@ pub(in crate::provider) fn conclude(
                         as_it_was(record)
                     ),
                 );
+                boot_proof::tolerated(diags, record);
                 None
             }
             Phase::Completed { ending: Ending::CompletedBy(_) | Ending::Completed, .. } => state,

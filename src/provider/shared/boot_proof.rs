@@ -14,10 +14,21 @@ use crate::{
 
 /// Summary of a warning: the server runs, and what it booted is unknown.
 const NOT_PROVEN: &str = "A boot from virtual media is not proven";
+/// Summary of a warning: the quirk table tolerates a difference.
+const TOLERATED: &str = "A BMC shows another value than requested";
+
+/// Warns of the differences that the last preparation or release of a record tolerated.
+pub(in crate::provider) fn tolerated(diags: &mut Diagnostics, record: &Maintenance) {
+    for one in &record.tolerated {
+        let detail = format!("{}: {one}", record.server());
+        diags.add_warning(diagnostic(TOLERATED, detail, AttributePath::root()));
+    }
+}
 
 /// Warns where a server was started from a virtual drive and nothing shows that it booted that
 /// drive.
 pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
+    tolerated(diags, record);
     let by_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
     // One that was left off, or as it ran, booted nothing yet.
     let started = record.spec.server_power == Some(PowerTarget::On);

@@ -26,6 +26,7 @@ use crate::provider::{
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
     shared::standing::becomes_of,
+    shared::starts,
     shared::values::{Text, bad, given},
 };
 
@@ -59,14 +60,23 @@ pub(in crate::provider) async fn boot_configuration(
     let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
     match hold {
         None => effects(diags, engine, asked, seen).await,
-        Some(hold) => under(diags, engine, asked, hold).await,
+        Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
 }
 
 /// Tells what is done under a maintenance, which has the server.
-async fn under(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, hold: &str) {
+async fn under(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    asked: &PlannedRequest<'_>,
+    hold: &str,
+    view: Option<&MachineView>,
+) {
     let spec = asked.spec;
     let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
+    if let Some(start) = Box::pin(starts::under(engine, hold, spec, view)).await {
+        detail = format!("{detail}\n{start}");
+    }
     if let Ok(hold) = hold.parse()
         && let Some(node) = Box::pin(engine.drain_outlook_under(&hold)).await
     {
@@ -97,7 +107,7 @@ pub(in crate::provider) async fn operation(
     }
     match hold {
         None => effects(diags, engine, asked, seen).await,
-        Some(hold) => under(diags, engine, asked, hold).await,
+        Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
 }
 
@@ -180,8 +190,9 @@ pub(in crate::provider) async fn changed(
 ) {
     let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
     let Some(effect) = effect else { return };
-    let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
+    let power = seen.view.as_ref().map_or("unknown".to_owned(), |view| view.power.to_string());
     let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
+    lines.extend(starts::armed(spec, seen.view.as_ref()));
     if let Some(uid) = uid {
         lines.extend(Box::pin(engine.drain_outlook_of_change(spec, uid)).await);
     }
@@ -385,6 +396,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         Some(error) => diags.add_error(of_engine(&spec.server, &error)),
         None => {}
     }
+    let start = starts::armed(spec, seen.view.as_ref());
     let power = seen.view.map(|view| view.power);
     let prospect = Prospect::look(engine, asked, key.as_ref(), power).await;
     if let Some(late) = &prospect.too_late {
@@ -397,6 +409,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     }
     let summary = if prospect.effect.is_empty() { "Servers will be taken out of service" } else { SWITCHED };
     let mut lines = prospect.lines();
+    lines.extend(start);
     let (mut obstacles, mut unasked) = (prospect.obstacles(), None);
     match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
         Ok(more) => {

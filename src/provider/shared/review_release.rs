@@ -6,7 +6,7 @@ use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 
 use crate::{
     engine::{Engine, EngineError, GatesSeen},
-    maintenance::{gate, ids::Uid, restore},
+    maintenance::{gate, ids::Uid, prepare::Facts, restore, state::Maintenance},
     plugin::diagnostic,
 };
 
@@ -53,7 +53,7 @@ pub(in crate::provider) async fn release(
             Err(_) => GatesSeen { record: held.record.clone(), revoked: None, deletion: None },
         };
         let seen = seen.insert(now);
-        restore::effect(&seen.record)
+        effect(engine, &seen.record).await
     };
     if let Some(why) = seen.as_ref().and_then(|seen| gate::lost(&seen.record)) {
         warn(
@@ -76,6 +76,19 @@ pub(in crate::provider) async fn release(
     if let Some(deletion) = seen.and_then(|seen| deletion(server, &seen)) {
         diags.add_warning(deletion);
     }
+}
+
+/// Describes the calls that the release steps would send to the server now.
+async fn effect(engine: &Engine, record: &Maintenance) -> Option<String> {
+    if !restore::verifies(record) {
+        return restore::effect(record, &Facts::default(), &engine.tuning().limits, engine.now());
+    }
+    let (facts, unread) = engine.release_facts(record).await;
+    let effect = restore::effect(record, &facts, &engine.tuning().limits, engine.now())?;
+    Some(match unread {
+        Some(error) => format!("{effect} The server was not read ({error}): this follows from its record."),
+        None => effect,
+    })
 }
 
 /// A server whose external system ends its use after the release; `None`: it does not.

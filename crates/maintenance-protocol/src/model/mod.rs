@@ -27,6 +27,7 @@ pub mod shown_time;
 pub mod spec;
 pub mod state;
 pub mod step;
+pub mod tolerated;
 pub mod unreadable;
 pub mod update;
 pub mod verdict;

@@ -15,6 +15,7 @@ use super::{
     operation::OperationOutcome,
     spec::Spec,
     step::{Attempt, Step},
+    tolerated::{BootWrites, Tolerated},
     update::Update,
 };
 
@@ -78,6 +79,9 @@ pub struct Progress {
     /// that does not know it drops it, which changes nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
+    /// The differences that the steps before tolerated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerated: Vec<Tolerated>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
@@ -98,6 +102,7 @@ impl Progress {
             outcome: None,
             disturbed: 0,
             waits_for: None,
+            tolerated: Vec::new(),
         }
     }
 
@@ -327,6 +332,12 @@ pub struct Maintenance {
     /// been ejected, by it or under it: those have to be seen again before it is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
+    /// Its writes to the boot override, including those under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_writes: Option<BootWrites>,
+    /// The differences that its last preparation or release tolerated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerated: Vec<Tolerated>,
     /// What came of an operation.
     pub outcome: Option<OperationOutcome>,
     /// The machine's last message about an operation that is not proven.

@@ -1,45 +1,80 @@
 //! What a release does to a server, in words for the plan of a destroy.
 
-use super::verifies;
+use jiff::Timestamp;
+
+use super::{outlook::outlook, verifies};
 use crate::{
-    machine::PowerTarget,
-    model::gate::PowerAfter,
+    boot,
+    machine::{PowerTarget, ResetType},
+    model::{facts::Facts, gate::PowerAfter, verdict::Limits},
     state::{Maintenance, PriorState},
+    step::Action,
 };
 
-/// What a release does to power and boot of the server, in words after the server's name; `None`:
-/// it changes neither.
+/// Describes the changes that a release would send now, after the server's name; `None`: it does not
+/// change the server. Missing facts follow from the record.
 #[must_use]
-pub fn effect(record: &Maintenance) -> Option<String> {
+pub fn effect(record: &Maintenance, facts: &Facts, limits: &Limits, now: Timestamp) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
-    let target = record.restored_power();
     if let Some(before) = &record.took_over {
         return Some(format!("is restored to its state before {before} (power {}).", prior.power));
     }
-    let later = by_its_system(record);
-    let later = |sentence: &str| match &later {
-        Some(later) => format!("{sentence} Afterwards it {later}"),
-        None => sentence.to_owned(),
-    };
-    if record.booted {
-        return Some(match target {
-            Some(PowerTarget::On) => {
-                "is switched off, restored to its prior boot configuration and switched on.".to_owned()
-            }
-            _ => later("is switched off and restored to its prior boot configuration."),
-        });
+    let outlook = outlook(record, facts, limits, now);
+    let (mut parts, mut sentences) = (Vec::new(), Vec::new());
+    for call in &outlook.calls {
+        let part = match call {
+            Action::Reset(ResetType::On) => ON,
+            Action::Reset(_) => OFF,
+            _ => RESTORED,
+        };
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+        if part == OFF && record.booted && !parts.contains(&RESTORED) {
+            parts.push(RESTORED);
+        }
     }
-    let now = record.spec.server_power.or(prior.power.restored());
-    let switched = target.filter(|target| now.is_some_and(|now| now != *target));
-    match (record.spec.boot.is_some(), switched) {
-        (true, Some(power)) => Some(format!(
-            "is restored to its prior boot configuration and switched {}.",
-            power.to_string().to_lowercase()
-        )),
-        (true, None) => Some(later("is restored to its prior boot configuration; its power stays.")),
-        (false, Some(power)) => Some(format!("is switched {}.", power.to_string().to_lowercase())),
-        (false, None) => by_its_system(record),
+    let later = by_its_system(record).filter(|_| !parts.contains(&ON));
+    if parts == [RESTORED] {
+        sentences.push(format!("{RESTORED}; its power stays"));
+    } else if let Some((last, first)) = parts.split_last() {
+        let first = first.join(", ");
+        sentences.push(if first.is_empty() { (*last).to_owned() } else { format!("{first} and {last}") });
     }
+    let kept = record.spec.server_power.is_none() && record.spec.boot.is_none() && !record.booted;
+    let was_on = prior.power.settled() == Some(PowerTarget::On);
+    if kept && was_on && parts.contains(&ON) && !parts.contains(&OFF) {
+        sentences.push("It is off now and was on before the maintenance".to_owned());
+    }
+    if let Some(boot) = outlook.boots {
+        sentences.push(format!("It boots by the override {boot}, which was armed before the maintenance"));
+    }
+    sentences.extend(one_time(record, facts, &outlook.calls));
+    if parts.is_empty() && sentences.is_empty() {
+        return later;
+    }
+    sentences.extend(outlook.stops.map(|why| format!("The release would stop: {why}")));
+    let text = format!("{}.", sentences.join(". "));
+    let text = if parts.is_empty() { format!("is released. {text}") } else { format!("is {text}") };
+    Some(match later {
+        Some(later) => format!("{text} Afterwards it {later}"),
+        None => text,
+    })
+}
+
+const OFF: &str = "switched off";
+const ON: &str = "switched on";
+const RESTORED: &str = "restored to its prior boot configuration";
+
+/// Describes what the release does with a recorded one-time override.
+fn one_time(record: &Maintenance, facts: &Facts, calls: &[Action]) -> Option<String> {
+    let before = record.prior.as_ref()?.boot.as_ref().filter(|boot| boot::is_once(boot))?;
+    let found = facts.machine.as_ref().and_then(|machine| machine.boot.as_ref());
+    if found.is_some_and(|found| boot::used_once(record, found).is_some()) {
+        return Some(format!("Its one-time boot override ({before}) was used since and is not armed again"));
+    }
+    let rearms = |call: &Action| matches!(call, Action::SetBoot { wanted, .. } if wanted.enabled == before.enabled);
+    calls.iter().any(rearms).then(|| format!("Its one-time boot override ({before}) is armed again"))
 }
 
 /// What the external system does to the power once it has the server again, where that is not ours

@@ -1,9 +1,13 @@
 //! The rules of the steps back that no exploration shows one by one.
 
-use super::*;
+use jiff::Timestamp;
+
+use super::{overrides::boot_change, *};
 use crate::{
     gate::{ExternalSystem, GateRecord, PowerAfter, QueueAuthority},
     machine::PowerTarget,
+    model::{tolerated::BootWrites, verdict::after},
+    step::{Attempt, Reply},
 };
 
 #[test]
@@ -11,23 +15,25 @@ fn what_a_busy_machine_did_not_take_is_not_left_behind() {
     let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
     let found = BootOverride { http_boot_uri: Some("http://images/a.iso".into()), ..disabled.clone() };
     let action = boot_change(&disabled, &found).unwrap();
+    let (record, _) = held(Some(disabled.clone()));
     let judged = |reply: Reply| {
         let at = Timestamp::UNIX_EPOCH;
         let attempt = Attempt { reply, ..Attempt::intended(action.clone(), at) };
         let later = at + std::time::Duration::from_hours(1);
         let limits = Limits::default();
         let last = Attempt { at: after(at, limits.busy), ..attempt.clone() };
-        restore_boot(&disabled, &found, &[attempt, last], &limits, later)
+        restore_boot(&record, &disabled, &found, &[attempt, last], &limits, later)
     };
     let refused = |transient| Reply::Refused { message: "no".into(), transient };
     assert!(matches!(judged(refused(true)), Verdict::Fail(_)), "it may take it later: the lock stays");
-    assert_eq!(judged(refused(false)), Verdict::Done);
-    assert_eq!(judged(Reply::Unknown), Verdict::Done, "some fail at null");
-    assert_eq!(judged(Reply::Accepted), Verdict::Done, "accepted, and still shown");
+    for reply in [refused(false), Reply::Unknown, Reply::Accepted] {
+        assert!(matches!(judged(reply), Verdict::Fail(_)), "the maintenance's address would remain");
+    }
     let chosen = BootOverride { boot_next: Some("Boot0010".into()), ..disabled.clone() };
     let Some(Action::SetBoot { wanted, .. }) = boot_change(&disabled, &chosen) else { panic!("it is left") };
     assert_eq!(wanted.boot_next.as_deref(), Some(""));
-    assert_eq!(restore_boot(&disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH), Verdict::Done);
+    let unchanged = restore_boot(&record, &disabled, &disabled, &[], &Limits::default(), Timestamp::UNIX_EPOCH);
+    assert_eq!(unchanged, Verdict::Done);
 }
 
 /// A hold of a running server with an empty drive, that nothing was done to.
@@ -48,6 +54,11 @@ fn held(boot: Option<BootOverride>) -> (Maintenance, MachineView) {
         recorded_at: Timestamp::UNIX_EPOCH,
     });
     (record, machine)
+}
+
+/// The effect where the BMC was not read.
+fn effect_of(record: &Maintenance) -> Option<String> {
+    effect(record, &Facts::default(), &Limits::default(), Timestamp::UNIX_EPOCH)
 }
 
 fn drive(image: Option<&str>) -> MediaSlot {
@@ -156,7 +167,7 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
     assert_eq!(judged(Step::RestorePower, &off, PowerState::Off), Verdict::Done);
     assert_eq!(judged(Step::Verify, &off, PowerState::Off), Verdict::Done);
     assert!(acts(judged(Step::StopForRestore, &off, PowerState::On)));
-    assert_eq!((off.final_power(), effect(&off)), (Some(Off), None));
+    assert_eq!((off.final_power(), effect_of(&off)), (Some(Off), None));
     // On since.
     let (on, _) = held_for(PowerState::Off, Some(On), Some(PowerAfter::Wanted(On)));
     assert_eq!(judged(Step::StopForRestore, &on, PowerState::On), Verdict::Done);
@@ -164,9 +175,9 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
     assert!(
         matches!(judged(Step::Verify, &on, PowerState::Off), Verdict::Fail(why) if why.contains("wants On by now"))
     );
-    assert_eq!((on.final_power(), effect(&on)), (Some(On), None));
+    assert_eq!((on.final_power(), effect_of(&on)), (Some(On), None));
     let (on, _) = held_for(PowerState::Off, None, Some(PowerAfter::Wanted(On)));
-    assert_eq!(effect(&on).as_deref(), Some("is switched on."));
+    assert_eq!(effect_of(&on).as_deref(), Some("is switched on."));
     // It ends off by itself: nothing is switched for its power.
     let (ends, _) = held_for(PowerState::On, Some(Off), Some(PowerAfter::EndsOff));
     for power in [PowerState::On, PowerState::Off] {
@@ -174,15 +185,143 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
             assert_eq!(judged(step, &ends, power), Verdict::Done, "{step}");
         }
     }
-    assert_eq!((ends.final_power(), effect(&ends)), (Some(Off), None));
+    assert_eq!((ends.final_power(), effect_of(&ends)), (Some(Off), None));
     let (told, _) = held_for(PowerState::On, Some(Off), None);
-    assert_eq!((told.final_power(), effect(&told).as_deref()), (Some(On), Some("is switched on.")));
+    assert_eq!((told.final_power(), effect_of(&told).as_deref()), (Some(On), Some("is switched on.")));
 }
 
 #[test]
 fn a_plan_tells_that_the_external_system_restores_a_power_that_is_not_recorded() {
-    let told = |after| effect(&held_for(PowerState::Unknown, Some(PowerTarget::Off), after).0);
+    let told = |after| effect_of(&held_for(PowerState::Unknown, Some(PowerTarget::Off), after).0);
     assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::On))).as_deref(), Some("is switched on by Metal3."));
     assert_eq!(told(Some(PowerAfter::Wanted(PowerTarget::Off))), None);
     assert_eq!(told(None).as_deref(), Some("is brought to the power that its owner wants by Metal3."));
+}
+
+/// Fields of the recorded state that a machine does not have, with the reason.
+const NOT_COMPARED: [(&str, &str); 5] = [
+    ("/last_reset", "proves that an operation was carried out"),
+    ("/recorded_at", "describes the reading"),
+    ("/media/0/media_types/0", "identifies the drive"),
+    ("/media/0/media_types/1", "identifies the drive"),
+    ("/boot/ignition/secret", "is never read back"),
+];
+
+/// Every value of a document with its JSON pointer.
+fn leaves(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
+    use serde_json::Value::{Array, Object};
+    match value {
+        Object(fields) => fields.iter().for_each(|(name, value)| leaves(value, &format!("{at}/{name}"), found)),
+        Array(items) => items.iter().enumerate().for_each(|(n, value)| leaves(value, &format!("{at}/{n}"), found)),
+        _ => found.push(at.to_owned()),
+    }
+}
+
+/// The cases come from the recorded state itself: a new field is a case, and its value must be
+/// compared or listed above.
+#[test]
+fn each_recorded_field_that_differs_after_a_restore_fails_the_verification() {
+    let prior = PriorState {
+        power: PowerState::On,
+        boot: Some(BootOverride {
+            enabled: Some("Continuous".into()),
+            target: Some("UefiHttp".into()),
+            mode: Some("UEFI".into()),
+            http_boot_uri: Some("http://images/theirs.efi".into()),
+            uefi_target: Some("PciRoot(0x0)".into()),
+            boot_next: Some("Boot0001".into()),
+            ignition: Some(crate::machine::Ignition::Secret("theirs".into())),
+            external: false,
+        }),
+        media: vec![MediaSlot {
+            slot: "/m/Cd".into(),
+            media_types: vec!["CD".into(), "DVD".into()],
+            image: Some("http://images/theirs.iso".into()),
+            inserted: true,
+            write_protected: Some(false),
+        }],
+        last_reset: Some("yesterday".into()),
+        recorded_at: Timestamp::UNIX_EPOCH,
+    };
+    let (mut record, machine) = held(None);
+    record.prior = Some(prior.clone());
+    record.drives = vec!["/m/Cd".into()];
+    record.boot_writes = Some(BootWrites::default());
+    let verify = |shown: &PriorState| {
+        let machine = MachineView { power: shown.power, boot: shown.boot.clone(), ..machine.clone() };
+        let facts = Facts { machine: Some(machine), media: Some(shown.media.clone()), ..Facts::default() };
+        judged(Step::Verify, &record, &facts, std::time::Duration::from_hours(1))
+    };
+    assert_eq!(verify(&prior), Verdict::Done);
+    let document = serde_json::to_value(&prior).unwrap();
+    let mut fields = Vec::new();
+    leaves(&document, "", &mut fields);
+    for (field, _) in NOT_COMPARED {
+        assert!(fields.iter().any(|known| known == field), "{field} is not recorded any more");
+    }
+    for field in fields.iter().filter(|field| NOT_COMPARED.iter().all(|(other, _)| field != other)) {
+        let mut changed = document.clone();
+        let value = changed.pointer_mut(field).unwrap();
+        *value = match &*value {
+            serde_json::Value::Bool(is) => (!is).into(),
+            serde_json::Value::String(text) if text == "On" => "Off".into(),
+            serde_json::Value::String(text) => format!("{text}0").into(),
+            other => panic!("{field}: no other value for {other}"),
+        };
+        let verdict = verify(&serde_json::from_value(changed).unwrap());
+        assert!(matches!(verdict, Verdict::Fail(_)), "{field}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_one_time_override_that_a_start_used_is_not_armed_again() {
+    let once = |target: &str| BootOverride {
+        enabled: Some("Once".into()),
+        target: Some(target.into()),
+        ..BootOverride::default()
+    };
+    let none =
+        BootOverride { enabled: Some("Disabled".into()), target: Some("None".into()), ..BootOverride::default() };
+    let (mut record, machine) = held(Some(once("Pxe")));
+    let facts = Facts { machine: Some(MachineView { boot: Some(none), ..machine }), ..Facts::default() };
+    let of = |record: &Maintenance, step| judged(step, record, &facts, std::time::Duration::ZERO);
+    for step in [Step::DisarmBoot, Step::RestoreBoot, Step::Verify] {
+        assert_eq!(of(&record, step), Verdict::Done, "{step}");
+    }
+    let told = effect(&record, &facts, &Limits::default(), Timestamp::UNIX_EPOCH).unwrap();
+    assert!(told.contains("(Pxe Once) was used since and is not armed again"), "{told}");
+    assert_eq!(tolerated(&record, &facts).len(), 1);
+    // The maintenance overwrote it: nothing used it.
+    record.boot_writes = Some(BootWrites::default());
+    assert!(matches!(of(&record, Step::RestoreBoot), Verdict::Act(_)));
+    assert!(matches!(of(&record, Step::Verify), Verdict::Fail(_)));
+    // A start had used it before the maintenance wrote its own override.
+    record.boot_writes = Some(BootWrites { mode: None, once_used: true });
+    assert_eq!(of(&record, Step::Verify), Verdict::Done);
+}
+
+#[test]
+fn the_plan_of_a_release_names_the_calls_that_it_makes() {
+    let told = |record: &Maintenance, machine: MachineView| {
+        let facts = Facts { machine: Some(machine), ..Facts::default() };
+        effect(record, &facts, &Limits::default(), Timestamp::UNIX_EPOCH)
+    };
+    let continuous =
+        BootOverride { enabled: Some("Continuous".into()), target: Some("Pxe".into()), ..BootOverride::default() };
+    let (record, machine) = held(Some(continuous.clone()));
+    assert_eq!(told(&record, machine.clone()), None);
+    let off = MachineView { power: PowerState::Off, ..machine.clone() };
+    assert_eq!(
+        told(&record, off).as_deref(),
+        Some(
+            "is switched on. It is off now and was on before the maintenance. It boots by the override Pxe Continuous, which was \
+             armed before the maintenance."
+        )
+    );
+    let other = BootOverride { target: Some("Hdd".into()), ..continuous };
+    let changed = MachineView { boot: Some(other), ..machine };
+    assert_eq!(
+        told(&record, changed).as_deref(),
+        Some("is restored to its prior boot configuration; its power stays.")
+    );
 }
