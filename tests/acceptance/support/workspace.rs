@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use super::{
     host::Host,
-    provider,
+    plan_writes, provider,
     run::{Run, Running},
 };
 
@@ -48,6 +48,9 @@ resource "metal_server_maintenance" "all" {{
 struct User {
     root: TempDir,
     workspaces: AtomicUsize,
+    /// Shared with each run that has not ended.
+    running: Arc<()>,
+    started: AtomicUsize,
 }
 
 impl Drop for User {
@@ -128,7 +131,12 @@ impl Workspace {
         }
         let configuration = provider::development_override(&root.path().join("plugins"));
         fs::write(root.path().join("cli.tfrc"), configuration).expect("just created");
-        let user = Arc::new(User { root, workspaces: AtomicUsize::new(0) });
+        let user = Arc::new(User {
+            root,
+            workspaces: AtomicUsize::new(0),
+            running: Arc::new(()),
+            started: AtomicUsize::new(0),
+        });
         Self::of(host, user)
     }
 
@@ -216,9 +224,24 @@ impl Workspace {
         self.start(&DESTROY)
     }
 
-    /// Runs the host to its end.
+    /// Runs the host to its end, and checks that a plan writes only leases into the embedded store.
     pub async fn run(&self, arguments: &[&str]) -> Run {
-        self.start(arguments).wait(RUN_LIMIT).await
+        if arguments.first() != Some(&"plan") {
+            return self.start(arguments).wait(RUN_LIMIT).await;
+        }
+        let (before, started) = (plan_writes::content(&self.store()).await, self.user.started.load(Ordering::Relaxed));
+        let alone = Arc::strong_count(&self.user.running) == 1;
+        let run = self.start(arguments).wait(RUN_LIMIT).await;
+        // Other runs of this user can write.
+        if alone && self.user.started.load(Ordering::Relaxed) == started + 1 {
+            plan_writes::are_only_leases(&before, &plan_writes::content(&self.store()).await, &run.command);
+        }
+        run
+    }
+
+    /// The user's embedded coordination store.
+    pub fn store(&self) -> PathBuf {
+        self.state_home().join("terraform-provider-metal/coordination.sqlite")
     }
 
     /// Applies everything.
@@ -358,7 +381,8 @@ impl Workspace {
             // How rarely a host collects garbage: no test can tell, and a tenth of its time.
             .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
             .envs(&self.environment);
-        Running::start(command, log)
+        self.user.started.fetch_add(1, Ordering::Relaxed);
+        Running::start(command, log, Arc::clone(&self.user.running))
     }
 }
 
