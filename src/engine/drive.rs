@@ -49,6 +49,8 @@ pub(super) struct Reconciler<'a> {
     pub(super) uid: Uid,
     pub(super) fence: Fence,
     driving: Driving,
+    /// The state's number, which a create writes into the record with its last commit.
+    pub(super) concludes: Option<String>,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
     /// When the server was seen to be that of the lock, on our monotonic clock.
@@ -122,6 +124,7 @@ impl<'a> Reconciler<'a> {
             uid: uid.clone(),
             fence,
             driving,
+            concludes: None,
             machine: None,
             facts: Facts::default(),
             identified_at: None,
@@ -173,7 +176,7 @@ impl<'a> Reconciler<'a> {
             self.note_end(error).await;
         }
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
-        let detached = if given_up { true } else { self.detach().await };
+        let detached = if given_up { true } else { self.detach(result.is_err()).await };
         if detached {
             self.driving.over();
         }
@@ -419,9 +422,11 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Gives the right to act back; whether the store knows that it is over.
-    async fn detach(&self) -> bool {
-        match self.apply(&RecordChange::Detach).await {
+    /// Detaches with the last commit of the drive. Returns true if the store recorded it.
+    async fn detach(&self, failed: bool) -> bool {
+        let conclude = |state: &String| RecordChange::Conclude { state: state.clone(), failed };
+        let last = self.concludes.as_ref().map_or(RecordChange::Detach, conclude);
+        match self.apply(&last).await {
             Ok(_) | Err(StoreError::Refused(_)) => true,
             Err(error) => {
                 tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");

@@ -98,6 +98,7 @@ impl Engine {
                 return self.unattended(&key, &uid).await;
             };
             let mut drive = Reconciler::new(self, &key, &wish.spec.server, &uid, fence, driving);
+            drive.concludes = Some(wish.asking.state.clone()).filter(|_| !wish.asking.ephemeral);
             drive.identified_at = self.seen_as(&wish.spec.server, &server, identified_at);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;

@@ -101,7 +101,13 @@ fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Sh
 }
 
 #[cfg(target_os = "linux")]
-pub use linux::{end_mark, liveness, own_mark};
+pub use linux::{end_mark, liveness, own_mark, private_folder};
+
+/// Files of this user are not used on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn private_folder() -> std::io::Result<std::path::PathBuf> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
 
 /// The mark of our own process: empty, because nothing tells here whether a process still runs.
 #[cfg(not(target_os = "linux"))]
@@ -215,18 +221,7 @@ mod linux {
         let Some(((boot, pids), started)) = this_boot().zip(pids()).zip(started(std::process::id())) else {
             return Ok(None);
         };
-        let user = rustix::process::geteuid().as_raw();
-        let folder = folder(base, user);
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        if !belongs_to(&folder, user) {
-            return Err(io::Error::other(format!(
-                "{} belongs to another user, or others may use it",
-                folder.display()
-            )));
-        }
+        let (folder, user) = (own_folder(base)?, rustix::process::geteuid().as_raw());
         let nonce = Uuid::new_v4();
         let path = file(&folder, nonce);
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -234,6 +229,25 @@ mod linux {
         sweep(&folder, &made);
         let mark = Mark { machine: boot.machine, boot: boot.id, pids, user, pid: std::process::id(), started, nonce };
         Ok(Some(OwnMark { mark: mark.text(), path, _file: made, users: 0 }))
+    }
+
+    /// The folder for this user's files, which are removed after a day.
+    pub fn private_folder() -> io::Result<PathBuf> {
+        own_folder(Path::new(BASE))
+    }
+
+    fn own_folder(base: &Path) -> io::Result<PathBuf> {
+        let user = rustix::process::geteuid().as_raw();
+        let folder = folder(base, user);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !belongs_to(&folder, user) {
+            let problem = format!("{} belongs to another user, or others may use it", folder.display());
+            return Err(io::Error::other(problem));
+        }
+        Ok(folder)
     }
 
     /// Whether only this user can put files there. A folder that others write to could show any

@@ -1,5 +1,5 @@
-//! Which state manages a record: marking it, taking it over, and what a person forbade or allows
-//! again.
+//! The state that manages a record, the takeover after an import, and names that a person refused or
+//! allows again.
 
 use std::sync::PoisonError;
 
@@ -8,7 +8,6 @@ use crate::{
         change::{Applied, LockChange},
         ids::{LockKey, MaintenanceId, Uid},
         restrictions::{Block, ReleasedName, Restrictions},
-        state::Maintenance,
     },
     store::RecordLookup,
 };
@@ -25,22 +24,6 @@ pub struct Forbidden {
 }
 
 impl Engine {
-    /// Marks a record as managed by a state, once. Refused when another state manages it.
-    pub async fn mark_known(&self, record: &Maintenance, state: &str) -> Result<(), EngineError> {
-        if let Some(refusal) = record.refuses_state(state) {
-            return Err(refusal.into());
-        }
-        if record.known_to.is_none() && !state.is_empty() {
-            let by = self.runner().to_string();
-            self.apply(&record.lock_key, &LockChange::MarkKnown { uid: &record.uid, state, by: &by }).await?;
-        }
-        self.note_managed(&record.uid);
-        if record.known_to.as_ref().is_some_and(|known| known.successor.is_some()) {
-            self.announced.lock().unwrap_or_else(PoisonError::into_inner).insert(record.uid.clone());
-        }
-        Ok(())
-    }
-
     /// Notes that a state of this run manages a record, as a refresh does.
     pub fn note_managed(&self, uid: &Uid) {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
@@ -52,33 +35,11 @@ impl Engine {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }
 
-    /// Whether an earlier plan announced a successor of a record, as far as this run has read it.
-    #[must_use]
-    pub fn announces(&self, uid: &Uid) -> bool {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
-    }
-
-    /// Notes under which name a state requests the server of its record next; `None`: under no
-    /// other. Only a mark: where it cannot be written, a creation before the release waits instead
-    /// of being refused.
-    pub async fn announce(&self, uid: &Uid, state: &str, successor: Option<&MaintenanceId>) {
-        let Ok(Some(RecordLookup::Active(record))) = self.store().find_uid(uid).await else { return };
-        let known = record.known_to.as_ref().and_then(|known| known.successor.as_ref());
-        if known == successor || state.is_empty() {
-            return;
-        }
+    /// Moves a record to a state, whichever managed it before: the apply that follows an import.
+    pub async fn take_over(&self, uid: &Uid, state: &str) -> Result<(), EngineError> {
+        let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(()) };
         let by = self.runner().to_string();
-        let change = LockChange::Announce { uid, state, successor, by: &by };
-        if let Err(error) = self.apply(&record.lock_key, &change).await {
-            tracing::debug!(%error, id = %record.id, "the successor could not be noted");
-        }
-    }
-
-    /// Gives a record to a state, whichever had it before. For an import, which names the record.
-    pub async fn take_over(&self, record: &Maintenance, state: &str) -> Result<(), EngineError> {
-        let by = self.runner().to_string();
-        self.apply(&record.lock_key, &LockChange::TakeOver { uid: &record.uid, state, owner: self.owner(), by: &by })
-            .await?;
+        self.apply(&record.lock_key, &LockChange::TakeOver { uid, state, owner: self.owner(), by: &by }).await?;
         Ok(())
     }
 

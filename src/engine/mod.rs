@@ -31,6 +31,7 @@ pub mod process;
 mod progress;
 mod rebind;
 mod reclaim;
+mod renames;
 mod restored;
 mod same_server;
 mod service;
@@ -176,8 +177,6 @@ pub struct Engine {
     snapshot: PlanSnapshot,
     /// The records that states of this run manage.
     managed: Mutex<HashSet<Uid>>,
-    /// Those of them for which an earlier plan announced a successor.
-    announced: Mutex<HashSet<Uid>>,
     /// The whole addresses of images.
     addresses: Addresses,
     /// Listeners to the progress of drives.
@@ -202,7 +201,6 @@ impl Engine {
             lease,
             snapshot: PlanSnapshot::default(),
             managed: Mutex::default(),
-            announced: Mutex::default(),
             addresses: Addresses::default(),
             listeners: Listeners::default(),
             open_locks: OpenLocks::default(),

@@ -36,6 +36,7 @@ mod function_next_window;
 mod golden;
 mod hand_over;
 mod harness;
+mod host_state;
 mod hostile_texts;
 mod hosts;
 mod identity;

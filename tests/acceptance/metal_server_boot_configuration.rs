@@ -292,6 +292,9 @@ for_each_host! {
             refused.says("Another state manages the boot configuration of node1").says("import block");
             refused.is_silent_about("choose another name");
             second.import(ADDRESS, id).await.succeeded();
+            workspace.plan().await.is_empty();
+            second.destroy().await.failed().says("was imported and not taken over");
+            second.apply().await.succeeded().says("0 added, 1 changed");
             second.plan().await.is_empty();
             workspace.refresh().await.succeeded().says("The resource is dropped from this state");
             second.destroy().await.succeeded();

@@ -108,6 +108,7 @@ for_each_host! {
         let lost = workspace.beside();
         fleet.configure(&lost, &body);
         lost.import("metal_server_maintenance.held", "tests/m").await.succeeded();
+        lost.apply().await.succeeded().says("0 added, 1 changed");
         lost.plan().await.is_empty();
         lost.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);

@@ -27,7 +27,7 @@ for_each_host! {
         let resets = fleet.resets("node1");
         copy.try_plan().await.succeeded().says("Another state has tests/m").says("adopt = true");
         let refused = copy.apply().await.failed();
-        refused.says("Another state manages tests/m").says("terraform import").says("adopt = true");
+        refused.says("Another state manages tests/m").says("import block").says("adopt = true");
         assert!(copy.resource(HELD).await.is_none());
         assert_eq!(fleet.resets("node1"), resets);
         first.plan().await.is_empty();
@@ -50,6 +50,7 @@ for_each_host! {
             if import {
                 fleet.configure(&second, &off(""));
                 second.import(HELD, "tests/m").await.succeeded();
+                second.apply().await.succeeded();
             } else {
                 fleet.configure(&second, &off("adopt = true"));
                 second.try_plan().await.succeeded().says("Takes over tests/m, the maintenance of").says("another state");
@@ -79,6 +80,7 @@ for_each_host! {
         let second = first.beside();
         fleet.configure(&second, &off(""));
         second.import(HELD, "tests/m").await.succeeded();
+        second.apply().await.succeeded();
         first.refresh().await.succeeded().says("Another state manages tests/m");
         assert!(first.resource(HELD).await.is_none());
         second.destroy().await.succeeded();

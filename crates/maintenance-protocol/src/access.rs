@@ -1,15 +1,15 @@
 //! Which configurations may continue a record or act under it: the state that manages it, and the
 //! owners that it names.
 //!
-//! A process that ends leaves nothing attached. So that nothing is attached does not tell whether
-//! the record is left over from a killed apply, which the next one has to find, or managed by a
-//! state that another one must not destroy under it. The state itself tells: each has a random
-//! number, and the first refresh marks the record with it.
+//! A process that ends detaches, so a detached record is either left over from a killed apply, which
+//! the next apply has to find, or managed by a state. Each state has a random number. The last commit
+//! of a create writes it into the record, and afterwards only an import or `adopt = true` moves the
+//! record to another state. Plans and refreshes do not write.
 
 use jiff::Timestamp;
 
 use super::{
-    ids::{MaintenanceId, Uid},
+    ids::Uid,
     model::lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
@@ -37,15 +37,25 @@ impl Maintenance {
         })
     }
 
-    /// Whether a request is the announced successor of this maintenance, which is held: it would
-    /// wait for its own predecessor.
+    /// Returns true if the request replaces this record, which is not being released: it would wait
+    /// for its own predecessor.
     ///
-    /// A replacement releases first. Only with `create_before_destroy` its creation meets a
-    /// predecessor that is still held.
+    /// A replacement releases first. Only with `create_before_destroy` does its create meet a
+    /// predecessor that still has the server.
     #[must_use]
     pub fn is_replaced_by(&self, request: &EnqueueRequest) -> bool {
-        let announced = self.known_to.as_ref().and_then(|known| known.successor.as_ref()) == Some(&request.id);
-        announced && self.owner == request.owner && !matches!(self.phase, Phase::Releasing { .. })
+        let replaced = request.asking.replaces.as_ref() == Some(&self.uid);
+        replaced && self.owner == request.owner && !matches!(self.phase, Phase::Releasing { .. })
+    }
+
+    /// Returns true if the resource stays in its state when its create ends in this phase. After an
+    /// error (`failed`) only a changed server stays, because a destroy must restore it.
+    #[must_use]
+    pub fn stays_in_state(&self, failed: bool) -> bool {
+        match self.phase {
+            Phase::Pending => self.keeps_place && !failed,
+            _ => !failed || self.prior.is_some(),
+        }
     }
 
     /// Why another request of this name is not this record's; `None`: it is, and continues it.
@@ -81,23 +91,6 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Notes the name under which the state that manages a record requests the same server next.
-    /// Refused when another state manages the record.
-    pub fn announce(
-        &mut self,
-        uid: &Uid,
-        state: &str,
-        successor: Option<&MaintenanceId>,
-        by: &str,
-        now: Timestamp,
-    ) -> Result<(), Refusal> {
-        self.mark_known(uid, state, by, now)?;
-        if let Some(known) = self.get_mut(uid)?.known_to.as_mut() {
-            known.successor = successor.cloned();
-        }
-        Ok(())
-    }
-
     /// Takes another specification over for a server that is prepared and need not change, without
     /// acting on it. `false`: it is not such a change; then nothing is changed. Refused while a
     /// living process is attached.
@@ -129,8 +122,12 @@ impl ServerLock {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Gives a record to a state, whichever had it before.
+    /// Moves a record to a state, whichever managed it before. A second takeover by the same state
+    /// changes nothing.
     pub fn take_over(&mut self, uid: &Uid, known: KnownTo, now: Timestamp) -> Result<(), Refusal> {
+        if self.get(uid).and_then(|record| record.known_to.as_ref()).is_some_and(|before| before.state == known.state) {
+            return Ok(());
+        }
         let record = self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)?;
         let before = record.known_to.replace(known.clone());
         let detail = before.map_or_else(String::new, |before| format!("from the state that {} marked", before.by));
@@ -154,8 +151,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        change::{Applied, LockChange, Moment},
-        ids::{LockKey, Runner, Token},
+        change::{Applied, LockChange, Moment, RecordChange},
+        ids::{LockKey, MaintenanceId, Runner, Token},
         machine::PowerTarget,
         model::{
             approval::Claim,
@@ -195,24 +192,64 @@ mod tests {
         (lock, uid)
     }
 
+    fn of_state(state: &str) -> AskingState {
+        AskingState { state: state.to_owned(), ..AskingState::default() }
+    }
+
     #[test]
     fn a_successor_does_not_wait_for_its_own_predecessor() {
         let enqueue =
             |lock: &ServerLock, request: EnqueueRequest| lock.clone().enqueue(request, &Leases::default(), NOW);
         let (mut lock, uid) = held();
-        let next = MaintenanceId::new("ops", "b").unwrap();
-        assert!(enqueue(&lock, request("b")).is_ok(), "another configuration of the owner waits");
-        lock.announce(&uid, "s", Some(&next), "ada", NOW).unwrap();
-        assert!(matches!(enqueue(&lock, request("b")), Err(Refusal::OwnPredecessor { .. })));
-        assert!(enqueue(&lock, request("c")).is_ok());
-        assert!(enqueue(&lock, EnqueueRequest { owner: "others".to_owned(), ..request("b") }).is_ok());
-        assert!(matches!(lock.announce(&uid, "t", None, "bob", NOW), Err(Refusal::KnownToAnother { .. })));
-        let mut withdrawn = lock.clone();
-        withdrawn.announce(&uid, "s", None, "ada", NOW).unwrap();
-        assert!(enqueue(&withdrawn, request("b")).is_ok());
+        let asking = AskingState { replaces: Some(uid), ..of_state("s") };
+        for name in ["a", "b"] {
+            assert!(enqueue(&lock, request(name)).is_ok(), "{name}: another resource of the owner");
+            let next = EnqueueRequest { asking: asking.clone(), ..request(name) };
+            let refused = enqueue(&lock, next.clone());
+            assert!(matches!(refused, Err(Refusal::OwnPredecessor { .. })), "{name}: {refused:?}");
+            let stranger = enqueue(&lock, EnqueueRequest { owner: "others".to_owned(), ..next });
+            assert!(!matches!(stranger, Err(Refusal::OwnPredecessor { .. })), "{name}: {stranger:?}");
+        }
         lock.active[0].phase =
             Phase::Releasing { ending: Ending::Completed, progress: Progress::new(Vec::new(), NOW), stuck: None };
-        assert!(enqueue(&lock, request("b")).is_ok(), "one that is being released ends by itself");
+        let next = EnqueueRequest { asking, ..request("b") };
+        assert!(enqueue(&lock, next).is_ok(), "a predecessor that is being released ends without help");
+    }
+
+    #[test]
+    fn only_the_last_commit_of_a_create_marks_the_record() {
+        let (runner, token) = (Runner::new("ada", "ada", "desk", 1), Token(uuid::Uuid::nil()));
+        for (keeps_place, ephemeral) in [(true, false), (true, true), (false, false), (false, true)] {
+            let mut lock = ServerLock::new(LockKey("k".to_owned()));
+            let asking = AskingState { ephemeral, ..of_state("s") };
+            let asked = EnqueueRequest { asking, keeps_place, ..request("a") };
+            let change = LockChange::Enqueue { request: &asked, claims: &[], token };
+            let Ok(Applied::Enqueued { uid, fence, .. }) = applied(&mut lock, &change) else { panic!("not enqueued") };
+            let marked = |lock: &ServerLock| lock.active[0].known_to.is_some();
+            // Without a process this is the last commit.
+            assert_eq!(marked(&lock), keeps_place && !ephemeral, "{keeps_place} {ephemeral}");
+            let Some(fence) = fence else { continue };
+            lock.active[0].phase = Phase::InMaintenance { since: NOW };
+            let last = RecordChange::Conclude { state: "s".to_owned(), failed: false };
+            applied(&mut lock, &LockChange::Driven { uid: &uid, fence, change: &last }).unwrap();
+            assert!(marked(&lock));
+            let attach = LockChange::Attach { uid: &uid, runner: &runner, token, state: "t", owner: None };
+            assert!(matches!(applied(&mut lock, &attach), Err(Refusal::KnownToAnother { .. })));
+        }
+    }
+
+    #[test]
+    fn a_record_that_no_state_stores_is_not_marked() {
+        let waiting = |keeps_place| {
+            let (mut lock, _) = held();
+            (lock.active[0].phase, lock.active[0].keeps_place) = (Phase::Pending, keeps_place);
+            lock.active[0].clone()
+        };
+        assert!(!waiting(false).stays_in_state(false), "a waiter that left is found by its name");
+        assert!(waiting(true).stays_in_state(false));
+        let (lock, _) = held();
+        assert!(lock.active[0].stays_in_state(false));
+        assert!(!lock.active[0].stays_in_state(true), "nothing was changed, so a failed create stores nothing");
     }
 
     fn applied(lock: &mut ServerLock, change: &LockChange<'_>) -> Result<Applied, Refusal> {

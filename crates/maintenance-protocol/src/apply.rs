@@ -37,6 +37,9 @@ impl ServerLock {
                 let adopted = matches!(enqueued, Enqueued::Adopted(_));
                 let only_place = request.keeps_place && !adopted;
                 let fence = if only_place {
+                    if !request.asking.ephemeral {
+                        self.mark_known(&uid, &request.asking.state, &request.runner.to_string(), now)?;
+                    }
                     None
                 } else {
                     Some(self.attach(&uid, request.runner.clone(), token, leases, now)?)
@@ -49,16 +52,9 @@ impl ServerLock {
                 let fence = self.attach(uid, runner.clone(), token, leases, now)?;
                 Ok(Applied::Attached { fence, calls_until: self.in_flight_until(uid, now) })
             }
-            LockChange::MarkKnown { uid, state, by } => {
-                self.mark_known(uid, state, by, now)?;
-                Ok(Applied::Done)
-            }
-            LockChange::Announce { uid, state, successor, by } => {
-                self.announce(uid, state, successor, by, now)?;
-                Ok(Applied::Done)
-            }
             LockChange::TakeOver { uid, state, owner, by } => {
                 self.guard_owner(uid, Some(owner))?;
+                self.refuse_if_in_use(uid, leases, now)?;
                 self.take_over(uid, KnownTo::new(state, now, by), now)?;
                 Ok(Applied::Done)
             }
@@ -201,6 +197,14 @@ impl ServerLock {
             RecordChange::Respecify(spec) => self.revise(uid, fence, spec, now)?,
             RecordChange::PrepareAgain => self.prepare_again(uid, fence)?,
             RecordChange::Detach => self.detach(uid, fence, now)?,
+            RecordChange::Conclude { state, failed } => {
+                let record = self.ours(uid, fence)?;
+                if record.stays_in_state(*failed) {
+                    let by = record.requester.to_string();
+                    self.mark_known(uid, state, &by, now)?;
+                }
+                self.detach(uid, fence, now)?;
+            }
         }
         Ok(Applied::Done)
     }

@@ -59,28 +59,8 @@ pub enum LockChange<'a> {
         /// The owner for whom it acts; `None`: by the protocol alone.
         owner: Option<&'a str>,
     },
-    /// Mark a record as managed by a state, unless another one manages it.
-    MarkKnown {
-        /// The record.
-        uid: &'a Uid,
-        /// The number of the state.
-        state: &'a str,
-        /// The process, for people.
-        by: &'a str,
-    },
-    /// Note under which name the state that manages a record requests the same server next; `None`:
-    /// under no other.
-    Announce {
-        /// The record.
-        uid: &'a Uid,
-        /// The number of the state.
-        state: &'a str,
-        /// The name.
-        successor: Option<&'a MaintenanceId>,
-        /// The process, for people.
-        by: &'a str,
-    },
-    /// Give a record to a state, whichever managed it before.
+    /// Move a record to a state, whichever managed it before. Refused while a living process is
+    /// attached.
     TakeOver {
         /// The record.
         uid: &'a Uid,
@@ -277,6 +257,13 @@ pub enum RecordChange {
     Abandon(Ending),
     /// Give the right to act back. Record, lock and place stay.
     Detach,
+    /// The last commit of a create: mark a record that stays in its state, and detach.
+    Conclude {
+        /// The state's random number.
+        state: String,
+        /// True if the create ends with a store or lease error.
+        failed: bool,
+    },
 }
 
 impl RecordChange {
@@ -321,7 +308,8 @@ impl RecordChange {
             | Self::Respecify(_)
             | Self::PrepareAgain
             | Self::Abandon(_)
-            | Self::Detach => return None,
+            | Self::Detach
+            | Self::Conclude { .. } => return None,
         })
     }
 }

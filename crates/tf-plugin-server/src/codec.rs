@@ -69,6 +69,11 @@ impl<'s> Received<'s> {
         Self::new(value, &OWN, "resource identity")
     }
 
+    /// Returns true if the host sent nothing, or null.
+    pub fn is_null(&self) -> bool {
+        &*self.bytes == NULL
+    }
+
     fn filled(bytes: Bytes) -> Bytes {
         if bytes.is_empty() { Bytes::from_static(NULL) } else { bytes }
     }

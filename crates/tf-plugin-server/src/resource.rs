@@ -10,7 +10,7 @@ use tf_provider::{AttributePath, Diagnostics, Resource};
 
 use super::{
     codec::{self, Received},
-    diagnostics::{diagnostic, known, path_to_wire},
+    diagnostics::{diagnostic, ensure_error, internal_error, known, path_to_wire},
     extension::{IdentitySchema, ResourceExt},
     moves::MovedState,
     present::Present,
@@ -116,6 +116,27 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         Some(&known(diags, self.described())?.shape)
     }
 
+    /// The private state of an existing resource, see [`ResourceExt::recover`].
+    async fn recover<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: &'a Received<'_>,
+        private: &'a Received<'_>,
+    ) -> Option<R::PrivateState<'a>> {
+        let (state, private) = (state.decode(diags)?, private.decode(diags)?);
+        Some(ResourceExt::recover(&self.inner, state, private).await)
+    }
+
+    /// The same for a plan, which follows a refresh: recovers it unless the host sent it.
+    async fn complete<'a>(
+        &self,
+        diags: &mut Diagnostics,
+        state: &'a Received<'_>,
+        private: &'a Received<'_>,
+    ) -> Option<R::PrivateState<'a>> {
+        if private.is_null() { self.recover(diags, state, private).await } else { private.decode(diags) }
+    }
+
     /// The identity of a state for the wire; the outer `None` comes with an error.
     #[allow(clippy::option_option, reason = "no identity is not the same as one that cannot be encoded")]
     fn identity_of(&self, diags: &mut Diagnostics, state: &R::State<'_>) -> Option<Option<wire::ResourceIdentityData>> {
@@ -147,7 +168,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
         let private = Received::own(&request.prior_private, "private state");
         let meta = Received::meta(request.provider_meta.as_ref());
-        let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
+        let private = self.complete(diags, &prior, &private).await?;
+        let (prior, meta) = (prior.decode(diags)?, meta.decode(diags)?);
         let private = Resource::plan_destroy(&self.inner, diags, prior, private, meta).await?;
         Some(Planned {
             state: codec::null(),
@@ -191,8 +213,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let config = Received::new(request.config.as_ref(), shape, "configuration");
         let private = Received::own(&request.prior_private, "private state");
         let meta = Received::meta(request.provider_meta.as_ref());
+        let (private, meta) = (self.complete(diags, &prior, &private).await?, meta.decode(diags)?);
         let (prior, proposed, config) = (prior.decode(diags)?, proposed.decode(diags)?, config.decode(diags)?);
-        let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
         let (state, private, replace) =
             Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
         // An identity never changes, so the known one stays. A host without identities sends none.
@@ -218,10 +240,19 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let prior = Received::new(request.prior_state.as_ref(), shape, "prior state");
         let private = Received::own(&request.planned_private, "private state");
         let meta = Received::meta(request.provider_meta.as_ref());
-        let (prior, private, meta) = (prior.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
-        let () = Resource::destroy(&self.inner, diags, prior, private, meta).await?;
-        // "Destroyed, but" is not destroyed: the state stays until a destroy succeeds.
-        diags.errors.is_empty().then(|| ResourceState { state: codec::null(), private: Bytes::new(), identity: None })
+        let private = self.recover(diags, &prior, &private).await?;
+        let kept = codec::keep(diags, &private)?;
+        let (prior, meta) = (prior.decode(diags)?, meta.decode(diags)?);
+        let done = Resource::destroy(&self.inner, diags, prior, private, meta).await;
+        if done.is_some() && diags.errors.is_empty() {
+            return Some(ResourceState { state: codec::null(), private: Bytes::new(), identity: None });
+        }
+        // The state stays until a destroy succeeds, with private state even if the host sent none.
+        ensure_error(diags, || {
+            internal_error("ApplyResourceChange", type_name::<R>(), "The destroy failed without a reason.")
+        });
+        let (state, identity) = (request.prior_state.clone()?, request.planned_identity.clone());
+        Some(ResourceState { state, private: kept, identity })
     }
 
     async fn create(
@@ -251,8 +282,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let config = Received::new(request.config.as_ref(), shape, "configuration");
         let private = Received::own(&request.planned_private, "private state");
         let meta = Received::meta(request.provider_meta.as_ref());
+        let (private, meta) = (self.recover(diags, &prior, &private).await?, meta.decode(diags)?);
         let (prior, planned, config) = (prior.decode(diags)?, planned.decode(diags)?, config.decode(diags)?);
-        let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
         let (state, private) = Resource::update(&self.inner, diags, prior, planned, config, private, meta).await?;
         self.outcome(diags, &state, &private)
     }
@@ -311,7 +342,8 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         let state = Received::new(request.current_state.as_ref(), shape, "state");
         let private = Received::own(&request.private, "private state");
         let meta = Received::meta(request.provider_meta.as_ref());
-        let (state, private, meta) = (state.decode(diags)?, private.decode(diags)?, meta.decode(diags)?);
+        let private = self.recover(diags, &state, &private).await?;
+        let (state, meta) = (state.decode(diags)?, meta.decode(diags)?);
         let (state, private) = Resource::read(&self.inner, diags, state, private, meta).await?;
         let mut outcome = self.outcome(diags, &state, &private)?;
         // An error next to "gone" means that it is not certain.

@@ -15,7 +15,7 @@ use crate::provider::{
 };
 
 /// An approval in a list.
-pub(super) struct ListedApproval {
+pub(in crate::provider) struct ListedApproval {
     pub(super) server: String,
     pub(super) owner: Option<String>,
     pub(super) model: ApprovalModel,
@@ -23,7 +23,7 @@ pub(super) struct ListedApproval {
 
 /// The approvals of one system. Only `create` and `destroy` change something.
 #[async_trait]
-pub(super) trait ApprovalLifecycle: Send + Sync {
+pub(in crate::provider) trait ApprovalLifecycle: Send + Sync {
     /// Refuses what could not be given, and tells the reviewer what would be allowed.
     async fn review(&self, diags: &mut Diagnostics, model: &ApprovalModel, wish: &ApprovalWish);
 
@@ -34,6 +34,9 @@ pub(super) trait ApprovalLifecycle: Send + Sync {
         model: ApprovalModel,
         wish: &ApprovalWish,
     ) -> Option<(ApprovalModel, Owned)>;
+
+    /// Finds the private state of this approval by its attributes. `None`: not found.
+    async fn recover(&self, model: &ApprovalModel) -> Option<Owned>;
 
     /// The approval as it is now. `None`: it is gone.
     async fn read(
@@ -54,7 +57,7 @@ pub(super) trait ApprovalLifecycle: Send + Sync {
 }
 
 /// The approvals that a provider configuration is about.
-pub(super) fn approvals(engine: &Engine) -> Box<dyn ApprovalLifecycle + '_> {
+pub(in crate::provider) fn approvals(engine: &Engine) -> Box<dyn ApprovalLifecycle + '_> {
     match engine.ownership() {
         Some(there) => Box::new(ClusterApprovals { engine, there }),
         None => Box::new(StoreApprovals { engine }),

@@ -1,6 +1,6 @@
 //! `metal_maintenance_approval`, over one port with two implementations: the store, and a cluster.
 
-mod lifecycle;
+pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod model;
 mod of_cluster;

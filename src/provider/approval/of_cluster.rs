@@ -187,6 +187,11 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         Some((model, owned))
     }
 
+    /// The attributes alone identify an approval mark.
+    async fn recover(&self, _model: &ApprovalModel) -> Option<Owned> {
+        None
+    }
+
     /// Reports a used or removed approval, but not as drift: to approve again is a decision.
     async fn read(
         &self,

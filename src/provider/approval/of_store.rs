@@ -190,6 +190,11 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
         }
     }
 
+    async fn recover(&self, model: &ApprovalModel) -> Option<Owned> {
+        let view = self.engine.view(&LockKey(given(&model.lock_key)?.to_owned())).await.ok()?;
+        Owned::found(self.engine, &view, Some(&Uid(given(&model.id)?.to_owned())))
+    }
+
     async fn read(
         &self,
         diags: &mut Diagnostics,
@@ -227,9 +232,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
 
     async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()> {
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let uid = given(&model.id).map(|id| Uid(id.to_owned()));
-        let private = Owned::of_destroyed(self.engine, private.clone(), uid, &model.lock_key);
-        let owned = Owned::here(diags, self.engine, &private, &format!("The approval on {server}"))?;
+        let owned = Owned::here(diags, self.engine, private, &format!("The approval on {server}"))?;
         value_or_error(diags, &server, self.engine.withdraw_approval(&owned.key(), &owned.own_uid()).await).map(drop)
     }
 

@@ -24,6 +24,7 @@ use crate::provider::{
     shared::effect,
     shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes},
+    shared::private::{Mark, Remembered},
     shared::schema::{attributes, object, optional, required, schema, timeouts},
     shared::values::{Text, Timeouts, bad, check_timeouts, given, known, or_default, power, short, shown_duration},
     shared::window::WindowModel,
@@ -67,6 +68,7 @@ pub(in crate::provider) struct BootConfigurationModel {
     pub(in crate::provider) effect: Text,
     pub(in crate::provider) state: Text,
     pub(in crate::provider) message: Text,
+    pub(in crate::provider) managed_by: Text,
     pub(in crate::provider) lock_key: Text,
     pub(in crate::provider) previous_boot_override: Value<OverrideModel>,
     pub(in crate::provider) previous_media: ValueList<Text>,
@@ -80,6 +82,7 @@ outputs!(BootConfigurationModel {
         id: String, "`namespace/name` of the record in the coordination store.";
         state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that resumes an interrupted one.";
         message: String, "Why it is not `Ready`; null when it is.";
+        managed_by: String, "The random number of the state that manages it; null after an import until apply takes it over.";
         lock_key: String, "The server's hardware identity, under which it is locked.";
         previous_boot_override: object([
                     ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
@@ -142,6 +145,11 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
 }
 
 impl BootConfigurationModel {
+    /// The attributes that identify its record.
+    pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
+        Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::Number(&self.managed_by) }
+    }
+
     pub(in crate::provider) fn boot(&self) -> BootModel {
         BootModel {
             method: self.method.clone(),

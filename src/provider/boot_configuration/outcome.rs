@@ -40,8 +40,8 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
         Refusal::KnownToAnother { id, known } => (
             format!("Another state manages the boot configuration of {server}"),
             format!(
-                "{} marked {id} at {}. Nothing was changed. Destroy it where it is managed, or manage it here with an import \
-                 block (id = \"{id}\"); the other state then loses it.",
+                "{} saved {id} at {}. Nothing was changed. Destroy it where it is managed. If that state is lost or was not \
+                 saved, take it over with an import block (id = \"{id}\"), and apply; the other state then drops it.",
                 known.by,
                 shown_time(known.since)
             ),
@@ -91,6 +91,7 @@ pub(in crate::provider) fn conclude(
     let record = &driven.record;
     let server = record.server().to_owned();
     model.show(record);
+    model.managed_by = Value::Value(state.to_owned());
     let state = Some((Value::Value(model), Value::Value(Private::of(engine, record).of_state(state))));
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));

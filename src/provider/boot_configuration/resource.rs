@@ -20,15 +20,16 @@ use crate::provider::{
     boot_configuration::outcome::{conclude, refused, taken_away},
     maintenance::end::{over_already, released},
     shared::cell::Cell,
-    shared::diagnostics::{kept, managed_elsewhere, of_engine, value_or_error},
+    shared::diagnostics::{kept, managed_elsewhere, of_engine},
     shared::effect,
     shared::ended,
     shared::not_updated::not_updated,
     shared::own_turn::hold_named,
-    shared::private::{Private, Remembered, missing_here},
-    shared::restored::{Expected, is_current, may_act},
+    shared::private::{Private, missing_here},
+    shared::restored::{Expected, is_current, may_act, nothing_left},
     shared::review,
     shared::review_release,
+    shared::takeover,
     shared::values::{given, read_id, time_limit},
     shared::write_only::keep_unless_raised,
 };
@@ -123,6 +124,12 @@ impl Resource for ServerBootConfiguration {
             return Some((Value::Value(model), private, replaced));
         }
         let resumes = given(&prior.state) == Some("Pending");
+        let takes_over = prior.managed_by.is_null();
+        if takes_over {
+            let engine = self.cell.engine_if_ready();
+            self.cell.unless_stopped(takeover::planned(diags, engine.as_deref(), &private)).await;
+            model.managed_by = Value::Unknown;
+        }
         if model != prior || resumes {
             let touches = resumes || acts(&prior, &model);
             let acting = model.acting();
@@ -133,9 +140,9 @@ impl Resource for ServerBootConfiguration {
             };
             self.review_change(diags, &model, touches, &private).await;
             if touches {
-                let (id, lock_key) = (model.id.clone(), model.lock_key.clone());
+                let (id, lock_key, managed_by) = (model.id.clone(), model.lock_key.clone(), model.managed_by.clone());
                 model.unknown_outputs();
-                (model.id, model.lock_key) = (id, lock_key);
+                (model.id, model.lock_key, model.managed_by) = (id, lock_key, managed_by);
             }
         }
         Some((Value::Value(model), private, replaced))
@@ -176,7 +183,7 @@ impl Resource for ServerBootConfiguration {
             id: model.record_id(engine.owner())?,
             spec: Spec { parent, ..spec },
             wait_for: WaitFor::InMaintenance,
-            asking: AskingState { state: state.clone(), adopt: false },
+            asking: AskingState { state: state.clone(), ..AskingState::default() },
         };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
@@ -190,6 +197,7 @@ impl Resource for ServerBootConfiguration {
                 let ours = touched && left.record.requester.id == engine.runner().id;
                 ours.then(|| {
                     model.show(&left.record);
+                    model.managed_by = Value::Value(state.clone());
                     (Value::Value(model), Value::Value(Private::of(&engine, &left.record).of_state(&state)))
                 })
             }
@@ -206,7 +214,8 @@ impl Resource for ServerBootConfiguration {
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
-        if !acts(&prior, &model) && given(&prior.state) != Some("Pending") {
+        let takes_over = prior.managed_by.is_null();
+        if !acts(&prior, &model) && given(&prior.state) != Some("Pending") && !takes_over {
             // Time limits for later.
             return Some((Value::Value(model), private));
         }
@@ -227,15 +236,25 @@ impl Resource for ServerBootConfiguration {
             id: model.record_id(engine.owner())?,
             spec,
             wait_for: WaitFor::InMaintenance,
-            asking: AskingState { state: state.clone(), adopt: false },
+            asking: AskingState { state: state.clone(), ..AskingState::default() },
         };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
+            Private::not_found(diags, &engine, &server, &prior.remembered()).await;
             return Some((Value::Value(prior), private));
         };
         if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
             return Some((Value::Value(prior), private));
+        }
+        if takes_over {
+            if let Err(error) = engine.take_over(&uid, &state).await {
+                diags.add_error(refused(&server, &error));
+                return Some((Value::Value(prior), private));
+            }
+            model.managed_by = Value::Value(state.clone());
+            if !acts(&prior, &model) && given(&prior.state) != Some("Pending") {
+                return Some((Value::Value(model), private));
+            }
         }
         match engine.resume(&uid, &wish, &control).await {
             Ok(Some(driven)) => {
@@ -280,11 +299,8 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered { id: &model.id, lock_key: &model.lock_key, requested_at: None, generation: None };
-        let found = Private::of_destroyed(&engine, &private, &state).await;
-        let Some(uid) = value_or_error(diags, &server, found)? else {
-            diags.add_error(Private::missing(&server));
-            return None;
+        let Some(uid) = Private::uid(&private) else {
+            return nothing_left(diags, &engine, &model.remembered(), &expected(&model, &server)).await;
         };
         if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
             return None;
@@ -295,8 +311,7 @@ impl Resource for ServerBootConfiguration {
         match Box::pin(given_back).await {
             Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
             Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
-                diags.add_warning(managed_elsewhere(&server, &refusal));
-                Some(())
+                takeover::not_ours(diags, &server, &model.managed_by, &refusal)
             }
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
@@ -316,11 +331,7 @@ impl Resource for ServerBootConfiguration {
         let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
-            return Some((Value::Value(model), private));
-        };
-        let held = engine.held(&uid).await;
+        let held = Private::held(&engine, &private, &model.remembered()).await;
         if let Ok(found) = &held {
             let record = found.as_ref().map(|held| &held.record);
             if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
@@ -330,9 +341,7 @@ impl Resource for ServerBootConfiguration {
         match held {
             Ok(Some(held)) if !held.active => Some((Value::Null, private)),
             Ok(Some(held)) => {
-                if let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
-                    engine.mark_known(&held.record, Private::state(&private)).await
-                {
+                if let Some(refusal) = takeover::lost(&held.record, Private::state(&private), &model.managed_by) {
                     diags.add_warning(managed_elsewhere(&server, &refusal));
                     return Some((Value::Null, private));
                 }
@@ -366,7 +375,6 @@ impl Resource for ServerBootConfiguration {
         let engine = self.cell.engine(diags)?;
         let hint = " The id is the one that queue and show print.";
         let id = read_id(diags, &id, AttributePath::root(), "a boot configuration", hint)?;
-        let state = Private::new_state();
         let record = match engine.active(&id).await {
             Ok(record) if record.spec.kind == MaintenanceKind::BootConfiguration => record,
             Ok(_) => {
@@ -382,8 +390,11 @@ impl Resource for ServerBootConfiguration {
                 return None;
             }
         };
-        match Self::take_over(&engine, &record, &state).await {
-            Ok(model) => Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state)))),
+        match Self::imported(&engine, &record).await {
+            Ok(model) => {
+                let private = Private::of(&engine, &record).of_state(&Private::new_state());
+                Some((Value::Value(model), Value::Value(private)))
+            }
             Err(error) => {
                 diags.add_error(refused(record.server(), &error));
                 None
@@ -393,13 +404,11 @@ impl Resource for ServerBootConfiguration {
 }
 
 impl ServerBootConfiguration {
-    /// Takes a record over, with the maintenance under which it acts.
-    async fn take_over(
-        engine: &Engine,
-        record: &Maintenance,
-        state: &str,
-    ) -> Result<BootConfigurationModel, EngineError> {
-        engine.take_over(record, state).await?;
+    /// Builds the model from a record and its maintenance.
+    async fn imported(engine: &Engine, record: &Maintenance) -> Result<BootConfigurationModel, EngineError> {
+        if let Some(refusal) = record.refuses_owner(engine.owner()) {
+            return Err(refusal.into());
+        }
         let hold = match &record.spec.parent {
             Some(uid) => engine.held(uid).await?.map(|held| held.record.id),
             None => None,

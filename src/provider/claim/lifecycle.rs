@@ -12,7 +12,7 @@ use crate::provider::{
 };
 
 /// A claim in a list.
-pub(super) struct ListedClaim {
+pub(in crate::provider) struct ListedClaim {
     pub(super) id: String,
     pub(super) server: String,
     pub(super) owner: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct ListedClaim {
 
 /// The claims of one system. Only `create`, `update` and `destroy` change something.
 #[async_trait]
-pub(super) trait ClaimLifecycle: Send + Sync {
+pub(in crate::provider) trait ClaimLifecycle: Send + Sync {
     /// Where the claims are, for people.
     fn place(&self) -> String;
 
@@ -49,6 +49,9 @@ pub(super) trait ClaimLifecycle: Send + Sync {
     /// Gives the claim up. `None`: it still has the server, and an error says why.
     async fn destroy(&self, diags: &mut Diagnostics, model: &ClaimModel, private: &Value<Owned>) -> Option<()>;
 
+    /// Finds the private state of this claim by its attributes. `None`: not found.
+    async fn recover(&self, model: &ClaimModel) -> Option<Owned>;
+
     /// The claim as it is now. `None`: it is gone.
     async fn read(&self, diags: &mut Diagnostics, model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel>;
 
@@ -63,7 +66,7 @@ pub(super) trait ClaimLifecycle: Send + Sync {
 }
 
 /// The claims that a provider configuration is about.
-pub(super) fn claims<'a>(engine: &'a Engine, cell: &'a Cell) -> Box<dyn ClaimLifecycle + 'a> {
+pub(in crate::provider) fn claims<'a>(engine: &'a Engine, cell: &'a Cell) -> Box<dyn ClaimLifecycle + 'a> {
     match engine.ownership() {
         Some(there) => Box::new(ClusterClaims { engine, there, cell }),
         None => Box::new(StoreClaims { engine }),

@@ -4,7 +4,7 @@
 mod cluster_wish;
 pub(super) mod data_source;
 mod end;
-mod lifecycle;
+pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod model;
 mod of_cluster;

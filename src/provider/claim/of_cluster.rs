@@ -215,13 +215,8 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         let given_up = async {
             let uid = match private {
                 Value::Value(owned) => Some(owned.own_uid()),
-                // Hosts hand nothing of this to the destroy of a tainted resource.
-                _ => self
-                    .there
-                    .claim_view(&id, true)
-                    .await?
-                    .filter(|claim| same(claim, model))
-                    .map(|claim| Uid(claim.uid)),
+                // Gone, unless the cluster does not answer.
+                _ => self.there.claim_view(&id, true).await?.filter(|claim| same(claim, model)).map(|it| Uid(it.uid)),
             };
             match uid {
                 Some(uid) => self.engine.give_up_claim(self.there, &id, &uid, &server, &control).await,
@@ -244,6 +239,12 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 None
             }
         }
+    }
+
+    async fn recover(&self, model: &ClaimModel) -> Option<Owned> {
+        let claim = self.there.claim_view(given(&model.id)?, true).await.ok()??;
+        let key = LockKey(given(&model.lock_key)?.to_owned());
+        same(&claim, model).then(|| Owned::in_cluster(self.there, &key, &claim.uid, ""))
     }
 
     async fn read(&self, diags: &mut Diagnostics, mut model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel> {

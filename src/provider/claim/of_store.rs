@@ -88,17 +88,16 @@ impl ClaimLifecycle for StoreClaims<'_> {
 
     async fn destroy(&self, diags: &mut Diagnostics, model: &ClaimModel, private: &Value<Owned>) -> Option<()> {
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let private = match given(&model.lock_key).map(|key| LockKey(key.to_owned())) {
-            Some(key) if private.is_null() => {
-                let view = value_or_error(diags, &server, self.engine.view(&key).await)?;
-                let claim = view.lock.ownership.claim.clone();
-                let same = claim.filter(|claim| Some(claim.since.to_string().as_str()) == given(&model.claimed_at));
-                Owned::of_destroyed(self.engine, private.clone(), same.map(|claim| claim.uid), &model.lock_key)
-            }
-            _ => private.clone(),
-        };
-        let owned = Owned::here(diags, self.engine, &private, &format!("The claim on {server}"))?;
+        let owned = Owned::here(diags, self.engine, private, &format!("The claim on {server}"))?;
         value_or_error(diags, &server, self.engine.unclaim(&owned.key(), &owned.own_uid()).await).map(drop)
+    }
+
+    async fn recover(&self, model: &ClaimModel) -> Option<Owned> {
+        let key = LockKey(given(&model.lock_key)?.to_owned());
+        let view = self.engine.view(&key).await.ok()?;
+        let claim = view.lock.ownership.claim.as_ref();
+        let same = claim.filter(|claim| Some(claim.since.to_string().as_str()) == given(&model.claimed_at));
+        Owned::found(self.engine, &view, same.map(|claim| &claim.uid))
     }
 
     async fn read(&self, diags: &mut Diagnostics, mut model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel> {

@@ -82,7 +82,7 @@ impl ServerLock {
         let (id, server) = (model.name_id()?, spec.server.clone());
         let (timeout, release_timeout) = model.time_limits();
         // Not a record that a state manages: closing would release it under that state.
-        let asking = AskingState { state: Private::new_state(), adopt: false };
+        let asking = AskingState { state: Private::new_state(), ephemeral: true, ..AskingState::default() };
         let wish = MaintenanceRequest { id, spec, wait_for: WaitFor::InMaintenance, asking };
         let control = Control { stop: self.cell.stop.clone(), timeout, release_timeout };
         let driven = value_or_error(diags, &server, engine.open(&wish, &control).await)?;

@@ -80,6 +80,7 @@ pub(in crate::provider) struct MaintenanceModel {
     pub(in crate::provider) requested_at: Text,
     pub(in crate::provider) started_at: Text,
     pub(in crate::provider) generation: ValueNumber,
+    pub(in crate::provider) managed_by: Text,
     pub(in crate::provider) lock_key: Text,
     pub(in crate::provider) power_state: Text,
     pub(in crate::provider) previous_power_state: Text,
@@ -102,6 +103,7 @@ outputs!(MaintenanceModel {
         requested_at: String, "When it was requested (RFC 3339, UTC).";
         started_at: String, "When the server was prepared (RFC 3339, UTC).";
         generation: Number, "The generation, raised each time a process attaches; `release` on the command line asks for it.";
+        managed_by: String, "The random number of the state that manages the maintenance; null after an import until apply takes the maintenance over.";
         lock_key: String, "The server's hardware identity, under which it is locked.";
         power_state: String, "The server's power when it was last looked at.";
         previous_power_state: String, "The server's power before; restored at destroy.";
@@ -225,7 +227,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "adopt",
             optional(
                 Bool,
-                "Take over a maintenance of this name that another state manages; that state then loses it. Without it only `terraform import` does. A maintenance that no state manages yet, as after a killed apply, is always continued. Default: `false`.",
+                "Take over a maintenance with this name from another state, which then loses it. Without `adopt` only an import takes it over. A maintenance whose create was killed is always continued. Default: `false`.",
             ),
         ),
         (

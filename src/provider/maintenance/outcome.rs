@@ -44,6 +44,7 @@ pub(in crate::provider) fn conclude(
     let record = &driven.record;
     let server = record.server().to_owned();
     show(&mut model, record, None, None);
+    model.managed_by = Value::Value(state_id.to_owned());
     let state = Some((model, Private::of(engine, record).of_state(state_id)));
     let mut error =
         |summary: String, detail: String| diags.add_error(diagnostic(summary, detail, AttributePath::root()));

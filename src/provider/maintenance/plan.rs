@@ -12,8 +12,8 @@ use crate::{
 
 use crate::provider::{
     maintenance::model::MaintenanceModel, maintenance::outcome::show, maintenance::resource::ServerMaintenance,
-    shared::effect, shared::ended, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
-    shared::review_release, shared::values::given,
+    shared::effect, shared::ended, shared::moved, shared::private::Private, shared::prospect::PlannedRequest,
+    shared::review, shared::review_release, shared::takeover, shared::values::given,
 };
 
 impl ServerMaintenance {
@@ -36,9 +36,7 @@ impl ServerMaintenance {
             if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
                 engine.note_managed(&uid);
                 let successor = model.name_id().filter(|id| Some(id) != prior.name_id().as_ref());
-                let successor = successor.filter(|_| prior.server == model.server);
-                let announced = engine.announce(&uid, Private::state(private), successor.as_ref());
-                self.cell.unless_stopped(announced).await;
+                engine.announce(&uid, successor.as_ref().filter(|_| prior.server == model.server));
             }
             review::renamed(diags, prior, model);
             // Here, because the host drops what the creation that it plans next warns of.
@@ -49,13 +47,16 @@ impl ServerMaintenance {
             model.unknown_outputs();
             return Some(replaced);
         }
-        self.withdraw_successor(private).await;
+        if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
+            engine.announce(&uid, None);
+        }
         let goes_on = goes_on(prior, model.wait_for());
         if given(&prior.state) == Some("Pending") && !goes_on {
             review::not_waited_for(diags, model);
         }
         let drifted = effect::drifted(prior, model).is_some();
-        if *model != *prior || goes_on || drifted {
+        let takes_over = prior.managed_by.is_null() && !ended::is_over(&prior.state);
+        if *model != *prior || goes_on || drifted || takes_over {
             model.effect = effect::of_update(prior, model, goes_on);
             let engine = self.cell.engine_if_ready();
             let touches = goes_on || drifted || effect::acts(prior, model);
@@ -73,11 +74,17 @@ impl ServerMaintenance {
                 (_, None) if touches => review::not_checked(diags, &model.effect),
                 _ => {}
             }
+            if takes_over {
+                self.cell.unless_stopped(takeover::planned(diags, engine.as_deref(), private)).await;
+                model.managed_by = Value::Unknown;
+            }
             if !effect::is_quiet(prior, model) {
-                let (id, lock_key, requested_at) =
-                    (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
+                let planned = model.clone();
                 model.unknown_outputs();
-                (model.id, model.lock_key, model.requested_at) = (id, lock_key, requested_at);
+                model.id = planned.id;
+                model.lock_key = planned.lock_key;
+                model.requested_at = planned.requested_at;
+                model.managed_by = planned.managed_by;
             }
         }
         Some(Vec::new())
@@ -124,15 +131,6 @@ impl ServerMaintenance {
         if accepted { model } else { prior }
     }
 
-    /// Withdraws what an earlier plan announced, which this one does not do.
-    pub(in crate::provider) async fn withdraw_successor(&self, private: &Value<Private>) {
-        if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready())
-            && engine.announces(&uid)
-        {
-            engine.announce(&uid, Private::state(private), None).await;
-        }
-    }
-
     /// Warns of the release that a destroy or a replacement brings.
     pub(in crate::provider) async fn release_warning(
         &self,
@@ -140,12 +138,18 @@ impl ServerMaintenance {
         prior: &MaintenanceModel,
         private: &Value<Private>,
     ) {
+        if moved::is_moved(prior) {
+            return;
+        }
         let holds = !matches!(given(&prior.state), Some("Pending" | "Completed" | "Failed"));
         let uid = Private::uid(private);
+        let engine = self.cell.engine_if_ready();
+        if prior.managed_by.is_null() {
+            takeover::refuse_release(diags, engine.as_deref(), private).await;
+        }
         if !holds {
             return;
         }
-        let engine = self.cell.engine_if_ready();
         let server = given(&prior.server).unwrap_or_default();
         Box::pin(review_release::release(diags, engine.as_deref(), server, uid.as_ref())).await;
     }

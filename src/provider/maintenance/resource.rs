@@ -26,9 +26,10 @@ use crate::provider::{
     shared::ended,
     shared::moved,
     shared::not_updated::not_updated,
-    shared::private::{Private, Remembered, missing_here},
-    shared::restored::{Expected, is_current, may_act, shown},
+    shared::private::{Private, missing_here},
+    shared::restored::{Expected, is_current, may_act, nothing_left, shown},
     shared::review,
+    shared::takeover,
     shared::values::{given, read_id, time_limit},
     shared::write_only::keep_unless_raised,
 };
@@ -116,8 +117,9 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         if moved::is_moved(&prior) {
-            diags.add_error(moved::not_refreshed());
-            return None;
+            // Without a refresh the host still has the moved state. Its destroy does not change
+            // anything.
+            diags.add_warning(moved::dropped(&prior));
         }
         let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
@@ -154,8 +156,10 @@ impl Resource for ServerMaintenance {
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
-        let asking = AskingState { state: Private::new_state(), adopt: model.adopts() };
-        let wish = MaintenanceRequest { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
+        let id = model.name_id()?;
+        let (state, replaces) = (Private::new_state(), engine.predecessor(&id));
+        let asking = AskingState { state, adopt: model.adopts(), replaces, ..AskingState::default() };
+        let wish = MaintenanceRequest { id, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, true);
         match engine.hold(&wish, &control).await {
             Ok(driven) => {
@@ -194,15 +198,24 @@ impl Resource for ServerMaintenance {
             let versions = (&prior.ignition_version(), &model.ignition_version());
             keep_unless_raised(&engine, &uid, versions, &mut spec).await;
         }
-        let asking = AskingState { state: Private::state_or_new(&private), adopt: false };
+        let asking = AskingState { state: Private::state_or_new(&private), ..AskingState::default() };
         let wish = MaintenanceRequest { id: model.name_id()?, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
+            Private::not_found(diags, &engine, &server, &prior.remembered()).await;
             return Some((Value::Value(prior), private));
         };
         if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
             return Some((Value::Value(prior), private));
+        }
+        if prior.managed_by.is_null()
+            && let Err(error) = engine.take_over(&uid, &wish.asking.state).await
+        {
+            diags.add_error(of_engine(&server, &error));
+            return Some((Value::Value(prior), private));
+        }
+        if model.managed_by.is_unknown() {
+            model.managed_by = Value::Value(wish.asking.state.clone());
         }
         if effect::is_quiet(&prior, &model) {
             return match engine.amend(&uid, &wish, &control).await {
@@ -260,21 +273,14 @@ impl Resource for ServerMaintenance {
     ) -> Option<()> {
         let Value::Value(model) = prior else { return Some(()) };
         if moved::is_moved(&model) {
-            diags.add_error(moved::not_refreshed());
-            return None;
+            // Nothing was created yet.
+            diags.add_warning(moved::dropped(&model));
+            return Some(());
         }
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered {
-            id: &model.id,
-            lock_key: &model.lock_key,
-            requested_at: Some(&model.requested_at),
-            generation: Some(model.generation),
-        };
-        let found = Private::of_destroyed(&engine, &private, &state).await;
-        let Some(uid) = value_or_error(diags, &server, found)? else {
-            diags.add_error(Private::missing(&server));
-            return None;
+        let Some(uid) = Private::uid(&private) else {
+            return nothing_left(diags, &engine, &model.remembered(), &expected(&model, &server)).await;
         };
         if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
             return None;
@@ -284,8 +290,7 @@ impl Resource for ServerMaintenance {
         match Box::pin(engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control)).await {
             Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
             Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
-                diags.add_warning(managed_elsewhere(&server, &refusal));
-                Some(())
+                takeover::not_ours(diags, &server, &model.managed_by, &refusal)
             }
             Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
             Err(error) => {
@@ -314,11 +319,7 @@ impl Resource for ServerMaintenance {
         // A refresh before the provider can be configured keeps what is known.
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
-            return Some((Value::Value(model), private));
-        };
-        let held = engine.held(&uid).await;
+        let held = Private::held(&engine, &private, &model.remembered()).await;
         if let Ok(found) = &held {
             let record = found.as_ref().map(|held| &held.record);
             if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {
@@ -330,8 +331,7 @@ impl Resource for ServerMaintenance {
                 if let Some(refusal) = held.record.refuses_owner(engine.owner()).filter(|_| held.active) {
                     diags.add_warning(other_owner(&server, &refusal));
                 } else if held.active
-                    && let Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) =
-                        engine.mark_known(&held.record, Private::state(&private)).await
+                    && let Some(refusal) = takeover::lost(&held.record, Private::state(&private), &model.managed_by)
                 {
                     diags.add_warning(managed_elsewhere(&server, &refusal));
                     return Some((Value::Null, private));
@@ -360,8 +360,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let engine = self.cell.engine(diags)?;
         let id = read_id(diags, &id, AttributePath::root(), "a maintenance", "")?;
-        let state = Private::new_state();
-        let taken = match engine.active(&id).await {
+        let record = match engine.active(&id).await {
             Ok(record) if record.spec.kind != MaintenanceKind::Maintenance => {
                 diags.add_error(diagnostic(
                     format!("{id} is not a maintenance"),
@@ -370,20 +369,16 @@ impl Resource for ServerMaintenance {
                 ));
                 return None;
             }
-            Ok(record) => engine.take_over(&record, &state).await.map(|()| record),
-            Err(error) => Err(error),
+            found => found.and_then(|record| match record.refuses_owner(engine.owner()) {
+                Some(refusal) => Err(refusal.into()),
+                None => Ok(record),
+            }),
         };
-        match taken {
-            Ok(record) => {
-                let mut model = imported(&record);
-                show(&mut model, &record, None, None);
-                Some((Value::Value(model), Value::Value(Private::of(&engine, &record).of_state(&state))))
-            }
-            Err(error) => {
-                diags.add_error(of_engine(&id.to_string(), &error));
-                None
-            }
-        }
+        let record = value_or_error(diags, &id.to_string(), record)?;
+        let mut model = imported(&record);
+        show(&mut model, &record, None, None);
+        let private = Private::of(&engine, &record).of_state(&Private::new_state());
+        Some((Value::Value(model), Value::Value(private)))
     }
 }
 
@@ -402,6 +397,7 @@ impl ServerMaintenance {
             return None;
         }
         show(&mut model, &held.record, None, None);
+        model.managed_by = Value::Value(wish.asking.state.clone());
         Some((Value::Value(model), Value::Value(Private::of(engine, &held.record).of_state(&wish.asking.state))))
     }
 }

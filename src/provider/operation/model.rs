@@ -24,6 +24,7 @@ use crate::provider::{
     operation::service_model::{ServiceModel, service_attribute},
     shared::outputs::outputs,
     shared::own_turn::{HOLD_PLACE_FOR, OwnTurn, turn_attributes, under},
+    shared::private::{Mark, Remembered},
     shared::schema::{attributes, defaulted, optional, required, schema, timeouts},
     shared::values::{
         Text, Texts, Timeouts, bad, check_names, check_timeouts, check_triggers, given, is_given, known, one_of,
@@ -164,6 +165,11 @@ pub(in crate::provider) fn operation_schema() -> Schema {
 }
 
 impl OperationModel {
+    /// The attributes that identify its record.
+    pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
+        Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::RequestedAt(&self.requested_at) }
+    }
+
     /// Fills what has a default.
     pub(in crate::provider) fn set_defaults(&mut self) {
         or_default(&mut self.priority, 0);

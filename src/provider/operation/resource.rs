@@ -21,11 +21,11 @@ use crate::provider::{
     operation::model::{OperationModel, operation_schema},
     operation::plan::{Plans, review_operation},
     shared::cell::Cell,
-    shared::diagnostics::{kept, no_longer_ours, of_engine, value_or_error},
+    shared::diagnostics::{kept, no_longer_ours, of_engine},
     shared::effect,
     shared::own_turn::hold_named,
-    shared::private::{Private, Remembered, missing_here},
-    shared::restored::{Expected, is_current, may_act},
+    shared::private::{Private, missing_here},
+    shared::restored::{Expected, is_current, may_act, nothing_left},
     shared::review,
     shared::values::{given, shown_duration, time_limit},
 };
@@ -295,7 +295,7 @@ impl Resource for ServerOperation {
         };
         let control = self.control(&model, false);
         let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
+            Private::not_found(diags, &engine, &server, &prior.remembered()).await;
             return Some((Value::Value(prior), private));
         };
         if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
@@ -327,15 +327,10 @@ impl Resource for ServerOperation {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let state = Remembered {
-            id: &model.id,
-            lock_key: &model.lock_key,
-            requested_at: Some(&model.requested_at),
-            generation: None,
-        };
-        let found = Private::of_destroyed(&engine, &private, &state).await;
         // Without a record there is nothing that could be made again.
-        let Some(uid) = value_or_error(diags, &server, found)? else { return Some(()) };
+        let Some(uid) = Private::uid(&private) else {
+            return nothing_left(diags, &engine, &model.remembered(), &expected(&model, &server)).await;
+        };
         if !may_act(diags, &engine, &private, &uid, &expected(&model, &server)).await {
             return None;
         }
@@ -367,11 +362,7 @@ impl Resource for ServerOperation {
         }
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();
-        let Some(uid) = Private::uid(&private) else {
-            diags.add_error(Private::missing(&server));
-            return Some((Value::Value(model), private));
-        };
-        let held = engine.held(&uid).await;
+        let held = Private::held(&engine, &private, &model.remembered()).await;
         if let Ok(found) = &held {
             let record = found.as_ref().map(|held| &held.record);
             if !is_current(diags, &engine, &private, record, &expected(&model, &server)).await {

@@ -294,8 +294,9 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
         Refusal::KnownToAnother { id, known } => (
             format!("Another state manages {id}"),
             format!(
-                "{} marked it at {}. {NOTHING_DONE} Two states of one maintenance would release the server under each \
-                 other: destroy it where it is managed, or take it over with terraform import or adopt = true.",
+                "{} saved it at {}. {NOTHING_DONE} Two states of one maintenance would release the server under each \
+                 other: destroy it where it is managed. If that state is lost or was not saved, take it over: set adopt = true, or \
+                 add an import block with id = \"{id}\", and apply.",
                 known.by,
                 shown_time(known.since)
             ),

@@ -25,6 +25,7 @@ pub(super) mod review_release;
 pub(super) mod schema;
 pub(super) mod standing;
 pub(super) mod starts;
+pub(super) mod takeover;
 pub(super) mod toleration;
 pub(super) mod values;
 pub(super) mod window;

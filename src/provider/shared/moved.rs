@@ -91,16 +91,6 @@ pub(in crate::provider) fn dropped(model: &MaintenanceModel) -> Diagnostic {
     diagnostic("A moved resource is created as a maintenance", detail, AttributePath::root())
 }
 
-/// The error of a plan that has not refreshed.
-pub(in crate::provider) fn not_refreshed() -> Diagnostic {
-    diagnostic(
-        "A moved resource needs a refresh",
-        "It was a resource of another type, and the maintenance does not exist yet. Nothing was changed. Plan again without \
-         -refresh=false.",
-        AttributePath::root(),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -1,23 +1,25 @@
 //! What a resource remembers beside its state: which record it stands for, in which store.
 
 use serde::{Deserialize, Serialize};
-use tf_provider::{
-    AttributePath, Diagnostic, Diagnostics,
-    value::{Value, ValueNumber},
-};
+use tf_provider::{AttributePath, Diagnostics, value::Value};
 use uuid::Uuid;
 
 use crate::{
     backend::ExternalOwnership,
-    engine::{Engine, EngineError},
+    engine::{Engine, EngineError, MaintenanceStatus},
     maintenance::{
-        ids::{Generation, LockKey, MaintenanceId, Uid},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::ServerLock,
         state::Maintenance,
     },
     plugin::diagnostic,
+    store::{LockView, RecordLookup},
 };
 
-use crate::provider::shared::values::{Text, given};
+use crate::provider::{
+    shared::diagnostics::of_engine,
+    shared::values::{Text, given},
+};
 
 /// The host keeps it beside the state and shows it to nobody.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,14 +32,21 @@ pub(in crate::provider) struct Private {
     generation: u64,
 }
 
-/// What a state tells of its record by itself.
+/// The attributes that identify a record.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct Remembered<'a> {
     pub(in crate::provider) id: &'a Text,
     pub(in crate::provider) lock_key: &'a Text,
-    pub(in crate::provider) requested_at: Option<&'a Text>,
-    /// `None` for a resource without that attribute.
-    pub(in crate::provider) generation: Option<ValueNumber>,
+    pub(in crate::provider) mark: Mark<'a>,
+}
+
+/// Distinguishes records with the same name.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provider) enum Mark<'a> {
+    /// The state's number, which the record has too: `managed_by`.
+    Number(&'a Text),
+    /// The request time, for records that no state manages.
+    RequestedAt(&'a Text),
 }
 
 impl Private {
@@ -107,44 +116,93 @@ impl Private {
         Uid(self.uid.clone())
     }
 
-    /// The record that a destroy is about. Hosts hand nothing of this to the destroy of a tainted
-    /// resource (OpenTofu 1.6.2, Terraform 1.15.5): there the name tells, if the last record of
-    /// that name is of this owner, this machine and, where the state says it, this run. `None`: the
-    /// store has none. One that does not answer proves nothing.
-    pub(in crate::provider) async fn of_destroyed(
+    /// Finds a resource's record, for every kind of record; no other code decides this. Hosts send
+    /// no private state when they destroy tainted resources, and an outdated state file contains an
+    /// ended record. Both still have the name: its record counts if owner, machine and mark match.
+    /// Returns `private` unchanged if the store does not match or answer; callers report that.
+    pub(in crate::provider) async fn recovered(
+        engine: &Engine,
+        private: Value<Self>,
+        state: &Remembered<'_>,
+    ) -> Value<Self> {
+        let outdated = match &private {
+            // The record is in another store.
+            Value::Value(kept) if !kept.is_of(engine) => return private,
+            Value::Value(kept) => match engine.store().find_uid(&kept.own_uid()).await {
+                Ok(Some(RecordLookup::Past(_)) | None) => Some(kept.generation),
+                Ok(Some(RecordLookup::Active(record))) => {
+                    if record.refuses_state(&kept.state).is_none() {
+                        engine.note_managed(&record.uid);
+                    }
+                    return private;
+                }
+                Err(_) => return private,
+            },
+            _ => None,
+        };
+        let Some(id) = given(state.id).and_then(|id| id.parse::<MaintenanceId>().ok()) else { return private };
+        let Ok(Some(found)) = engine.known(&id).await else { return private };
+        let active = matches!(found, RecordLookup::Active(_));
+        let record = found.record();
+        let newer = outdated.is_none_or(|generation| active && record.generation > generation);
+        if !newer || Some(record.lock_key.0.as_str()) != given(state.lock_key) {
+            return private;
+        }
+        let number = match state.mark {
+            Mark::RequestedAt(at) if given(at) == Some(&record.requested_at.to_string()) => String::new(),
+            Mark::RequestedAt(_) => return private,
+            Mark::Number(number) => {
+                let known = Some(Self::state(&private)).filter(|number| !number.is_empty()).or(given(number));
+                known.map_or_else(Self::new_state, str::to_owned)
+            }
+        };
+        let refused = record.refuses_state(&number).is_some();
+        // Another owner's record with this number: the provider's owner changed.
+        let marked = record.known_to.as_ref().is_some_and(|known| known.state == number) || number.is_empty();
+        let foreign = !marked && record.refuses_owner(engine.owner()).is_some();
+        if foreign || (refused && outdated.is_some()) {
+            return private;
+        }
+        if active && !refused {
+            engine.note_managed(&record.uid);
+        }
+        Value::Value(Self::of(engine, record).of_state(&number))
+    }
+
+    /// Reads the record in any phase; `None`: the store answered and does not have it.
+    pub(in crate::provider) async fn held(
         engine: &Engine,
         private: &Value<Self>,
         state: &Remembered<'_>,
-    ) -> Result<Option<Uid>, EngineError> {
-        if let Some(uid) = Self::uid(private) {
-            return Ok(Some(uid));
+    ) -> Result<Option<MaintenanceStatus>, EngineError> {
+        match (Self::uid(private), given(state.id).and_then(|id| id.parse().ok())) {
+            (Some(uid), _) => engine.held(&uid).await,
+            (None, Some(id)) => engine.known(&id).await.map(|_| None),
+            (None, None) => Ok(None),
         }
-        let Some(id) = given(state.id).and_then(|id| id.parse::<MaintenanceId>().ok()) else { return Ok(None) };
-        // Also one that is over: then there is nothing left to do, and the destroy says so.
-        let Some(found) = engine.known(&id).await? else { return Ok(None) };
-        let record = found.record();
-        let same = record.owner == engine.owner()
-            && Some(record.lock_key.0.as_str()) == given(state.lock_key)
-            && state.requested_at.is_none_or(|at| given(at) == Some(&record.requested_at.to_string()))
-            // A state that was copied, or lost the maintenance, is behind. Where the state shows no
-            // generation, the refresh before has dropped what another state manages.
-            && state.generation.is_none_or(|known| record.known_to.is_none() || known == number(record.generation));
-        Ok(same.then(|| record.uid.clone()))
     }
 
-    /// The error of a state without it.
-    pub(in crate::provider) fn missing(server: &str) -> Diagnostic {
-        diagnostic(
-            format!("The state of {server} is incomplete"),
-            "It does not say which record it stands for; perhaps it was edited by hand. Remove the resource from the state \
-             and import it by namespace/name.",
-            AttributePath::root(),
-        )
+    /// Reports why an update without a record failed.
+    pub(in crate::provider) async fn not_found(
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        server: &str,
+        state: &Remembered<'_>,
+    ) {
+        diags.add_error(match Self::held(engine, &Value::Null, state).await {
+            Err(error) => of_engine(server, &error),
+            Ok(_) => diagnostic(
+                format!("The record of {server} was not found"),
+                format!(
+                    "{} has no record of {}. The server and the state are unchanged. Plan again: the refresh finds out whether the \
+                     resource still exists.",
+                    engine.store().address(),
+                    given(state.id).unwrap_or("this resource")
+                ),
+                AttributePath::root(),
+            ),
+        });
     }
-}
-
-fn number(generation: Generation) -> ValueNumber {
-    Value::Value(i64::try_from(generation).unwrap_or(i64::MAX))
 }
 
 /// What a claim or an approval remembers: where it is kept.
@@ -175,6 +233,13 @@ impl Owned {
         Self { uid, lock_key: key.0.clone(), store, claim: String::new() }
     }
 
+    /// Of a claim or approval whose machine this store has. Without `uid` it was deleted. `None`: the
+    /// store does not have the machine, so it could be another store.
+    pub(in crate::provider) fn found(engine: &Engine, view: &LockView, uid: Option<&Uid>) -> Option<Self> {
+        let known = *view.lock != ServerLock::new(view.lock.key.clone());
+        known.then(|| Self::new(engine, &view.lock.key, uid.unwrap_or(&Uid(String::new()))))
+    }
+
     /// The machine.
     pub(in crate::provider) fn key(&self) -> LockKey {
         LockKey(self.lock_key.clone())
@@ -183,21 +248,6 @@ impl Owned {
     /// The incarnation.
     pub(in crate::provider) fn own_uid(&self) -> Uid {
         Uid(self.uid.clone())
-    }
-
-    /// What a destroy is about; where the host kept nothing (see [`Private::of_destroyed`]), what
-    /// the state tells.
-    pub(in crate::provider) fn of_destroyed(
-        engine: &Engine,
-        private: Value<Self>,
-        uid: Option<Uid>,
-        lock_key: &Text,
-    ) -> Value<Self> {
-        match (&private, uid, given(lock_key)) {
-            (Value::Value(_), ..) => private,
-            (_, Some(uid), Some(key)) => Value::Value(Self::new(engine, &LockKey(key.to_owned()), &uid)),
-            _ => private,
-        }
     }
 
     /// What the state remembers, if it is of this store. Otherwise an error says which store it is
@@ -216,9 +266,11 @@ impl Owned {
                 engine.store().id(),
                 engine.store().address()
             ),
-            _ => "The state does not name its coordination store; perhaps it was edited by hand. Remove the resource \
-                  from the state and create it again."
-                .to_owned(),
+            _ => format!(
+                "The state has no private data, and {} does not know the machine or does not answer. Nothing was changed. Set \
+                 coordination_url to the store that was used before, and run the command again.",
+                engine.store().address()
+            ),
         };
         diags.add_error(diagnostic(format!("{what} is in another coordination store"), problem, AttributePath::root()));
         None

@@ -1,4 +1,4 @@
-//! What each resource says beyond `tf_provider::Resource`: when it is gone, and what identifies it.
+//! Additions of each resource to `tf_provider::Resource`: its deletion, recovery and identity.
 
 use async_trait::async_trait;
 use serde_json::Value as Json;
@@ -7,9 +7,12 @@ use tf_provider::{Diagnostics, value::Value};
 use crate::plugin::{IdentitySchema, MovedState, ResourceExt};
 
 use crate::provider::{
-    approval::resource::MaintenanceApproval, boot_configuration::resource::ServerBootConfiguration,
-    claim::resource::ServerClaimResource, maintenance::resource::ServerMaintenance,
-    operation::resource::ServerOperation, shared::moved, shared::resource_identity,
+    approval::{lifecycle::approvals, resource::MaintenanceApproval},
+    boot_configuration::resource::ServerBootConfiguration,
+    claim::{lifecycle::claims, resource::ServerClaimResource},
+    maintenance::resource::ServerMaintenance,
+    operation::resource::ServerOperation,
+    shared::{moved, private::Private, resource_identity},
 };
 
 #[async_trait]
@@ -20,6 +23,13 @@ impl ResourceExt for ServerMaintenance {
 
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
+    }
+
+    async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
+        match (self.cell.engine_if_ready(), &state) {
+            (Some(engine), Value::Value(model)) => Private::recovered(&engine, private, &model.remembered()).await,
+            _ => private,
+        }
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
@@ -44,9 +54,17 @@ impl ResourceExt for ServerMaintenance {
     }
 }
 
+#[async_trait]
 impl ResourceExt for ServerOperation {
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
+    }
+
+    async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
+        match (self.cell.engine_if_ready(), &state) {
+            (Some(engine), Value::Value(model)) => Private::recovered(&engine, private, &model.remembered()).await,
+            _ => private,
+        }
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
@@ -63,6 +81,7 @@ impl ResourceExt for ServerOperation {
     }
 }
 
+#[async_trait]
 impl ResourceExt for ServerClaimResource {
     fn write_only(&self) -> &'static [&'static str] {
         &["ignition_wo"]
@@ -72,6 +91,15 @@ impl ResourceExt for ServerClaimResource {
         state.is_null()
     }
 
+    async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
+        match (self.cell.engine_if_ready(), &state) {
+            (Some(engine), Value::Value(model)) if private.is_null() => {
+                claims(&engine, &self.cell).recover(model).await.map_or(private, Value::Value)
+            }
+            _ => private,
+        }
+    }
+
     fn identity_schema(&self) -> Option<IdentitySchema> {
         Some(resource_identity::named_schema())
     }
@@ -86,6 +114,7 @@ impl ResourceExt for ServerClaimResource {
     }
 }
 
+#[async_trait]
 impl ResourceExt for ServerBootConfiguration {
     fn write_only(&self) -> &'static [&'static str] {
         &["ignition_wo"]
@@ -93,6 +122,13 @@ impl ResourceExt for ServerBootConfiguration {
 
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
+    }
+
+    async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
+        match (self.cell.engine_if_ready(), &state) {
+            (Some(engine), Value::Value(model)) => Private::recovered(&engine, private, &model.remembered()).await,
+            _ => private,
+        }
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {
@@ -109,9 +145,19 @@ impl ResourceExt for ServerBootConfiguration {
     }
 }
 
+#[async_trait]
 impl ResourceExt for MaintenanceApproval {
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         state.is_null()
+    }
+
+    async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
+        match (self.cell.engine_if_ready(), &state) {
+            (Some(engine), Value::Value(model)) if private.is_null() => {
+                approvals(&engine).recover(model).await.map_or(private, Value::Value)
+            }
+            _ => private,
+        }
     }
 
     fn identity_schema(&self) -> Option<IdentitySchema> {

@@ -13,8 +13,8 @@ use crate::{
 };
 
 use crate::provider::{
-    shared::diagnostics::AFTER_A_RESTORE,
-    shared::private::Private,
+    shared::diagnostics::{AFTER_A_RESTORE, of_engine},
+    shared::private::{Private, Remembered},
     shared::values::{Text, given},
 };
 
@@ -78,6 +78,20 @@ pub(in crate::provider) async fn is_current(
         AttributePath::root(),
     ));
     false
+}
+
+/// Ends a destroy without a record. `None`: an error explains why a record could still exist.
+pub(in crate::provider) async fn nothing_left(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    state: &Remembered<'_>,
+    expected: &Expected<'_>,
+) -> Option<()> {
+    if let Err(error) = Private::held(engine, &Value::Null, state).await {
+        diags.add_error(of_engine(expected.server, &error));
+        return None;
+    }
+    is_current(diags, engine, &Value::Null, None, expected).await.then_some(())
 }
 
 /// Reads it before a change, where the record was not read yet.

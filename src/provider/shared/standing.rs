@@ -16,7 +16,7 @@ use crate::provider::shared::prospect::PlannedRequest;
 /// Summary of a warning: the name belongs to another state.
 const MANAGED_ELSEWHERE: &str = "Another state manages a maintenance";
 /// Summary of a warning: it is taken from another state.
-const TAKEN_OVER: &str = "A maintenance is taken over from another state";
+pub(in crate::provider) const TAKEN_OVER: &str = "A maintenance is taken over from another state";
 /// Summary of a warning: a person released the name.
 const NAME_REFUSED: &str = "A released name is refused";
 
@@ -103,8 +103,8 @@ impl NameStatus {
         let (id, by, at) = (&record.id, &record.requester, shown_time(record.requested_at));
         match (&record.known_to, self.adopt) {
             (Some(known), false) => format!(
-                "Another state has {id} since {} ({}): apply fails. Destroy it there, or take it over with terraform \
-                 import or adopt = true.",
+                "Another state has {id} since {} ({}): apply fails. Destroy it there. If that state is lost, set adopt = true or add \
+                 an import block.",
                 shown_time(known.since),
                 known.by
             ),

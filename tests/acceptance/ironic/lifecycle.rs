@@ -29,6 +29,7 @@ for_one_host! {
         assert_eq!(ironic.node("n1").await["maintenance_reason"], *ours);
         workspace.run(&["state", "rm", HELD]).await.succeeded();
         workspace.import(HELD, "ops/bios").await.succeeded();
+        workspace.apply().await.succeeded().says("0 added, 1 changed");
         workspace.plan().await.is_empty();
         let generation = workspace.resource(HELD).await.unwrap()["generation"].to_string();
         let release = ["--backend", "ironic", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];

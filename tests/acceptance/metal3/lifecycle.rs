@@ -64,13 +64,14 @@ for_one_host! {
         let before = world.host("node1").await;
         workspace.run(&["state", "rm", HELD]).await.succeeded();
         workspace.import(HELD, "ops/bios").await.succeeded();
+        workspace.apply().await.succeeded().says("0 added, 1 changed");
         workspace.plan().await.is_empty();
         assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
         if host == Host::Terraform {
             let other = workspace.beside();
             let identity = "identity = {\n    namespace = \"ops\"\n    name = \"bios\"\n  }";
             configure(&world, &other, &format!("{body}\nimport {{\n  to = {HELD}\n  {identity}\n}}\n"));
-            other.plan().await.run.says("1 to import, 0 to add, 0 to change, 0 to destroy");
+            other.plan().await.run.says("1 to import, 0 to add, 1 to change, 0 to destroy");
             other.apply().await.succeeded();
             other.plan().await.is_empty();
         }

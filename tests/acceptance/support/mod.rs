@@ -6,6 +6,7 @@ pub mod host;
 pub mod images;
 pub mod independent;
 pub mod mirror;
+pub mod plan_writes;
 pub mod process;
 pub mod provider;
 pub mod run;

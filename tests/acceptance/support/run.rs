@@ -104,11 +104,13 @@ pub struct Running {
     said: Arc<Mutex<Said>>,
     readers: Vec<JoinHandle<()>>,
     since: Instant,
+    /// Counts the user's runs.
+    _of_user: Arc<()>,
 }
 
 impl Running {
     /// Starts `command`; `log` is the file into which the host is told to log.
-    pub(super) fn start(mut command: Command, log: PathBuf) -> Self {
+    pub(super) fn start(mut command: Command, log: PathBuf, of_user: Arc<()>) -> Self {
         let name = format!("{:?}", command.as_std());
         let since = Instant::now();
         let mut child = command
@@ -126,7 +128,7 @@ impl Running {
             tokio::spawn(collect(stdout, Arc::clone(&said), true)),
             tokio::spawn(collect(stderr, Arc::clone(&said), false)),
         ];
-        Self { child, pid, command: name, log, said, readers, since }
+        Self { child, pid, command: name, log, said, readers, since, _of_user: of_user }
     }
 
     /// The host's process number, which is its group's too.

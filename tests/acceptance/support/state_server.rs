@@ -18,6 +18,9 @@ struct Kept {
     state: Option<String>,
     /// As the host that has it wrote it.
     lock: Option<String>,
+    uploads: usize,
+    holds: bool,
+    refuses: bool,
 }
 
 /// The server. It ends with its value.
@@ -64,6 +67,26 @@ impl StateServer {
         );
     }
 
+    /// Neither stores nor answers uploads.
+    pub fn holds_uploads(&self, holds: bool) {
+        locked(&self.kept).holds = holds;
+    }
+
+    /// Answers uploads with an error.
+    pub fn refuses_uploads(&self, refuses: bool) {
+        locked(&self.kept).refuses = refuses;
+    }
+
+    /// How many uploads began.
+    pub fn uploads(&self) -> usize {
+        locked(&self.kept).uploads
+    }
+
+    /// Ends a killed run's lock.
+    pub fn unlock(&self) {
+        locked(&self.kept).lock = None;
+    }
+
     /// The ID of the lock, if a run has it.
     pub fn lock(&self) -> Option<String> {
         let info: Value = serde_json::from_str(locked(&self.kept).lock.as_deref()?).unwrap();
@@ -75,6 +98,9 @@ async fn serve(kept: Arc<Mutex<Kept>>, stream: TcpStream) {
     let mut stream = BufReader::new(stream);
     while let Some((Seen { method, body, .. }, _)) = read_request(&mut stream).await {
         let (status, answer) = answer(&kept, &method, body);
+        if status.is_empty() {
+            std::future::pending::<()>().await;
+        }
         let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", answer.len());
         if stream.write_all(head.as_bytes()).await.is_err() || stream.write_all(answer.as_bytes()).await.is_err() {
             return;
@@ -86,7 +112,13 @@ fn answer(kept: &Mutex<Kept>, method: &str, body: String) -> (&'static str, Stri
     let mut kept = locked(kept);
     match method {
         "GET" => kept.state.clone().map_or(("404 Not Found", String::new()), |state| ("200 OK", state)),
+        "POST" if kept.holds => {
+            kept.uploads += 1;
+            ("", String::new())
+        }
+        "POST" if kept.refuses => ("507 Insufficient Storage", String::new()),
         "POST" => {
+            kept.uploads += 1;
             kept.state = Some(body);
             ("200 OK", String::new())
         }

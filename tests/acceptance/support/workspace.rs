@@ -20,7 +20,7 @@ use tokio::{process::Command, time::timeout};
 
 use super::{
     host::Host,
-    provider,
+    plan_writes, provider,
     run::{Run, Running},
 };
 
@@ -50,6 +50,9 @@ resource "metal_server_maintenance" "all" {{
 struct User {
     root: TempDir,
     workspaces: AtomicUsize,
+    /// Shared with each run that has not ended.
+    running: Arc<()>,
+    started: AtomicUsize,
 }
 
 impl Drop for User {
@@ -130,7 +133,12 @@ impl Workspace {
         }
         let configuration = provider::development_override(&root.path().join("plugins"));
         fs::write(root.path().join("cli.tfrc"), configuration).expect("just created");
-        let user = Arc::new(User { root, workspaces: AtomicUsize::new(0) });
+        let user = Arc::new(User {
+            root,
+            workspaces: AtomicUsize::new(0),
+            running: Arc::new(()),
+            started: AtomicUsize::new(0),
+        });
         Self::of(host, user)
     }
 
@@ -218,9 +226,24 @@ impl Workspace {
         self.start(&DESTROY)
     }
 
-    /// Runs the host to its end.
+    /// Runs the host to its end, and checks that a plan writes only leases into the embedded store.
     pub async fn run(&self, arguments: &[&str]) -> Run {
-        self.start(arguments).wait(RUN_LIMIT).await
+        if arguments.first() != Some(&"plan") {
+            return self.start(arguments).wait(RUN_LIMIT).await;
+        }
+        let (before, started) = (plan_writes::content(&self.store()).await, self.user.started.load(Ordering::Relaxed));
+        let alone = Arc::strong_count(&self.user.running) == 1;
+        let run = self.start(arguments).wait(RUN_LIMIT).await;
+        // Other runs of this user can write.
+        if alone && self.user.started.load(Ordering::Relaxed) == started + 1 {
+            plan_writes::are_only_leases(&before, &plan_writes::content(&self.store()).await, &run.command);
+        }
+        run
+    }
+
+    /// The user's embedded coordination store.
+    pub fn store(&self) -> PathBuf {
+        self.state_home().join("terraform-provider-metal/coordination.sqlite")
     }
 
     /// Applies everything.
@@ -341,7 +364,7 @@ impl Workspace {
 
     fn launch(&self, mut command: Command) -> Running {
         let log = self.prepare(&mut command);
-        Running::start(command, log)
+        Running::start(command, log, Arc::clone(&self.user.running))
     }
 
     /// Runs the provider by hand and returns its status. The caller sets where its output goes, and
@@ -360,7 +383,7 @@ impl Workspace {
         command.args(arguments);
         let log = self.prepare(&mut command);
         command.env(name, value);
-        Running::start(command, log).wait(RUN_LIMIT).await
+        Running::start(command, log, Arc::clone(&self.user.running)).wait(RUN_LIMIT).await
     }
 
     /// Sets this user's folder and environment. Returns the log file.
@@ -385,6 +408,7 @@ impl Workspace {
             // How rarely a host collects garbage: no test can tell, and a tenth of its time.
             .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
             .envs(&self.environment);
+        self.user.started.fetch_add(1, Ordering::Relaxed);
         log
     }
 }

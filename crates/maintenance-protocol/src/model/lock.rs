@@ -288,6 +288,10 @@ pub struct AskingState {
     pub state: String,
     /// Whether it takes a record over that another state manages.
     pub adopt: bool,
+    /// The record that the request replaces in its state.
+    pub replaces: Option<Uid>,
+    /// No state stores the record: it ends with its process.
+    pub ephemeral: bool,
 }
 
 /// Everything that is known about one lock key.

@@ -43,16 +43,13 @@ pub struct KnownTo {
     pub since: Timestamp,
     /// The process that marked it, for people.
     pub by: String,
-    /// The name under which the last plan of this state requests the same server next.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub successor: Option<MaintenanceId>,
 }
 
 impl KnownTo {
     /// A state that manages a maintenance from now on.
     #[must_use]
     pub fn new(state: &str, since: Timestamp, by: &str) -> Self {
-        Self { state: state.to_owned(), since, by: by.to_owned(), successor: None }
+        Self { state: state.to_owned(), since, by: by.to_owned() }
     }
 }
 

@@ -3,9 +3,17 @@
 use tf_provider::{AttributePath, value::Value};
 
 use super::MaintenanceModel;
-use crate::provider::shared::values::{given, same_texts};
+use crate::provider::{
+    shared::private::{Mark, Remembered},
+    shared::values::{given, same_texts},
+};
 
 impl MaintenanceModel {
+    /// The attributes that identify its record.
+    pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
+        Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::Number(&self.managed_by) }
+    }
+
     /// Whether a maintenance that another state manages is taken over.
     pub(in crate::provider) fn adopts(&self) -> bool {
         self.adopt == Value::Value(true)
