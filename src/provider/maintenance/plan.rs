@@ -3,17 +3,27 @@
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    engine::Engine,
+    engine::{Control, Engine},
     maintenance::{
         ids::Uid,
         spec::{Spec, WaitFor},
+        state::Ending,
     },
 };
 
 use crate::provider::{
-    maintenance::model::MaintenanceModel, maintenance::outcome::show, maintenance::resource::ServerMaintenance,
-    shared::effect, shared::ended, shared::private::Private, shared::prospect::PlannedRequest, shared::review,
-    shared::review_release, shared::values::given,
+    maintenance::end::{over_already, released},
+    maintenance::model::MaintenanceModel,
+    maintenance::outcome::show,
+    maintenance::resource::ServerMaintenance,
+    shared::diagnostics::of_engine,
+    shared::effect,
+    shared::ended,
+    shared::private::Private,
+    shared::prospect::PlannedRequest,
+    shared::review,
+    shared::review_release,
+    shared::values::given,
 };
 
 impl ServerMaintenance {
@@ -29,7 +39,8 @@ impl ServerMaintenance {
         let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
         let mut replaced = model.replacing(prior);
         replaced.extend(ended::replaced(prior, model).filter(|_| replaced.is_empty()));
-        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, prior, model, None) {
+        let over = ended::is_over(&prior.state) || ended::is_revoked(&prior.state);
+        if replaced.is_empty() && over && !ended::may_change(diags, prior, model, None) {
             return None;
         }
         if !replaced.is_empty() {
@@ -50,6 +61,14 @@ impl ServerMaintenance {
             return Some(replaced);
         }
         self.withdraw_successor(private).await;
+        if ended::ends_revoked(prior, model) {
+            self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
+            model.effect = effect::of_revoked(model);
+            let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
+            model.unknown_outputs();
+            (model.id, model.lock_key, model.requested_at) = (id, lock_key, requested_at);
+            return Some(Vec::new());
+        }
         let goes_on = goes_on(prior, model.wait_for());
         if given(&prior.state) == Some("Pending") && !goes_on {
             review::not_waited_for(diags, model);
@@ -124,6 +143,37 @@ impl ServerMaintenance {
         if accepted { model } else { prior }
     }
 
+    /// Ends a revoked maintenance that the configuration keeps: restores what is still ours and frees the lock.
+    pub(in crate::provider) async fn end_revoked(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        uid: &Uid,
+        states: (MaintenanceModel, MaintenanceModel),
+        private: &Value<Private>,
+        control: &Control,
+    ) -> MaintenanceModel {
+        let (prior, mut model) = states;
+        let server = given(&prior.server).unwrap_or_default().to_owned();
+        let control = Control { timeout: control.release_timeout, ..control.clone() };
+        let state = Private::state(private);
+        let ended = match Box::pin(engine.release_for(state, uid, &server, Ending::Completed, &control)).await {
+            Ok(Some(driven)) => released(diags, engine, &server, &driven).await,
+            Ok(None) => over_already(diags, engine, &server, uid, private).await,
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        };
+        match (ended, engine.held(uid).await) {
+            (Some(()), Ok(Some(held))) => {
+                show(&mut model, &held.record, None, None);
+                model
+            }
+            _ => prior,
+        }
+    }
+
     /// Withdraws what an earlier plan announced, which this one does not do.
     pub(in crate::provider) async fn withdraw_successor(&self, private: &Value<Private>) {
         if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready())
@@ -173,7 +223,7 @@ fn goes_on(prior: &MaintenanceModel, wait_for: WaitFor) -> bool {
         Some("Preparing" | "Releasing") => true,
         // Its turn has come, and nobody drives it.
         Some("Pending") => wait_for != WaitFor::Enqueued || prior.queue_position == Value::Value(0),
-        Some("InMaintenance") => wait_for == WaitFor::Completed,
+        Some("InMaintenance" | ended::REVOKED) => wait_for == WaitFor::Completed,
         _ => false,
     }
 }

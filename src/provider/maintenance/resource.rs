@@ -204,6 +204,11 @@ impl Resource for ServerMaintenance {
         if !may_act(diags, &engine, &private, &uid, &expected(&prior, &server)).await {
             return Some((Value::Value(prior), private));
         }
+        if ended::ends_revoked(&prior, &model) {
+            let states = (prior, model);
+            let kept = self.end_revoked(diags, &engine, &uid, states, &private, &control).await;
+            return Some((Value::Value(kept), private));
+        }
         if effect::is_quiet(&prior, &model) {
             return match engine.amend(&uid, &wish, &control).await {
                 Ok(Some(true)) => Some((Value::Value(model), private)),

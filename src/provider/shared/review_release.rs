@@ -14,8 +14,8 @@ use crate::provider::shared::diagnostics::of_engine;
 
 /// Summary of a warning: destroy changes power or boot.
 const RELEASED: &str = "Servers will be switched or booted to restore them";
-/// Summary of a warning: destroy leaves the server alone.
-const REVOKED: &str = "External maintenance system revoked the server";
+/// Summary of a warning: an external system ended the maintenance.
+pub(in crate::provider) const REVOKED: &str = "External maintenance system revoked the server";
 /// Summary of a warning: the external system ends the use of the server.
 pub(in crate::provider) const DELETED: &str = "A held server is being deleted";
 
