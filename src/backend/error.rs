@@ -117,6 +117,14 @@ pub enum BackendError {
         /// What there is instead.
         what: String,
     },
+    /// The system that manages servers answers that it does not have this one.
+    #[error("{address}: {what}")]
+    NoServer {
+        /// The system's address.
+        address: String,
+        /// The name, and where to find the existing ones.
+        what: String,
+    },
     /// The machine cannot do that at all.
     #[error("{address}: {what}")]
     Unsupported {
@@ -194,7 +202,11 @@ impl BackendError {
     pub fn is_misconfigured(&self) -> bool {
         matches!(
             self,
-            Self::UnknownServer { .. } | Self::Untrusted { .. } | Self::Unauthorized { .. } | Self::NoSystem { .. }
+            Self::UnknownServer { .. }
+                | Self::Untrusted { .. }
+                | Self::Unauthorized { .. }
+                | Self::NoSystem { .. }
+                | Self::NoServer { .. }
         )
     }
 

@@ -103,6 +103,7 @@ fn advice(error: &BackendError) -> &'static str {
             "Compare the SHA-256 with what the BMC itself shows, then set certificate_sha256; or set ca_certificate_file."
         }
         BackendError::NoSystem { .. } => "Set system_id.",
+        BackendError::NoServer { .. } => "Check the server's name.",
         BackendError::Protocol { .. } => "Update the firmware of the BMC, or reset the BMC.",
         BackendError::UnknownServer { advice, .. } => advice,
         BackendError::Denied { .. } => "Grant the role that the message names.",

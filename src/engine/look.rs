@@ -196,9 +196,9 @@ impl Engine {
     pub async fn seen(&self, server: &str, held: MaintenanceStatus) -> Observation {
         if let Err(error) = self.reaches(&held.record).await {
             return Observation {
+                taken_away: missing(&held.record, &error),
                 held,
                 machine: Err(unreached(error)),
-                taken_away: None,
                 deletion: None,
                 node_lost: None,
                 drain_lost: None,
@@ -232,4 +232,12 @@ impl Engine {
         let (taken_away, deletion) = (gates.revoked, gates.deletion);
         Observation { held, machine, taken_away, deletion, node_lost, drain_lost, node_unseen }
     }
+}
+
+/// Returns the reason if the external system, which answers, no longer has the server that it granted. Without an answer nothing
+/// is known, and nothing is lost.
+fn missing(record: &Maintenance, error: &EngineError) -> Option<String> {
+    let entered = record.gates.iter().any(|gate| gate.entered && !gate.left);
+    let absent = matches!(error, EngineError::Machine(BackendError::Missing { .. } | BackendError::NoServer { .. }));
+    (entered && absent).then(|| error.to_string())
 }

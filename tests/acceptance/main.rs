@@ -71,6 +71,7 @@ mod queue;
 mod releases;
 mod resource_identity;
 mod restored;
+mod revoked;
 mod secrets;
 #[path = "../support/mod.rs"]
 mod servers;

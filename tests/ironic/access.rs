@@ -48,7 +48,7 @@ async fn http_basic_lets_in_and_keeps_out() {
 async fn a_node_or_service_that_is_not_there_is_told() {
     let bench = Bench::new(Options::default()).await;
     let missing = bench.machine().observe().await.unwrap_err();
-    assert!(matches!(missing, BackendError::NoSystem { .. }), "{missing}");
+    assert!(matches!(missing, BackendError::NoServer { .. }), "{missing}");
     assert!(missing.to_string().contains("openstack baremetal node list"), "{missing}");
     let nowhere = backend("http://127.0.0.1:9", IronicAccess::Open, |_| {});
     let away = nowhere.machine("n1").unwrap().observe().await.unwrap_err();

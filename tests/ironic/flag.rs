@@ -134,7 +134,7 @@ async fn a_node_that_was_renamed_is_found_and_left() {
     bench.ironic.call(Method::PATCH, "/v1/nodes/n1", Some(patch)).await;
     // A process that knows only what the record holds.
     let other = backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
-    assert!(matches!(other.location("n1").await, Err(BackendError::NoSystem { .. })));
+    assert!(matches!(other.location("n1").await, Err(BackendError::NoServer { .. })));
     other.remember("n1", &uuid);
     let reached = other.location("n1").await.unwrap();
     assert_eq!(reached.cluster.unwrap().server_uid, Some(uuid));

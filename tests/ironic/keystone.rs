@@ -195,7 +195,7 @@ async fn the_role_of_the_guide_may_what_a_hold_needs_and_a_reader_may_not() {
     // A reader of another project does not see the node, and one who sees it may not change it.
     let viewer = cloud.machine(by_password("viewer", PASSWORD));
     let unseen = viewer.observe().await.unwrap_err();
-    assert!(matches!(unseen, BackendError::NoSystem { .. }), "{unseen}");
+    assert!(matches!(unseen, BackendError::NoServer { .. }), "{unseen}");
     let project = cloud.keystone.call(Method::GET, &format!("/projects?name={PROJECT}"), json!(null)).await;
     let owner = json!([{ "op": "add", "path": "/owner", "value": project["projects"][0]["id"] }]);
     cloud.ironic.call(Method::PATCH, "/v1/nodes/n1", Some(owner)).await;

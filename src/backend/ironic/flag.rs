@@ -5,6 +5,8 @@
 //! BMC answers again, also one with our reason (conductor/manager.py, `_power_failure_recovery`);
 //! clearing the flag removes reason and fault.
 
+use std::collections::BTreeMap;
+
 use crate::maintenance::{
     gate::{ExternalRequest, ExternalState},
     ids::Uid,
@@ -21,8 +23,35 @@ pub(super) const NODE: &str = "node";
 pub(super) const INSTANCE: &str = "instance";
 /// In the memory: the boot device before, where that was read; `none`: Ironic told none.
 pub(super) const BOOT: &str = "boot_device";
-/// No boot device, or no instance.
+/// In the memory: the provision state at entry.
+pub(super) const STATE: &str = "provision_state";
+/// In the memory: when Ironic changed the provision state last. It moves with every deployment, rebuild and rescue, even if the
+/// state is the same afterwards (Ironic 39.0.0, db/sqlalchemy/api.py, `_do_update_node`).
+const SINCE: &str = "provision_updated_at";
+/// In the memory: the node's owner.
+const OWNER: &str = "owner";
+/// In the memory: this maintenance protects the node. Recorded before the node is changed.
+pub(super) const PROTECT: &str = "protect";
+/// No boot device, no instance, no owner.
 pub(super) const NONE: &str = "none";
+
+/// The facts that show later whether the node still serves the same purpose.
+pub(super) fn purpose(node: &Node) -> BTreeMap<String, String> {
+    let facts = [
+        (INSTANCE, &node.instance_uuid),
+        (STATE, &node.provision_state),
+        (SINCE, &node.provision_updated_at),
+        (OWNER, &node.owner),
+    ];
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
+    facts.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
+}
+
+/// Returns true if the node's protection was set for this maintenance.
+pub(super) fn protects(node: &Node, wish: &ExternalRequest) -> bool {
+    let mark = node.protected_reason.as_deref().filter(|_| node.protected).and_then(read);
+    mark.is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
+}
 
 /// Whose the flag of a node is; `None`: there is none, or it is not of this provider.
 pub(super) fn mark(node: &Node) -> Option<Mark> {
@@ -49,23 +78,37 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
     })
 }
 
-/// Why a node that was entered serves another purpose by now, although our flag is on it: it was
-/// undeployed, which Ironic allows in maintenance. `None`: it does not.
-pub(super) fn undeployed(node: &Node, wish: &ExternalRequest) -> Option<String> {
+/// Returns the reason if an entered node serves another purpose now. Ironic allows its owner to undeploy, rebuild, rescue and
+/// reassign a node in maintenance.
+pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> {
     if !wish.entered {
         return None;
     }
-    let before = wish.memory.get(INSTANCE).filter(|before| *before != NONE);
-    match (before, &node.instance_uuid) {
-        (Some(before), None) => Some(format!("instance {before} was removed from the node")),
-        (Some(before), Some(now)) if before != now => {
-            Some(format!("the node has the instance {now} now, and had {before}"))
-        }
-        _ if node.provision_state.as_deref() == Some("clean wait") => {
-            Some("the node was undeployed and waits to be cleaned, which Ironic does not do in maintenance".to_owned())
-        }
-        _ => None,
+    let now = purpose(node);
+    let changed = |name: &str| {
+        let (before, now) = (wish.memory.get(name)?, now.get(name)?);
+        (before != now).then_some((before, now))
+    };
+    // A reservation for a later instance changes nothing on the node.
+    if let Some((before, now)) = changed(INSTANCE).filter(|(before, _)| *before != NONE) {
+        return Some(match now.as_str() {
+            NONE => format!("instance {before} was removed from the node"),
+            now => format!("the node has instance {now}, and had {before}"),
+        });
     }
+    if node.provision_state.as_deref() == Some("clean wait") {
+        return Some(
+            "the node was undeployed and waits to be cleaned, which Ironic does not do in maintenance".to_owned(),
+        );
+    }
+    if let Some((before, now)) = changed(STATE) {
+        return Some(format!("the node's provision state is {now}, and was {before} at the start of the maintenance"));
+    }
+    if let Some((before, now)) = changed(OWNER) {
+        return Some(format!("the node's owner is {now}, and was {before}"));
+    }
+    changed(SINCE)
+        .map(|(_, at)| format!("the node was deployed, rebuilt or rescued during the maintenance (at {at} UTC)"))
 }
 
 /// Where the flag of a maintenance stands that is on the node.
@@ -76,8 +119,12 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
         );
         return if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) };
     }
-    if let Some(why) = undeployed(node, wish) {
+    if let Some(why) = repurposed(node, wish) {
         return ExternalState::Lost(why);
+    }
+    if !wish.entered && !wish.leaving && wish.memory.contains_key(PROTECT) && !node.protected {
+        // The flag is set, and the protection is not: entering sends it.
+        return ExternalState::Absent;
     }
     match node.busy() {
         // A call to leave would meet the work. An agent is not waited for: that does not end while
@@ -100,6 +147,9 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     }
     if is_ours(node, wish) {
         return ours(node, wish);
+    }
+    if wish.asked && protects(node, wish) {
+        return ExternalState::Leftovers("the node is still protected for this maintenance".to_owned());
     }
     if wish.asked {
         return match (foreign(node), node.busy()) {
@@ -142,8 +192,6 @@ pub(super) fn left_to_ironic(fault: &str, id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::backend::ironic::reason::{tests::wish, write};
 
@@ -216,7 +264,7 @@ mod tests {
         };
         assert_eq!(standing(&ours, &known("i1")), ExternalState::Granted);
         assert_eq!(standing(&ours, &known(NONE)), ExternalState::Granted, "an instance that came");
-        assert_eq!(standing(&ours, &entered()), ExternalState::Granted, "a record of before");
+        assert_eq!(standing(&ours, &entered()), ExternalState::Granted);
         let other = Node { instance_uuid: Some("i2".into()), ..ours.clone() };
         assert!(matches!(standing(&other, &known("i1")), ExternalState::Lost(_)));
         let gone = Node { instance_uuid: None, provision_state: Some("cleaning".into()), ..ours.clone() };
@@ -224,7 +272,7 @@ mod tests {
         assert!(why.contains("i1"), "{why}");
         let standalone = Node { provision_state: Some("clean wait".into()), ..gone };
         assert!(matches!(standing(&standalone, &known(NONE)), ExternalState::Lost(_)));
-        assert!(undeployed(&standalone, &asked()).is_none(), "nothing was entered");
+        assert!(repurposed(&standalone, &asked()).is_none(), "nothing was entered");
     }
 
     #[test]
@@ -268,5 +316,51 @@ mod tests {
     #[test]
     fn a_reason_that_is_left_is_not_ours() {
         assert!(read(&left_to_ironic("power failure", "ops/a")).is_none());
+    }
+
+    #[test]
+    fn every_change_of_purpose_ends_the_maintenance() {
+        let at_entry = Node {
+            owner: Some("team-db".into()),
+            provision_updated_at: Some("2026-11-01T08:00:00".into()),
+            ..flagged(&write(&wish()))
+        };
+        for instance in [None, Some("i1")] {
+            let before = Node { instance_uuid: instance.map(str::to_owned), ..at_entry.clone() };
+            let wish = ExternalRequest { memory: purpose(&before), ..entered() };
+            assert_eq!(standing(&before, &wish), ExternalState::Granted);
+            let reserved = Node { instance_uuid: Some("i2".into()), ..before.clone() };
+            assert_eq!(matches!(standing(&reserved, &wish), ExternalState::Lost(_)), instance.is_some());
+            let text = |value: &str| Some(value.to_owned());
+            for (now, says) in [
+                (Node { provision_state: text("deleting"), ..before.clone() }, "deleting"),
+                (Node { provision_state: text("available"), ..before.clone() }, "available"),
+                (Node { provision_state: text("cleaning"), ..before.clone() }, "cleaning"),
+                (Node { provision_state: text("clean wait"), ..before.clone() }, "cleaned"),
+                (Node { provision_state: text("rescue"), ..before.clone() }, "rescue"),
+                (Node { provision_updated_at: text("2026-11-02T08:00:00"), ..before.clone() }, "rebuilt"),
+                (Node { owner: None, ..before.clone() }, "owner"),
+            ] {
+                let ExternalState::Lost(why) = standing(&now, &wish) else { panic!("{now:?}") };
+                assert!(why.contains(says), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_protected_node_is_granted_after_its_protection_and_leaves_no_protection() {
+        let reason = write(&wish());
+        let memory = BTreeMap::from([(PROTECT.to_owned(), "true".to_owned())]);
+        let flagged = flagged(&reason);
+        let protected = Node { protected: true, protected_reason: Some(reason.clone()), ..flagged.clone() };
+        let (asked, entered) =
+            (ExternalRequest { memory: memory.clone(), ..asked() }, ExternalRequest { memory, ..entered() });
+        assert_eq!(standing(&flagged, &asked), ExternalState::Absent, "the protection is missing");
+        assert_eq!(standing(&protected, &asked), ExternalState::Granted);
+        assert_eq!(standing(&flagged, &entered), ExternalState::Granted, "another author removed it later");
+        let unflagged = Node { maintenance: false, maintenance_reason: None, ..protected };
+        assert!(matches!(standing(&unflagged, &entered), ExternalState::Leftovers(_)));
+        let of_others = Node { protected_reason: Some("do not touch".into()), ..unflagged };
+        assert_eq!(standing(&of_others, &entered), ExternalState::Absent);
     }
 }

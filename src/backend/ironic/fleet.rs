@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::backend::BackendError;
 
 use super::{
+    IronicSettings,
     accepted::Accepted,
     answer::is_no_node,
     client::Client,
@@ -40,6 +41,8 @@ pub(super) struct IronicNodes {
     pub(super) lock_keys: BTreeMap<String, String>,
     pub(super) soft_power_timeout: Duration,
     pub(super) image_download_source: String,
+    /// See [`IronicSettings::protect`].
+    pub(super) protect: bool,
     /// The boot devices as they were read last, by the UUID of the node: reading one needs the
     /// node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
@@ -71,17 +74,14 @@ struct Reads {
 }
 
 impl IronicNodes {
-    pub(super) fn new(
-        client: Client,
-        lock_keys: BTreeMap<String, String>,
-        soft_power_timeout: Duration,
-        image_download_source: String,
-    ) -> Self {
+    pub(super) fn new(client: Client, settings: IronicSettings) -> Self {
+        let IronicSettings { lock_keys, soft_power_timeout, image_download_source, protect, .. } = settings;
         Self {
             client,
             lock_keys,
             soft_power_timeout,
             image_download_source,
+            protect,
             boots: Mutex::default(),
             devices: Mutex::default(),
             cleared: Mutex::default(),
@@ -153,14 +153,14 @@ impl IronicNodes {
     pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
         let begun = self.client.clock.monotonic();
         let node = match (self.ask(server).await, self.recorded(server)) {
-            (Err(BackendError::NoSystem { .. }), Some(uuid)) => self.ask(&uuid).await?,
+            (Err(BackendError::NoServer { .. }), Some(uuid)) => self.ask(&uuid).await?,
             (node, _) => node?,
         };
         self.moment.keep(server, begun, &node);
         Ok(node)
     }
 
-    /// Asks for one node. [`BackendError::NoSystem`] only where Ironic itself says that it has
+    /// Asks for one node. [`BackendError::NoServer`] only where Ironic itself says that it has
     /// none: what a proxy before it answers tells nothing of nodes.
     async fn ask(&self, ident: &str) -> Result<Arc<Node>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
@@ -175,7 +175,7 @@ impl IronicNodes {
     }
 
     fn no_node(&self, server: &str) -> BackendError {
-        BackendError::NoSystem {
+        BackendError::NoServer {
             address: self.client.address(),
             what: format!(
                 "no node that this account may see has the name or UUID {server:?} (openstack baremetal node list shows them)"

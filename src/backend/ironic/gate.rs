@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook},
@@ -17,7 +17,7 @@ use crate::{
 
 use super::{
     boot,
-    flag::{self, BOOT, INSTANCE, NODE, NONE},
+    flag::{self, BOOT, NODE, NONE, PROTECT},
     fleet::IronicNodes,
     machine::NodeMachine,
     node::{LEAST, Node},
@@ -25,6 +25,8 @@ use super::{
 };
 
 const FLAG: &str = "/maintenance";
+/// The API version that has `protected`.
+const PROTECTED: u32 = 48;
 /// How long leaving waits for the power of the node to be confirmed, in one call.
 const CONFIRM: Duration = Duration::from_secs(5);
 
@@ -68,6 +70,37 @@ impl NodeMachine {
         self.fleet.change(Method::PUT, node, FLAG, LEAST, Some(&body)).await.map(|_| ())
     }
 
+    async fn update(&self, node: &Node, patch: Value) -> Result<(), BackendError> {
+        self.fleet.change(Method::PATCH, node, "", PROTECTED, Some(&patch)).await.map(|_| ())
+    }
+
+    /// Prevents undeploying, rebuilding and deleting the node until it is left. The record states this before the call.
+    async fn protect(&self, node: &Node, wish: &ExternalRequest) -> Result<(), BackendError> {
+        if !wish.memory.contains_key(PROTECT) || node.protected {
+            return Ok(());
+        }
+        let reason = reason::write(wish);
+        let set = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
+        self.update(node, json!([set("/protected", true.into()), set("/protected_reason", reason.into())])).await
+    }
+
+    /// The line of a plan about deletion and redeployment by the node's owner.
+    fn protection(&self, node: &Node) -> Option<String> {
+        if !self.fleet.protect {
+            return None;
+        }
+        Some(if node.protected {
+            "ironic.protect: the node is already protected, and stays so.".to_owned()
+        } else if node.can_be_protected() {
+            "ironic.protect: its owner cannot undeploy, rebuild or delete the node during the maintenance.".to_owned()
+        } else {
+            let state = node.provision_state.as_deref().unwrap_or("unknown");
+            format!(
+                "ironic.protect has no effect in the provision state {state:?}: Ironic protects active and rescued nodes only."
+            )
+        })
+    }
+
     /// Lets Ironic compare its database with the hardware: a power change to the state that the
     /// database has. What differs is brought there now and not by the next power synchronisation.
     /// Returns the node as it is afterwards.
@@ -98,8 +131,11 @@ impl NodeMachine {
     /// One that passes while reading the boot device: a node that is entered without it could not
     /// get it back. Where the interfaces of the node cannot tell one at all, none is restored.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
-        let instance = node.instance_uuid.clone().unwrap_or_else(|| NONE.to_owned());
-        let mut memory = BTreeMap::from([(NODE.to_owned(), node.uuid.clone()), (INSTANCE.to_owned(), instance)]);
+        let mut memory = flag::purpose(node);
+        memory.insert(NODE.to_owned(), node.uuid.clone());
+        if self.fleet.protect && node.can_be_protected() && !node.protected {
+            memory.insert(PROTECT.to_owned(), "true".to_owned());
+        }
         match boot::read(&self.fleet, node).await {
             Ok(seen) if seen.unclear => {
                 tracing::warn!("{}: the BMC cannot tell the boot device, which is not restored", self.address());
@@ -143,10 +179,11 @@ impl Gate for NodeMachine {
         let node = if fresh { self.fleet.read(&self.server).await } else { self.fleet.node(&self.server).await };
         let node = match node {
             Ok(node) => node,
-            Err(BackendError::NoSystem { what, .. }) => {
-                let standing = ExternalState::Refused(what);
-                return Ok(GateView::of(standing));
+            Err(BackendError::NoServer { .. }) if wish.leaving => return Ok(GateView::of(ExternalState::Absent)),
+            Err(BackendError::NoServer { what, .. }) if wish.entered => {
+                return Ok(GateView::of(ExternalState::Lost(format!("the node was deleted from Ironic: {what}"))));
             }
+            Err(BackendError::NoServer { what, .. }) => return Ok(GateView::of(ExternalState::Refused(what))),
             Err(error) => return Err(error),
         };
         let standing = flag::standing(&node, wish);
@@ -165,7 +202,7 @@ impl Gate for NodeMachine {
         self.remember(wish);
         let node = self.fleet.read(&self.server).await?;
         if flag::is_ours(&node, wish) {
-            return Ok(());
+            return self.protect(&node, wish).await;
         }
         let node = self.fleet.powered(node).await?;
         let request = "PUT maintenance";
@@ -175,16 +212,20 @@ impl Gate for NodeMachine {
         if let Some(work) = node.working() {
             return Err(self.rejected(request, &format!("not sent: waiting for {work}"), true));
         }
-        self.put(&node, &reason::write(wish)).await
-        // Reason and fault are read back by the look that follows: 202 says nothing of them.
+        // 202 does not confirm reason and fault: the next look reads them.
+        self.put(&node, &reason::write(wish)).await?;
+        self.protect(&node, wish).await
     }
 
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         self.remember(wish);
         let node = match self.fleet.read(&self.server).await {
-            Err(BackendError::NoSystem { .. }) => return Ok(()),
+            Err(BackendError::NoServer { .. }) => return Ok(()),
             node => self.fleet.powered(node?).await?,
         };
+        if flag::protects(&node, wish) {
+            self.update(&node, json!([{ "op": "replace", "path": "/protected", "value": false }])).await?;
+        }
         if !flag::is_ours(&node, wish) {
             return Ok(());
         }
@@ -193,9 +234,8 @@ impl Gate for NodeMachine {
             // the fault says it again.
             return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
         }
-        // What waits for its agent ends only once the flag is cleared, and what was undeployed is
-        // not ours to restore.
-        let restores = !node.waits_for_agent() && flag::undeployed(&node, wish).is_none();
+        // A node that waits for its agent continues only without the flag. A repurposed node is not ours to restore.
+        let restores = !node.waits_for_agent() && flag::repurposed(&node, wish).is_none();
         if let Some(work) = node.working().filter(|_| restores) {
             return Err(self.rejected("DELETE maintenance", &format!("not sent: waiting for {work}"), true));
         }
@@ -264,6 +304,7 @@ impl Gate for NodeMachine {
                 lines.push(format!("The node is {name} ({}).", reason::shown_reason(why.as_deref())));
             }
         }
+        lines.extend(self.protection(&node));
         if node.disable_power_off {
             lines.push("disable_power_off is set: the node cannot be switched off.".to_owned());
         }

@@ -91,7 +91,7 @@ impl NodeMachine {
                 let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag is gone".to_owned());
                 return Err(self.rejected(what, &why, false));
             }
-            if let Some(why) = flag::undeployed(&node, wish) {
+            if let Some(why) = flag::repurposed(&node, wish) {
                 return Err(self.rejected(what, &why, false));
             }
             if let Some(fault) = &node.fault {

@@ -56,9 +56,7 @@ impl IronicBackend {
     /// Makes a backend, without any request. The error tells which setting cannot be used.
     pub fn new(settings: IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let client = Client::new(&settings, clock)?;
-        let IronicSettings { lock_keys, soft_power_timeout, image_download_source, .. } = settings;
-        let fleet = IronicNodes::new(client, lock_keys, soft_power_timeout, image_download_source);
-        Ok(Self { fleet: Arc::new(fleet), machines: Machines::default() })
+        Ok(Self { fleet: Arc::new(IronicNodes::new(client, settings)), machines: Machines::default() })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::maintenance::machine::PowerState;
 pub(super) const LEAST: u32 = 42;
 
 /// Fields that are read of a node, with the API version that has them.
-const FIELDS: [(&str, u32); 30] = [
+const FIELDS: [(&str, u32); 31] = [
     ("uuid", 1),
     ("name", 5),
     ("driver", 1),
@@ -21,6 +21,7 @@ const FIELDS: [(&str, u32); 30] = [
     ("power_state", 1),
     ("target_power_state", 1),
     ("provision_state", 1),
+    ("provision_updated_at", 1),
     ("last_error", 1),
     ("reservation", 1),
     ("instance_uuid", 1),
@@ -74,6 +75,7 @@ pub(super) struct Node {
     pub(super) power_state: Option<String>,
     pub(super) target_power_state: Option<String>,
     pub(super) provision_state: Option<String>,
+    pub(super) provision_updated_at: Option<String>,
     pub(super) last_error: Option<String>,
     pub(super) reservation: Option<String>,
     pub(super) instance_uuid: Option<String>,
@@ -195,6 +197,11 @@ impl Node {
     /// sets only once it provisions one. It clears maintenance flags of others.
     pub(super) fn is_of_baremetal_operator(&self) -> bool {
         self.name.as_deref().is_some_and(|name| name.contains('~'))
+    }
+
+    /// Returns true if Ironic allows `protected` on it (Ironic 39.0.0, conductor/manager.py, `_check_update_protected`).
+    pub(super) fn can_be_protected(&self) -> bool {
+        matches!(self.provision_state.as_deref(), Some("active" | "rescue"))
     }
 
     /// What is in `properties`, as text.

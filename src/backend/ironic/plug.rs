@@ -72,6 +72,11 @@ const SETTINGS: &[Setting] = &[
         "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
     ),
     Setting::new(
+        "protect",
+        AttributeKind::Flag,
+        "Protect active and rescued nodes during a maintenance (API 1.48): their owner can then not undeploy, rebuild or delete them, which Ironic's maintenance flag alone allows. A node that is already protected stays as it is. The role needs `baremetal:node:update`. Default: `false`.",
+    ),
+    Setting::new(
         "request_timeout",
         AttributeKind::Duration,
         "Time limit of one request that may change something. Default and most: `\"15s\"`.",
@@ -211,6 +216,7 @@ impl BackendPlugin for Plugin {
         settings.lock_keys = block.texts("lock_keys");
         settings.soft_power_timeout = block.duration("soft_power_timeout").unwrap_or(settings.soft_power_timeout);
         settings.image_download_source = block.text("image_download_source").unwrap_or(settings.image_download_source);
+        settings.protect = block.flag("protect").unwrap_or(settings.protect);
         settings.request_timeout = block.duration("request_timeout").unwrap_or(settings.request_timeout);
         let backend = IronicBackend::new(settings, clock).map_err(|problem| Problem::of(&[], problem))?;
         Ok(Connected { warnings, ..Connected::quiet(backend) })

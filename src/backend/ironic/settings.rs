@@ -112,6 +112,9 @@ pub struct IronicSettings {
     /// How a BMC gets an image (`image_download_source`): `http`, from its own address, or `local`,
     /// from the conductor.
     pub image_download_source: String,
+    /// Sets `protected` on active and rescued nodes for the time of a maintenance (API 1.48): Ironic then rejects undeploying,
+    /// rebuilding and deleting them.
+    pub protect: bool,
     /// Time limit of one request that may change something: within the lease that allows it.
     pub request_timeout: Duration,
     /// Time limit of one read.
@@ -131,6 +134,7 @@ impl IronicSettings {
             lock_keys: BTreeMap::new(),
             soft_power_timeout: Duration::from_mins(2),
             image_download_source: "http".to_owned(),
+            protect: false,
             request_timeout: Duration::from_secs(15),
             read_timeout: Duration::from_secs(30),
             lock_patience: Duration::from_secs(8),

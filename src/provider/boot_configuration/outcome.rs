@@ -15,6 +15,7 @@ use crate::provider::{
     shared::boot_proof,
     shared::diagnostics::{no_longer_ours, of_engine},
     shared::private::Private,
+    shared::review_release::REVOKED,
     shared::values::shown_duration,
 };
 
@@ -70,7 +71,7 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
 /// The external system does not keep the server for a boot configuration any more.
 pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
     diagnostic(
-        "External maintenance system revoked the server",
+        REVOKED,
         format!(
             "{server}: {why}. Its boot configuration has no effect any more. The next plan replaces the resource; \
              destroy deletes its external request and does not change the server."

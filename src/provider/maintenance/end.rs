@@ -18,6 +18,7 @@ use crate::provider::{
     shared::boot_proof,
     shared::diagnostics::of_engine,
     shared::private::{Private, missing_here},
+    shared::review_release::REVOKED,
 };
 
 /// A maintenance that ended without a restore, because the next one took the server as it is.
@@ -54,7 +55,7 @@ pub(in crate::provider) async fn released(
             if let Some(why) = gate::lost(record) {
                 let observed = engine.observed(record).await;
                 diags.add_warning(diagnostic(
-                    "External maintenance system revoked the server",
+                    REVOKED,
                     format!(
                         "{server}: {why}. The external request is gone too; power and boot were not changed, because \
                          an external system took the server over. {observed}"

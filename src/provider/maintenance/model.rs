@@ -97,7 +97,7 @@ outputs!(MaintenanceModel {
     }
     after_apply {
         id: String, "`namespace/name`.";
-        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Releasing`, `Completed` or `Failed`. Unknown in a plan that resumes an interrupted one.";
+        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Revoked`, `Releasing`, `Completed` or `Failed`. `Revoked`: another author ended what the maintenance relies on. Unknown in a plan that resumes or ends a maintenance.";
         waiting_for: String, "What a pending maintenance waits for; null once the server is locked.";
         queue_position: Number, "How many maintenances are before it; null once the server is locked.";
         requested_at: String, "When it was requested (RFC 3339, UTC).";
@@ -199,7 +199,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "on_end",
             optional(
                 String,
-                "What the next plan does about a maintenance that ended outside of this configuration: by hand, by `complete_when`, or after `expires_after`. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` its end is the goal, and nothing is replaced.",
+                "What the next plan does about a maintenance that ended outside this configuration: by hand, by `complete_when`, after `expires_after`, or because another author revoked it. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` its end is the goal, and nothing is replaced.",
             ),
         ),
         (

@@ -27,7 +27,7 @@ use crate::provider::{
     shared::effect,
     shared::ended,
     shared::private::Private,
-    shared::review_release::{DELETED, deleted},
+    shared::review_release::{DELETED, REVOKED, deleted},
     shared::values::{known, shown_duration},
     shared::window::WindowModel,
 };
@@ -227,35 +227,49 @@ pub(in crate::provider) fn show(
     };
 }
 
-/// What became of the Node that runs on a held server.
-fn warn_of_node(seen: &Observation, server: &str, warn: &mut impl FnMut(&'static str, String)) {
+/// Warns of everything that another author did to a held server since the last run. Returns true if the maintenance no longer
+/// protects the server: its state is then [`ended::REVOKED`], so that no plan is empty.
+fn warn_of_others(
+    seen: &Observation,
+    server: &str,
+    model: &MaintenanceModel,
+    warn: &mut impl FnMut(&'static str, String),
+) -> bool {
+    let next = ended::after_revocation(model);
+    if let Some(why) = &seen.taken_away {
+        warn(
+            REVOKED,
+            format!(
+                "{server}: {why}. {next} A release deletes our external request. It restores the server only if no external \
+                 system has taken it over."
+            ),
+        );
+    }
     if let Some(why) = &seen.node_lost {
         warn(
             "A maintenance has lost the Lease of its Node",
-            format!(
-                "{server}: {why}. The lock is still held, but other operators may act on the Node. Release the server \
-                 first, or keep them from it."
-            ),
+            format!("{server}: {why}. The server is still locked, but other operators can act on the Node. {next}"),
+        );
+    }
+    if let Some(why) = &seen.drain_lost {
+        warn(
+            "A drained Node accepts Pods again",
+            format!("{server}: {why}. The server is still locked, but Pods can start on it. {next}"),
         );
     }
     if let Some(why) = &seen.node_unseen {
         warn(
             "A Node was not looked at",
             format!(
-                "{server}: {why}. The lock is still held; whether Pods or other operators may use the server is not known. This \
-                 is told once, also for the other servers whose Nodes are in that cluster."
+                "{server}: {why}. The server is still locked. The Node's state is unknown, and so is that of every other Node \
+                 in this cluster; this warning appears once."
             ),
         );
     }
-    if let Some(why) = &seen.drain_lost {
-        warn(
-            "A drained Node accepts Pods again",
-            format!(
-                "{server}: {why}. The lock is still held, and Pods may start on the server while it is worked on. Cordon the Node \
-                 again, or release the server."
-            ),
-        );
+    if let Some(why) = &seen.deletion {
+        warn(DELETED, deleted(server, why));
     }
+    seen.taken_away.is_some() || seen.node_lost.is_some() || seen.drain_lost.is_some()
 }
 
 /// The state after a look at the record and, while it is held, at the server. `None`: it exists no
@@ -304,7 +318,7 @@ pub(in crate::provider) async fn refresh(
             ),
         );
     }
-    let before = model.power_state.clone();
+    let (before, was_revoked) = (model.power_state.clone(), ended::is_revoked(&model.state));
     show(&mut model, record, held.waiting_for.clone(), held.ahead);
     if !matches!(record.phase, Phase::InMaintenance { .. }) {
         return Some(model);
@@ -312,19 +326,12 @@ pub(in crate::provider) async fn refresh(
     let wanted = record.spec.server_power;
     let ends_by_power = matches!(record.spec.complete_when, Some(CompleteWhen::PowerState(_)));
     let seen = Box::pin(engine.seen(&server, held)).await;
-    if let Some(why) = &seen.taken_away {
-        warn(
-            "External maintenance system revoked the server",
-            format!(
-                "{server}: {why}. Destroy or replace the resource: the provider deletes its external request, and restores \
-                 the server only where no external system has taken it over."
-            ),
-        );
+    let lost = warn_of_others(&seen, &server, &model, &mut warn);
+    // Silence neither revokes a maintenance nor restores a revoked one.
+    let silent_now = seen.machine.is_err() || seen.node_unseen.is_some();
+    if lost || (was_revoked && silent_now) {
+        model.state = Value::Value(ended::REVOKED.to_owned());
     }
-    if let Some(why) = &seen.deletion {
-        warn(DELETED, deleted(&server, why));
-    }
-    warn_of_node(&seen, &server, &mut warn);
     match seen.machine {
         Ok(view) => {
             if let Some(wanted) = wanted

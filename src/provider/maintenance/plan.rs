@@ -3,17 +3,29 @@
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    engine::Engine,
+    engine::{Control, Engine},
     maintenance::{
         ids::Uid,
         spec::{Spec, WaitFor},
+        state::Ending,
     },
 };
 
 use crate::provider::{
-    maintenance::model::MaintenanceModel, maintenance::outcome::show, maintenance::resource::ServerMaintenance,
-    shared::effect, shared::ended, shared::moved, shared::private::Private, shared::prospect::PlannedRequest,
-    shared::review, shared::review_release, shared::takeover, shared::values::given,
+    maintenance::end::{over_already, released},
+    maintenance::model::MaintenanceModel,
+    maintenance::outcome::show,
+    maintenance::resource::ServerMaintenance,
+    shared::diagnostics::of_engine,
+    shared::effect,
+    shared::ended,
+    shared::moved,
+    shared::private::Private,
+    shared::prospect::PlannedRequest,
+    shared::review,
+    shared::review_release,
+    shared::takeover,
+    shared::values::given,
 };
 
 impl ServerMaintenance {
@@ -29,7 +41,8 @@ impl ServerMaintenance {
         let spec = model.check(diags, self.cell.engine_if_ready().as_deref());
         let mut replaced = model.replacing(prior);
         replaced.extend(ended::replaced(prior, model).filter(|_| replaced.is_empty()));
-        if replaced.is_empty() && ended::is_over(&prior.state) && !ended::may_change(diags, prior, model, None) {
+        let over = ended::is_over(&prior.state) || ended::is_revoked(&prior.state);
+        if replaced.is_empty() && over && !ended::may_change(diags, prior, model, None) {
             return None;
         }
         if !replaced.is_empty() {
@@ -49,6 +62,17 @@ impl ServerMaintenance {
         }
         if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
             engine.announce(&uid, None);
+        }
+        if ended::ends_revoked(prior, model) {
+            self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
+            model.effect = effect::of_revoked(model);
+            let planned = model.clone();
+            model.unknown_outputs();
+            model.id = planned.id;
+            model.lock_key = planned.lock_key;
+            model.requested_at = planned.requested_at;
+            model.managed_by = planned.managed_by;
+            return Some(Vec::new());
         }
         let goes_on = goes_on(prior, model.wait_for());
         if given(&prior.state) == Some("Pending") && !goes_on {
@@ -131,6 +155,37 @@ impl ServerMaintenance {
         if accepted { model } else { prior }
     }
 
+    /// Ends a revoked maintenance that the configuration keeps: restores what is still ours and frees the lock.
+    pub(in crate::provider) async fn end_revoked(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        uid: &Uid,
+        states: (MaintenanceModel, MaintenanceModel),
+        private: &Value<Private>,
+        control: &Control,
+    ) -> MaintenanceModel {
+        let (prior, mut model) = states;
+        let server = given(&prior.server).unwrap_or_default().to_owned();
+        let control = Control { timeout: control.release_timeout, ..control.clone() };
+        let state = Private::state(private);
+        let ended = match Box::pin(engine.release_for(state, uid, &server, Ending::Completed, &control)).await {
+            Ok(Some(driven)) => released(diags, engine, &server, &driven).await,
+            Ok(None) => over_already(diags, engine, &server, uid, private).await,
+            Err(error) => {
+                diags.add_error(of_engine(&server, &error));
+                None
+            }
+        };
+        match (ended, engine.held(uid).await) {
+            (Some(()), Ok(Some(held))) => {
+                show(&mut model, &held.record, None, None);
+                model
+            }
+            _ => prior,
+        }
+    }
+
     /// Warns of the release that a destroy or a replacement brings.
     pub(in crate::provider) async fn release_warning(
         &self,
@@ -177,7 +232,7 @@ fn goes_on(prior: &MaintenanceModel, wait_for: WaitFor) -> bool {
         Some("Preparing" | "Releasing") => true,
         // Its turn has come, and nobody drives it.
         Some("Pending") => wait_for != WaitFor::Enqueued || prior.queue_position == Value::Value(0),
-        Some("InMaintenance") => wait_for == WaitFor::Completed,
+        Some("InMaintenance" | ended::REVOKED) => wait_for == WaitFor::Completed,
         _ => false,
     }
 }

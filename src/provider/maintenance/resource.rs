@@ -217,6 +217,11 @@ impl Resource for ServerMaintenance {
         if model.managed_by.is_unknown() {
             model.managed_by = Value::Value(wish.asking.state.clone());
         }
+        if ended::ends_revoked(&prior, &model) {
+            let states = (prior, model);
+            let kept = self.end_revoked(diags, &engine, &uid, states, &private, &control).await;
+            return Some((Value::Value(kept), private));
+        }
         if effect::is_quiet(&prior, &model) {
             return match engine.amend(&uid, &wish, &control).await {
                 Ok(Some(true)) => Some((Value::Value(model), private)),

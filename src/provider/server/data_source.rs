@@ -177,7 +177,7 @@ impl DataSource for ServerDataSource {
             }
             // Also in a cluster a server that is not there is a mistake, and no machine that is
             // away.
-            Err(error @ BackendError::Missing { .. }) => {
+            Err(error @ (BackendError::Missing { .. } | BackendError::NoServer { .. })) => {
                 bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
                 return None;
             }

@@ -138,6 +138,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Untrusted { .. } => "A BMC is not trusted",
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
+        BackendError::NoServer { .. } => "A server does not exist",
         BackendError::Missing { .. } => "Something that a server needs is missing",
         BackendError::Rejected { transient: false, .. } => "A request about a server was refused",
         BackendError::Unsupported { .. } => "A server does not support a request",
@@ -185,6 +186,9 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::Rejected { .. } => (format!("A request about {server} was refused"), "", AttributePath::root()),
         BackendError::NoSystem { .. } => {
             (format!("{server} is not behind its BMC"), "Check system_id.", AttributePath::root())
+        }
+        BackendError::NoServer { .. } => {
+            (format!("{server} does not exist"), "Check its name, or create it first.", AttributePath::new("server"))
         }
         BackendError::Unsupported { .. } => {
             (format!("{server} does not support this request"), "", AttributePath::root())

@@ -94,6 +94,12 @@ pub(in crate::provider) fn of_update(prior: &MaintenanceModel, model: &Maintenan
     }
 }
 
+/// The effect of an update that ends a revoked maintenance.
+pub(in crate::provider) fn of_revoked(model: &MaintenanceModel) -> Text {
+    given(&model.server)
+        .map_or(Value::Unknown, |server| Value::Value(format!("{server} is released and not locked again")))
+}
+
 /// Whether a change acts on a server that is prepared.
 pub(in crate::provider) fn acts(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
     model.server_power != prior.server_power || model.boot_configuration != prior.boot_configuration

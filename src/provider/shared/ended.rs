@@ -21,6 +21,30 @@ pub(in crate::provider) fn is_over(state: &Text) -> bool {
     matches!(given(state), Some("Completed" | "Failed"))
 }
 
+/// State of a maintenance whose record is active, although another author ended what it relies on.
+pub(in crate::provider) const REVOKED: &str = "Revoked";
+
+/// Returns true if a refresh saw that another author ended what the maintenance relies on.
+pub(in crate::provider) fn is_revoked(state: &Text) -> bool {
+    given(state) == Some(REVOKED)
+}
+
+/// Returns true if an update ends the maintenance: it was revoked, and nothing requests it again.
+pub(in crate::provider) fn ends_revoked(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
+    is_revoked(&prior.state) && model.keeps_ended() && model.wait_for() != WaitFor::Completed
+}
+
+/// What the next plan does about a revoked maintenance, in a sentence.
+pub(in crate::provider) fn after_revocation(model: &MaintenanceModel) -> &'static str {
+    if model.wait_for() == WaitFor::Completed {
+        "The next apply fails, because the maintenance cannot complete."
+    } else if model.keeps_ended() {
+        "The next apply ends the maintenance and locks nothing (on_end = \"keep\")."
+    } else {
+        "The plan replaces the resource, which requests the maintenance again; on_end = \"keep\" prevents that."
+    }
+}
+
 /// Whether a maintenance of this configuration is still wanted after it has ended.
 ///
 /// With `wait_for = "Completed"` its end is the goal.
@@ -31,9 +55,10 @@ fn stays_wanted(model: &MaintenanceModel) -> bool {
 /// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not
 /// replaced.
 ///
-/// One that is being released ends too: to go on with it frees the server.
+/// A maintenance that is being released ends as well, because resuming it frees the server. A revoked one no longer protects
+/// the server.
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
-    let ends = is_over(&prior.state) || given(&prior.state) == Some("Releasing");
+    let ends = is_over(&prior.state) || is_revoked(&prior.state) || given(&prior.state) == Some("Releasing");
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
 
@@ -150,6 +175,10 @@ mod tests {
             ("Completed", "InMaintenance", Some("keep"), false),
             ("Completed", "Completed", None, false),
             ("InMaintenance", "InMaintenance", None, false),
+            ("Revoked", "InMaintenance", None, true),
+            ("Revoked", "Enqueued", Some("replace"), true),
+            ("Revoked", "InMaintenance", Some("keep"), false),
+            ("Revoked", "Completed", None, false),
             ("Releasing", "InMaintenance", None, true),
             ("Releasing", "InMaintenance", Some("keep"), false),
             ("Releasing", "Completed", None, false),

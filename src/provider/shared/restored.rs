@@ -14,6 +14,7 @@ use crate::{
 
 use crate::provider::{
     shared::diagnostics::{AFTER_A_RESTORE, of_engine},
+    shared::ended::REVOKED,
     shared::private::{Private, Remembered},
     shared::values::{Text, given},
 };
@@ -33,7 +34,7 @@ pub(in crate::provider) struct Expected<'a> {
 
 impl Expected<'_> {
     fn held(&self) -> bool {
-        matches!(self.state.and_then(given), Some("Preparing" | "InMaintenance" | "Releasing"))
+        matches!(self.state.and_then(given), Some("Preparing" | "InMaintenance" | REVOKED | "Releasing"))
     }
 }
 

@@ -16,8 +16,8 @@ use crate::provider::shared::diagnostics::of_engine;
 const RELEASED: &str = "Servers will be switched or booted to restore them";
 /// Summary of a warning: the power after a destroy is not the power from before the maintenance.
 const NOT_PAUSED: &str = "Servers that were Paused end On";
-/// Summary of a warning: destroy leaves the server alone.
-const REVOKED: &str = "External maintenance system revoked the server";
+/// Summary of a warning: an external system ended the maintenance.
+pub(in crate::provider) const REVOKED: &str = "External maintenance system revoked the server";
 /// Summary of a warning: the external system ends the use of the server.
 pub(in crate::provider) const DELETED: &str = "A held server is being deleted";
 

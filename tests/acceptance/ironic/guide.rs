@@ -104,9 +104,11 @@ assert len(needed) > 4
 #[tokio::test]
 async fn the_policy_files_of_the_ironic_guide_allow_what_is_called_and_nothing_else() {
     let guide = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/ironic.md")).unwrap();
-    let files = ["ironic.yaml", "ironic-services.yaml"];
+    let files = ["ironic.yaml", "ironic-services.yaml", "ironic-protect.yaml"];
     assert!(files.iter().all(|file| guide.contains(&format!("roles/{file}"))), "the guide names the files");
     check_policy(&files[..1], &["metal_runner"], &["metal_"]).await;
-    check_policy(&files, &["metal_runner"], &["rule:metal_reads", "rule:metal_changes", "role:metal_runner"]).await;
-    check_policy(&files, &["metal_runner", "metal_servicer"], &["metal_"]).await;
+    let (protect, files) = ([files[0], files[2]], &files[..2]);
+    check_policy(&protect, &["metal_runner"], &["metal_"]).await;
+    check_policy(files, &["metal_runner"], &["rule:metal_reads", "rule:metal_changes", "role:metal_runner"]).await;
+    check_policy(files, &["metal_runner", "metal_servicer"], &["metal_"]).await;
 }

@@ -109,6 +109,15 @@ impl Plan {
         self
     }
 
+    /// # Panics
+    /// Unless the plan replaces this resource and changes nothing else.
+    #[track_caller]
+    pub fn only_replaces(&self, address: &str) -> &Self {
+        let replaced = (address.to_owned(), vec!["delete".to_owned(), "create".to_owned()]);
+        assert_eq!(self.changes(), [replaced], "{}", self.run.output);
+        self
+    }
+
     /// The planned change of one resource: `before`, `after`, `after_unknown`, `actions`.
     #[track_caller]
     pub fn change(&self, address: &str) -> &Value {
