@@ -3,10 +3,8 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -16,7 +14,7 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{process::Command, time::timeout};
+use tokio::process::Command;
 
 use super::{
     host::Host,
@@ -340,31 +338,6 @@ impl Workspace {
     }
 
     fn launch(&self, mut command: Command) -> Running {
-        let log = self.prepare(&mut command);
-        Running::start(command, log)
-    }
-
-    /// Runs the provider by hand and returns its status. The caller sets where its output goes, and
-    /// variables.
-    pub async fn metal_status(&self, arguments: &[&str], change: impl FnOnce(&mut Command)) -> ExitStatus {
-        let mut command = Command::new(provider::binary());
-        command.args(arguments);
-        self.prepare(&mut command);
-        change(command.stdin(Stdio::null()).kill_on_drop(true));
-        timeout(RUN_LIMIT, command.status()).await.expect("it ends in time").expect("it starts")
-    }
-
-    /// Runs the host with a variable that need not be text.
-    pub async fn run_with(&self, arguments: &[&str], name: &str, value: &OsStr) -> Run {
-        let mut command = Command::new(self.host.binary());
-        command.args(arguments);
-        let log = self.prepare(&mut command);
-        command.env(name, value);
-        Running::start(command, log).wait(RUN_LIMIT).await
-    }
-
-    /// Sets this user's folder and environment. Returns the log file.
-    fn prepare(&self, command: &mut Command) -> PathBuf {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let log = self.folder.join(format!("log-{number}.txt"));
         let root = self.root();
@@ -385,7 +358,7 @@ impl Workspace {
             // How rarely a host collects garbage: no test can tell, and a tenth of its time.
             .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
             .envs(&self.environment);
-        log
+        Running::start(command, log)
     }
 }
 
