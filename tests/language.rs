@@ -31,9 +31,9 @@ impl Pattern {
 
     /// The expressions are shared with other tools, which support a look ahead at their end.
     fn read([name, expression]: [&'static str; 2]) -> Self {
-        let (hit, ahead) = expression.split_once("(?!").map_or((expression, None), |(hit, ahead)| {
-            (hit, Some(Regex::new(&format!("^(?:{}", ahead)).unwrap()))
-        });
+        let (hit, ahead) = expression
+            .split_once("(?!")
+            .map_or((expression, None), |(hit, ahead)| (hit, Some(Regex::new(&format!("^(?:{}", ahead)).unwrap())));
         Self { name, hit: Regex::new(hit).unwrap(), not_before: ahead }
     }
 
@@ -70,7 +70,8 @@ fn prose(path: &Path, text: &str, comment: &Regex, literal: &Regex) -> Vec<Strin
 
 #[test]
 fn hits_of_the_patterns_become_fewer() {
-    let (comment, literal) = (Regex::new(r"(?:^|\s)//[/!]? (.*)").unwrap(), Regex::new(r#""((?:[^"\\]|\\.)*)""#).unwrap());
+    let (comment, literal) =
+        (Regex::new(r"(?:^|\s)//[/!]? (.*)").unwrap(), Regex::new(r#""((?:[^"\\]|\\.)*)""#).unwrap());
     let mut texts = Vec::new();
     files(Path::new(env!("CARGO_MANIFEST_DIR")), &mut |path| {
         if let Ok(text) = fs::read_to_string(path)
@@ -80,7 +81,8 @@ fn hits_of_the_patterns_become_fewer() {
         }
     });
     assert!(texts.len() > 20_000, "the texts were read: {}", texts.len());
-    let each = Pattern::all().iter().map(|one| (one.name, texts.iter().map(|text| one.hits(text)).sum())).collect::<Vec<_>>();
+    let each =
+        Pattern::all().iter().map(|one| (one.name, texts.iter().map(|text| one.hits(text)).sum())).collect::<Vec<_>>();
     let all: usize = each.iter().map(|(_, hits)| hits).sum();
     assert!(all <= MOST, "{all} of at most {MOST} hits in {} lines (CONTRIBUTING.md, Words): {each:?}", texts.len());
 }
@@ -113,7 +115,8 @@ fn nothing_mentions_another_version_before_the_first_release() {
     let mut found = Vec::new();
     files(root, &mut |path| {
         let shown = path.strip_prefix(root).unwrap().display().to_string();
-        let is_text = path.extension().is_some_and(|kind| ["rs", "md", "sql", "yaml", "sh"].iter().any(|it| kind == *it));
+        let is_text =
+            path.extension().is_some_and(|kind| ["rs", "md", "sql", "yaml", "sh"].iter().any(|it| kind == *it));
         if !is_text || shown == "tests/language.rs" {
             return;
         }

@@ -169,8 +169,12 @@ fn a_backend_is_one_folder_and_one_registry_line() {
                 .any(|line| line.contains(&declared) || names_path(&line, &path))
         };
         let own = format!("backend/{backend}/");
-        let others: Vec<&str> =
-            rooms.iter().filter(names).map(|source| source.file.as_str()).filter(|file| !file.starts_with(&own)).collect();
+        let others: Vec<&str> = rooms
+            .iter()
+            .filter(names)
+            .map(|source| source.file.as_str())
+            .filter(|file| !file.starts_with(&own))
+            .collect();
         let (registry, more): (Vec<&str>, Vec<&str>) =
             others.iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
         assert_eq!(registry.len(), 2, "{backend}: {registry:?}");

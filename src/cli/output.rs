@@ -48,10 +48,7 @@ impl Command {
             | Self::Tidy { .. }
             | Self::Server { command: ServerCommand::Rebind { .. } }
             | Self::Store {
-                command:
-                    StoreCommand::Import { .. }
-                    | StoreCommand::Restored { .. }
-                    | StoreCommand::Inspected { .. },
+                command: StoreCommand::Import { .. } | StoreCommand::Restored { .. } | StoreCommand::Inspected { .. },
             } => false,
         }
     }

@@ -33,7 +33,10 @@ mod tests {
             let refused = check(other, &about).unwrap_err().to_string();
             assert!(refused.contains(&format!("format {other}")) && refused.contains("newer version"), "{refused}");
             let refused = check_open(other, &about).unwrap_err().to_string();
-            assert!(refused.contains(&format!("format to {other}")) && refused.contains("Nothing was written"), "{refused}");
+            assert!(
+                refused.contains(&format!("format to {other}")) && refused.contains("Nothing was written"),
+                "{refused}"
+            );
         }
     }
 }

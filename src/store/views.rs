@@ -49,11 +49,7 @@ pub(super) struct Stored {
 impl Stored {
     /// A key that nobody asked for yet.
     pub(super) fn none(key: &LockKey) -> Self {
-        Self {
-            revision: 0,
-            lock: Arc::new(ServerLock::new(key.clone())),
-            commits: Arc::default(),
-        }
+        Self { revision: 0, lock: Arc::new(ServerLock::new(key.clone())), commits: Arc::default() }
     }
 
     /// What a commit of ours made of it.

@@ -11,6 +11,13 @@ use std::{
     time::Duration,
 };
 
+use crate::{
+    records::{AGING, TTL},
+    support::{
+        kubernetes::Kubernetes,
+        postgres::{Pooler, Postgres},
+    },
+};
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
@@ -25,13 +32,6 @@ use terraform_provider_metal::{
     store::{
         KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
         Store, StoreError,
-    },
-};
-use crate::{
-    records::{AGING, TTL},
-    support::{
-        kubernetes::Kubernetes,
-        postgres::{Pooler, Postgres},
     },
 };
 

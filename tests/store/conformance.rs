@@ -1133,7 +1133,10 @@ pub async fn a_lock_of_another_format_is_refused_and_the_others_go_on(bench: &Be
         ] {
             let said = error.to_string();
             assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
-            assert!(said.contains("format 9") && said.contains("use the version that wrote it") && said.contains('k'), "{said}");
+            assert!(
+                said.contains("format 9") && said.contains("use the version that wrote it") && said.contains('k'),
+                "{said}"
+            );
         }
         let shown: Vec<_> = store.view_all().await.unwrap().iter().flat_map(states).collect();
         let expected = [("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];

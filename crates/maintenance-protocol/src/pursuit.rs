@@ -36,9 +36,9 @@ enum Repeats {
 fn repeats(action: &Action) -> Repeats {
     match action {
         Action::Reset(ResetType::On | ResetType::ForceOff) | Action::SetBoot { .. } => Repeats::OnceAccepted,
-        Action::Reset(ResetType::GracefulShutdown)
-        | Action::Insert { .. }
-        | Action::Eject { .. } => Repeats::OnceUnknown,
+        Action::Reset(ResetType::GracefulShutdown) | Action::Insert { .. } | Action::Eject { .. } => {
+            Repeats::OnceUnknown
+        }
         Action::Reset(
             ResetType::GracefulRestart | ResetType::ForceRestart | ResetType::PowerCycle | ResetType::Nmi,
         ) => Repeats::Never,

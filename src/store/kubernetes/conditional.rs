@@ -8,8 +8,7 @@ use super::{KubernetesStore, commit, link, lock::Row, whole};
 use crate::{
     maintenance::ids::LockKey,
     store::{
-        StoreError,
-        format,
+        StoreError, format,
         optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
     },

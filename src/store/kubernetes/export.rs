@@ -39,13 +39,9 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
     let mut lines = Vec::new();
     for entry in journal::in_order(entries) {
         for (number, event) in (0..).zip(entry.events) {
-            let position = AuditPosition { order: entry.order.unwrap_or_default(), commit: entry.commit.clone(), number };
-            lines.push(AuditLine {
-                id: format!("{}-{number}", entry.commit),
-                position,
-                event: Ok(event),
-                stamp: None,
-            });
+            let position =
+                AuditPosition { order: entry.order.unwrap_or_default(), commit: entry.commit.clone(), number };
+            lines.push(AuditLine { id: format!("{}-{number}", entry.commit), position, event: Ok(event), stamp: None });
         }
     }
     lines.sort_by(|one, other| one.position.cmp(&other.position));

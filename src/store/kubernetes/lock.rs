@@ -41,12 +41,7 @@ use crate::{
         shared::Shared,
         state::Maintenance,
     },
-    store::{
-        StoreError,
-        extended::StoredSlot,
-        optimistic::Commits,
-        views::Stored,
-    },
+    store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
 /// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can

@@ -20,11 +20,7 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         lock::ServerLock,
     },
-    store::{
-        Contents, StoreError,
-        format::FORMAT,
-        optimistic::Commits,
-    },
+    store::{Contents, StoreError, format::FORMAT, optimistic::Commits},
 };
 
 /// How much one journal of moved history holds, in bytes of JSON.

@@ -42,7 +42,8 @@ pub(super) async fn read(store: &SqliteStore, start: &AuditStart, most: u32) -> 
         AuditLine {
             id: number.to_string(),
             position: AuditPosition { number, ..AuditPosition::default() },
-            event: rows::event((at, namespace, name, uid, generation, by, what, detail), &store.faults).map_err(|_| raw),
+            event: rows::event((at, namespace, name, uid, generation, by, what, detail), &store.faults)
+                .map_err(|_| raw),
             stamp: None,
         }
     };

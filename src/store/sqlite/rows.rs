@@ -20,13 +20,7 @@ use crate::{
         quarantine::{Records, Unreadable},
         state::Maintenance,
     },
-    store::{
-        StoreError,
-        extended,
-        format::FORMAT,
-        optimistic::Commits,
-        views::Stored,
-    },
+    store::{StoreError, extended, format::FORMAT, optimistic::Commits, views::Stored},
 };
 
 /// A row of `locks`.
