@@ -16,7 +16,7 @@ const PATTERNS: &str = include_str!("patterns.tsv");
 /// Folders that are not the project's own texts.
 const SKIPPED: [&str; 3] = ["target", ".tools", ".git"];
 
-/// A pattern, and what must not follow a hit.
+/// A pattern, and the text that must not follow a hit.
 struct Pattern {
     name: &'static str,
     hit: Regex,
@@ -33,7 +33,7 @@ impl Pattern {
     fn read([name, expression]: [&'static str; 2]) -> Self {
         let (hit, ahead) = expression
             .split_once("(?!")
-            .map_or((expression, None), |(hit, ahead)| (hit, Some(Regex::new(&format!("^(?:{}", ahead)).unwrap())));
+            .map_or((expression, None), |(hit, ahead)| (hit, Some(Regex::new(&format!("^(?:{ahead}")).unwrap())));
         Self { name, hit: Regex::new(hit).unwrap(), not_before: ahead }
     }
 
@@ -43,7 +43,7 @@ impl Pattern {
     }
 }
 
-/// Returns the prose of a file: Markdown outside of code, comments, and texts of four words or more.
+/// Returns a file's prose: Markdown outside code, comments, and texts of four words or more.
 fn prose(path: &Path, text: &str, comment: &Regex, literal: &Regex) -> Vec<String> {
     let mut found = Vec::new();
     if path.extension().is_some_and(|kind| kind == "md") {
@@ -100,7 +100,7 @@ fn files(folder: &Path, read: &mut dyn FnMut(&Path)) {
     }
 }
 
-/// Nobody has another version of this program before the first release, so nothing can serve one.
+/// Before the first release no other version of this program exists, so nothing can serve it.
 /// Messages can reject a newer format.
 #[test]
 fn nothing_mentions_another_version_before_the_first_release() {

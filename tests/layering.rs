@@ -176,7 +176,7 @@ fn a_backend_is_one_folder_and_one_registry_line() {
             .filter(|file| !file.starts_with(&own))
             .collect();
         let (registry, more): (Vec<&str>, Vec<&str>) =
-            others.iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
+            others.into_iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
         assert_eq!(registry.len(), 2, "{backend}: {registry:?}");
         let allowed = backend == "redfish" && more.iter().all(|file| file.starts_with("backend/"));
         assert!(more.is_empty() || allowed, "{more:?} name the backend {backend}");

@@ -23,8 +23,8 @@ use crate::{
 };
 
 use super::{
-    Cli, Command, GlobalArgs, StoreCommand, approvals, check, drive, restrictions, servers, shape, show, stores, table,
-    tidy, watch,
+    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
+    table, tidy, watch,
 };
 
 /// Why a command failed.
@@ -207,8 +207,8 @@ pub(super) async fn export_audit(
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
-    if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
-        return Err(CommandError::NoStore(address));
+    if let Some(store) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
+        return Err(CommandError::NoStore(store.address));
     }
     let engine = engine(common, environment, false, stop).await?;
     let exported = audit::export(&engine, since, follow, stop, out).await;

@@ -1,7 +1,7 @@
 //! The stored form of a lock's holder with everything else that is known of the lock.
 //!
-//! Each stored document has the format number, so a program rejects a lock of another format and
-//! leaves all other locks usable.
+//! Each stored document has the format number, so a program rejects a lock with another number
+//! and leaves all other locks usable.
 
 use serde::{
     Deserialize, Deserializer, Serialize,

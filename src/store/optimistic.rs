@@ -9,7 +9,6 @@
 use std::{
     collections::{HashMap, HashSet},
     ops::Deref,
-    sync::Arc,
 };
 
 use async_trait::async_trait;

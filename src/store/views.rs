@@ -53,8 +53,8 @@ impl Stored {
     }
 
     /// What a commit of ours made of it.
-    pub(super) fn after(&self, written: CommittedChange, lock: ServerLock, commit: &str) -> Self {
-        let CommittedChange { revision, parts } = written;
+    pub(super) fn after(&self, written: &CommittedChange, lock: ServerLock, commit: &str) -> Self {
+        let &CommittedChange { revision, parts } = written;
         Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)) }
     }
 

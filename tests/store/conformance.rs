@@ -564,7 +564,7 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
 }
 
-/// Exports the lines after a start, once they are visible in the order of the log.
+/// Exports the lines after a start, when they are visible in log order.
 async fn exported(store: &dyn Store, start: &AuditStart, count: usize) -> Vec<AuditLine> {
     soon("the export of all lines", async {
         loop {
@@ -616,7 +616,7 @@ pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &B
     }
     let young = exported(&*two, &AuditStart::Age(DAY / 2), 3).await;
     assert_eq!(young, all[first.len()..]);
-    // A pruned line is not a start: the lines after it can be gone, too.
+    // A pruned line is not a start: the lines after it can be missing, too.
     while one.prune(DAY / 2, 3).await.unwrap() > 0 {}
     assert_eq!(exported(&*two, &AuditStart::Oldest, 3).await, young);
     for id in [first[0].id.as_str(), "forged", ""] {

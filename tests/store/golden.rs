@@ -1,8 +1,8 @@
 //! The golden file of format 1: an export of a store with everything that a record can contain.
 //!
-//! A change of the file is a change of the format. `GOLDEN=1 cargo test --test store golden` writes it.
+//! A changed file is a changed format. `GOLDEN=1 cargo test --test store golden` writes it.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::{

@@ -207,7 +207,7 @@ pub(super) fn note_write(record: &mut Maintenance, action: &Action, child: Optio
     let seen = seen.and_then(|state| state.boot.as_ref());
     let armed = record.prior.as_ref().and_then(|prior| prior.boot.as_ref()).is_some_and(is_once);
     let used = armed && seen.is_some_and(BootOverride::is_disabled);
-    let writes = record.boot_writes.get_or_insert_with(|| BootWrites { mode: None, once_used: used });
+    let writes = record.boot_writes.get_or_insert(BootWrites { mode: None, once_used: used });
     if preparing && wanted.mode.is_some() {
         writes.mode.clone_from(&wanted.mode);
     }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ids::Uid,
     machine::PowerTarget,
     model::{operation::OperationSpec, service::ServiceSpec},
     spec::{BootSpec, CompleteWhen, MaintenanceKind, Policy, Spec},
@@ -72,7 +71,8 @@ impl Spec {
             allow_under,
             triggers,
         } = self;
-        // As the boot below: without a token that each run may renew.
+        // Without signatures and tokens: each run can create new ones.
+        let boot = boot.as_ref().map(BootSpec::sealed);
         let complete_when = complete_when.as_ref().map(CompleteWhen::sealed);
         let digested = Digested {
             kind: *kind,
@@ -88,8 +88,7 @@ impl Spec {
             server_power: *server_power,
             operation: operation.as_ref(),
             service: service.as_deref(),
-            // Without the signature of an image's address: each run may sign it again.
-            boot: boot.as_ref().map(BootSpec::sealed).as_ref(),
+            boot: boot.as_ref(),
             complete_when: complete_when.as_ref(),
             expires_after: *expires_after,
             allow_under,

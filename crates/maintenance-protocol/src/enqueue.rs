@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     gate,
+    ids::Uid,
     lock::reaches,
     model::{
         gate::GateRecord,
@@ -23,34 +24,8 @@ impl ServerLock {
         self.refuse_unreadable(&request.id)?;
         let digest = request.spec.digest();
         if let Some(existing) = self.active.iter().find(|record| record.id == request.id) {
-            if let Some(refusal) = existing.refuses_request(&request.owner, &request.spec) {
-                return Err(refusal);
-            }
-            if existing.is_replaced_by(&request) {
-                return Err(Refusal::OwnPredecessor { holder: existing.id.clone(), id: request.id });
-            }
-            reaches(existing, request.location.as_ref())?;
-            let asking = &request.asking;
-            if let Some(refusal) = existing.refuses_state(&asking.state).filter(|_| !asking.adopt) {
-                return Err(refusal);
-            }
-            self.refuse_if_in_use(&existing.uid, leases, now)?;
-            let (uid, known) = (existing.uid.clone(), existing.known_to.clone());
-            if known.is_some_and(|known| asking.adopt && known.state != asking.state) {
-                let by = request.runner.to_string();
-                self.take_over(&uid, KnownTo::new(&asking.state, now, &by), now)?;
-            }
-            let record = self.get_mut(&uid)?;
-            record.requester = request.runner;
-            // The BMC did not answer the earlier run.
-            if let Some((known, now)) = record.location.as_mut().zip(request.location) {
-                known.system = known.system.take().or(now.system);
-            }
-            record.keeps_place = request.keeps_place;
-            record.spec.hold_place_for = request.spec.hold_place_for;
-            record.adopt_update();
-            self.audit_uid(now, &uid, "adopted", String::new());
-            return Ok(Enqueued::Adopted(uid));
+            let existing = existing.uid.clone();
+            return self.continue_existing(&existing, request, leases, now);
         }
         if let Some(released) = self.released(&request.id, &request.spec.triggers) {
             return Err(Refusal::ReleasedBefore { released: Box::new(released.clone()) });
@@ -123,6 +98,45 @@ impl ServerLock {
         self.active.push(record.into());
         self.audit_uid(now, &request.uid, "enqueued", detail);
         Ok(Enqueued::New(request.uid))
+    }
+
+    /// Continues the record of an earlier run with the same name, or reports the difference.
+    fn continue_existing(
+        &mut self,
+        uid: &Uid,
+        request: EnqueueRequest,
+        leases: &Leases,
+        now: Timestamp,
+    ) -> Result<Enqueued, Refusal> {
+        let existing = self.get(uid).ok_or(Refusal::Gone)?;
+        if let Some(refusal) = existing.refuses_request(&request.owner, &request.spec) {
+            return Err(refusal);
+        }
+        if existing.is_replaced_by(&request) {
+            return Err(Refusal::OwnPredecessor { holder: existing.id.clone(), id: request.id });
+        }
+        reaches(existing, request.location.as_ref())?;
+        let asking = &request.asking;
+        if let Some(refusal) = existing.refuses_state(&asking.state).filter(|_| !asking.adopt) {
+            return Err(refusal);
+        }
+        self.refuse_if_in_use(&existing.uid, leases, now)?;
+        let (uid, known) = (existing.uid.clone(), existing.known_to.clone());
+        if known.is_some_and(|known| asking.adopt && known.state != asking.state) {
+            let by = request.runner.to_string();
+            self.take_over(&uid, KnownTo::new(&asking.state, now, &by), now)?;
+        }
+        let record = self.get_mut(&uid)?;
+        record.requester = request.runner;
+        // The BMC did not answer the earlier run.
+        if let Some((known, now)) = record.location.as_mut().zip(request.location) {
+            known.system = known.system.take().or(now.system);
+        }
+        record.keeps_place = request.keeps_place;
+        record.spec.hold_place_for = request.spec.hold_place_for;
+        record.adopt_update();
+        self.audit_uid(now, &uid, "adopted", String::new());
+        Ok(Enqueued::Adopted(uid))
     }
 }
 

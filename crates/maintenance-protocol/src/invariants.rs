@@ -6,7 +6,6 @@ use super::{
     aliases::Alias,
     ids::{LockKey, Uid},
     model::lock::ServerLock,
-    rebind::trail_end,
     state::{Maintenance, Phase},
 };
 
@@ -48,9 +47,8 @@ const LARGEST: u64 = 1 << 62;
 /// holder.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
-    let by_key: HashMap<&LockKey, &ServerLock> = locks.iter().map(|lock| (&lock.key, lock)).collect();
     let mut wrong = Vec::new();
-    for (name, first) in bindings {
+    for (name, _) in bindings {
         let alias = Alias::of_stored(name);
         if alias.is_hardware() && Alias::read(&alias.to_string()).as_ref() != Some(&alias) {
             wrong.push(format!("{alias} is not in its canonical form, so that it may be known twice"));

@@ -104,13 +104,11 @@ fn pursue_as(
     }
     let made = attempts_at(attempts, &action).count();
     let (wait, again) = match (repeats, &last.reply) {
-        (Repeats::Never, _) => (effect_within, false),
         (Repeats::OnceAccepted | Repeats::OnceUnknown, _) if not_ready(last) => {
             (effect_within.min(limits.settle), true)
         }
         (Repeats::OnceAccepted, _) if sent.len() == 1 => (effect_within / 2, true),
-        (Repeats::OnceAccepted, _) => (effect_within, false),
-        (_, Reply::Accepted) => (effect_within, false),
+        (Repeats::Never | Repeats::OnceAccepted, _) | (_, Reply::Accepted) => (effect_within, false),
         (Repeats::OnceUnknown, _) => (effect_within, made < 2),
         (Repeats::Unseen, _) => {
             let share = u32::try_from(made).unwrap_or(u32::MAX);

@@ -147,6 +147,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Node { .. } => "A Node was not reached",
         BackendError::OtherServer { .. } => "A server was replaced by another server",
         BackendError::Protocol { .. } => "A BMC did not return a Redfish response",
+        BackendError::TaskFailed { .. } => "A server's task failed",
         BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } | BackendError::NotSent { .. } => {
             "A request to a server has an unknown outcome"
         }

@@ -46,7 +46,7 @@ impl Conditional for KubernetesStore {
             self.keep(key, &Arc::new(Row { checked: true, ..row }));
         }
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(CommittedChange { revision, parts: change.parts(), ..CommittedChange::from(revision) }))
+        Ok(Some(CommittedChange { revision, parts: change.parts() }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {

@@ -1,8 +1,8 @@
-//! The audit log in the order of the commits.
+//! The audit log in commit order.
 //!
 //! The log is in the locks and in the journals, which are two lists of different revisions. A commit
-//! that is newer than the newest listed lock can be missing from the lists, so it is left to the next
-//! read.
+//! that is newer than the newest listed lock can be missing from the lists, so the next read
+//! returns it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 

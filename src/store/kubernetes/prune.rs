@@ -71,7 +71,7 @@ pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp,
     Ok(gone)
 }
 
-/// What can be removed: records and lines from before a moment, so many of each.
+/// Limits of one removal: records and lines from before a moment, so many of each.
 struct Limits {
     before: Timestamp,
     records: u32,

@@ -96,7 +96,7 @@ fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     Ok(lock)
 }
 
-/// The content of the column `ownership`.
+/// The column `ownership`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Owned {
@@ -104,7 +104,7 @@ struct Owned {
     extension: Extension,
 }
 
-/// The same with the format number, as it is read.
+/// The column with its format number, for reading.
 struct Read(Owned);
 
 impl<'de> Deserialize<'de> for Read {
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for Read {
     }
 }
 
-/// The same with the format number, as it is written.
+/// The column with its format number, for writing.
 #[derive(Serialize)]
 struct Written {
     format: i64,
@@ -235,7 +235,7 @@ pub(super) async fn save(
     if !moved {
         return Ok(None);
     }
-    let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
+    let stored = stored.after(&revision.into(), after, &Uuid::new_v4().simple().to_string());
     save_commits(db, &stored, faults).await?;
     Ok(Some(stored))
 }

@@ -376,3 +376,15 @@ fn an_identifier_that_comes_back_is_found_from_anywhere_on_its_trail() {
         }
     }
 }
+
+/// Returns the lock at the end of an identifier's trail; `None` if several servers share it.
+fn trail_end<'a>(alias: &Alias, first: &LockKey, lock: impl Fn(&LockKey) -> Option<&'a ServerLock>) -> Option<LockKey> {
+    let (mut key, mut version) = (first.clone(), 0);
+    loop {
+        match lock(&key).and_then(|lock| lock.moved_on(alias, version)) {
+            None => return Some(key),
+            Some(AliasTarget::Shared) => return None,
+            Some(AliasTarget::At { key: next, version: moved }) => (key, version) = (next, moved),
+        }
+    }
+}
