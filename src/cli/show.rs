@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
-    backend::plug::plugin_at,
+    backend::plug::{BackendPlugin, plugin_at},
     engine::{Engine, EngineError},
     maintenance::{
         ids::MaintenanceId,
@@ -82,7 +82,7 @@ pub(super) async fn run(engine: &Engine, id: &MaintenanceId, common: &GlobalArgs
 /// Returns the command that restores and releases the server if nothing continues its maintenance.
 fn next(record: &Maintenance, common: &GlobalArgs) -> String {
     let plugin = plugin_at(record.location.as_ref()).filter(|_| common.backend.repeated().is_empty());
-    let backend = plugin.map(|plugin| plugin.name()).filter(|name| *name != common.backend.plugin.name());
+    let backend = plugin.map(BackendPlugin::name).filter(|name| *name != common.backend.plugin.name());
     let backend = backend.map(|name| format!(" --backend {name}")).unwrap_or_default();
     let owner = shell_word(&record.owner);
     format!("{NAME} complete {} --owner {owner}{}{backend}", record.id, common.repeated())

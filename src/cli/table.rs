@@ -50,7 +50,9 @@ pub(super) fn queue(lines: &[QueueRow], store: &str, now: Timestamp, flags: &str
         }
     }
     let mut names: BTreeMap<&LockKey, Vec<&str>> = BTreeMap::new();
-    lines.iter().for_each(|line| names.entry(&line.lock_key).or_default().push(&line.server));
+    for line in lines {
+        names.entry(&line.lock_key).or_default().push(&line.server);
+    }
     for shared in names.into_iter().filter_map(|(key, names)| shared_lock(key, names)) {
         text.push_str(&format!("\n{}.\n", shown::line(&shared)));
     }

@@ -222,7 +222,7 @@ mod tests {
         for (keeps_place, ephemeral) in [(true, false), (true, true), (false, false), (false, true)] {
             let mut lock = ServerLock::new(LockKey("k".to_owned()));
             let asking = AskingState { ephemeral, ..of_state("s") };
-            let asked = EnqueueRequest { asking, keeps_place, ..request("a") };
+            let asked = EnqueueRequest { keeps_place, asking, ..request("a") };
             let change = LockChange::Enqueue { request: &asked, claims: &[], token };
             let Ok(Applied::Enqueued { uid, fence, .. }) = applied(&mut lock, &change) else { panic!("not enqueued") };
             let marked = |lock: &ServerLock| lock.active[0].known_to.is_some();

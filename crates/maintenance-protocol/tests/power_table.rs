@@ -291,7 +291,7 @@ fn a_failure_contains_the_last_message_of_the_machine() {
             let called = !run.machine.calls.is_empty();
             let record = run.record();
             let said = match (&record.phase, record.outcome) {
-                (Phase::Failed { cause, .. }, _) | (Phase::Releasing { stuck: Some(cause), .. }, _) => Some(cause),
+                (Phase::Failed { cause, .. } | Phase::Releasing { stuck: Some(cause), .. }, _) => Some(cause),
                 (_, Some(OperationOutcome::Unproven)) => record.unproven_message.as_ref(),
                 _ => None,
             };

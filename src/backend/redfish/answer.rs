@@ -82,7 +82,7 @@ impl Bmc {
             return Err(self.unclear(method, path, &format!("{}: {words}", status.as_u16())));
         }
         // A resource that follows an error was not granted: the BMC's reason comes first.
-        if status.is_success() && !(is_refusal && !changes) {
+        if status.is_success() && (changes || !is_refusal) {
             return match parsed {
                 Ok(body) => {
                     let etag = etag.or_else(|| body["@odata.etag"].as_str().map(str::to_owned));

@@ -129,8 +129,9 @@ pub(super) fn name(path: &str) -> String {
 fn with_hint(error: BackendError, hint: &str) -> BackendError {
     let more = |text: String| format!("{text}; {hint}");
     match error {
-        BackendError::Unreachable { address, cause } => BackendError::Unreachable { address, cause: more(cause) },
-        BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause: more(cause) },
+        BackendError::Unreachable { address, cause } | BackendError::ReplyLost { address, cause, .. } => {
+            BackendError::Unreachable { address, cause: more(cause) }
+        }
         BackendError::Protocol { address, what } => BackendError::Protocol { address, what: more(what) },
         BackendError::Rejected { address, request, status, message, retry_after, transient } => {
             BackendError::Rejected { address, request, status, message: more(message), retry_after, transient }
