@@ -19,13 +19,13 @@ const PROGRAM: &str = "terraform-provider-metal ";
 
 /// The commands that messages of these sources suggest, with placeholders as the sources have them.
 fn suggested(folder: &Path, found: &mut BTreeSet<String>) {
+    let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub\S* )?mod tests").unwrap();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("tests") {
             suggested(&path, found);
         } else if path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("tests.rs") {
             let text = fs::read_to_string(&path).unwrap();
-            let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub\S* )?mod tests").unwrap();
             literals(tests.split(&text).next().unwrap().parse().unwrap(), found);
         }
     }

@@ -4,7 +4,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, ExternalRequestRef},
-    maintenance::gate::{ExternalRequest, ExternalState},
+    maintenance::{
+        gate::{ExternalRequest, ExternalState},
+        location::{BackendKind, ClusterIdentity, Location},
+    },
 };
 
 use crate::{
@@ -135,7 +138,9 @@ async fn a_node_that_was_renamed_is_found_and_left() {
     // A process that knows only what the record holds.
     let other = backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
     assert!(matches!(other.location("n1").await, Err(BackendError::NoServer { .. })));
-    other.remember("n1", &uuid);
+    let cluster = ClusterIdentity { uid: None, server_uid: Some(uuid.clone()), address: bench.ironic.url() };
+    let backend = BackendKind::named("ironic");
+    other.remember("n1", &Location { backend, cluster: Some(cluster), namespace: None, system: None });
     let reached = other.location("n1").await.unwrap();
     assert_eq!(reached.cluster.unwrap().server_uid, Some(uuid));
     let held = ExternalRequest { memory, ..entered(&wish()) };

@@ -77,9 +77,9 @@ async fn cells(flow: Flow, power: PowerState) -> Vec<Cell> {
     let (held, problems) = bench.play_to_end().await;
     let refused = problems.iter().all(|problem| problem.starts_with(judge::MISSED)) && !reached(&held);
     assert!(problems.is_empty() || refused, "{flow:?} from {power} without a fault: {problems:?}\n{}", bench.story());
-    let (hold, release) = bench.resets_sent();
-    assert!(!refused || hold.is_empty(), "{flow:?} from {power} was refused after {hold:?}");
-    let sent: BTreeSet<String> = hold.into_iter().chain(release).collect();
+    let (before, release) = bench.resets_sent();
+    assert!(!refused || before.is_empty(), "{flow:?} from {power} was refused after {before:?}");
+    let sent: BTreeSet<String> = before.into_iter().chain(release).collect();
     let every = |reset: String| Accepts::ALL.map(|accepts| Cell { flow, power, reset: reset.clone(), accepts });
     // A BMC shows the same after each kind of restart.
     let same = |other: &str, reset: &str| other == reset || [other, reset].iter().all(|it| RESTARTS.contains(it));
@@ -92,9 +92,9 @@ async fn play(cell: Cell) -> Option<String> {
     let _ = bench.simulator.inject(cell.accepts.fault(&cell.reset));
     let (held, mut problems) = bench.play_to_end().await;
     problems.retain(|problem| !problem.starts_with(judge::MISSED));
-    let (hold, _) = bench.resets_sent();
+    let (before, _) = bench.resets_sent();
     for restart in RESTARTS {
-        let times = hold.iter().filter(|sent| *sent == restart).count();
+        let times = before.iter().filter(|sent| *sent == restart).count();
         if times > 1 {
             problems.push(format!("{restart} was sent {times} times"));
         }

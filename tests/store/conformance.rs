@@ -20,7 +20,7 @@ use terraform_provider_metal::{
         machine::ResetType,
         queue::{Turn, turn, waiting},
         rebind::{Rebind, audit_id},
-        report::lines,
+        report::{Liveness, lines},
         spec::{MaintenanceKind, Policy, Spec},
         state::{Ending, Phase},
         step::Action,
@@ -1080,7 +1080,7 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
 
 /// What `queue` shows of a lock.
 fn states(view: &LockView) -> Vec<(String, &'static str, usize)> {
-    let lines = lines(&view.lock, &view.leases, AGING, view.now);
+    let lines = lines(&view.lock, &view.leases, AGING, view.now, &|_| Liveness::Unknown);
     lines.into_iter().map(|line| (line.id.to_string(), line.state, line.position)).collect()
 }
 

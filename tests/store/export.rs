@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use terraform_provider_metal::store::Store as _;
+
 use crate::{
     bench::{HandClock, finish, hold, sqlite},
     records::{key, request},

@@ -176,7 +176,7 @@ for_one_host! {
         fleet.configure(&workspace, &body);
         workspace.apply().await.succeeded();
         let replace = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_maintenance.held"];
-        workspace.start(&replace).wait(Duration::from_secs(60)).await.failed().says("Another state manages tests/m");
+        workspace.start(&replace).wait(Duration::from_mins(1)).await.failed().says("Another state manages tests/m");
         workspace.plan().await.is_empty();
         workspace.destroy().await.succeeded();
         is_returned(&fleet, &workspace, &before, "create_before_destroy").await;
