@@ -1,7 +1,7 @@
 //! Neighbors behind one BMC: a failing system never blocks another system.
 //!
 //! A board next to the host is a system without reset (`HGX_Baseboard_0` of NVIDIA). It breaks in
-//! every way, in each of the host's power states, for the processes of the create and the destroy.
+//! every way, in each power state, in the processes that create and destroy.
 //! A second server behind the BMC has another owner and breaks as well.
 
 use std::sync::Arc;

@@ -113,7 +113,7 @@ fn is_ignored(c: char) -> bool {
     c.is_whitespace() || c.is_control() || matches!(c, '\u{feff}' | '\u{fffd}')
 }
 
-/// A word outside of strings; one that JSON does not have is `null`.
+/// Normalizes a word outside strings. A word that is not JSON becomes `null`.
 fn word(word: &str) -> String {
     if let Some(known) = ["true", "false", "null"].into_iter().find(|known| word.eq_ignore_ascii_case(known)) {
         return known.to_owned();
@@ -149,7 +149,7 @@ fn string<'a>(text: &'a str, out: &mut String) -> &'a str {
     rest
 }
 
-/// True if a quote in front of `text` ends its string: JSON goes on behind it.
+/// Returns true if a quote in front of `text` ends its string: valid JSON follows.
 fn ends_string(text: &str) -> bool {
     let next = text.trim_start_matches(is_ignored);
     match next.chars().next() {
@@ -180,7 +180,7 @@ fn escape<'a>(text: &'a str, out: &mut String) -> &'a str {
             let units: Vec<u16> = std::iter::once(first).chain(low).collect();
             let pair = (0xd800..0xdc00).contains(&first) && low.is_some_and(|low| (0xdc00..0xe000).contains(&low));
             let (units, length) = if pair { (&units[..], 11) } else { (&units[..1], 5) };
-            // Half of a pair stands for no character.
+            // Half a surrogate pair is not a character.
             match String::from_utf16(units) {
                 Ok(_) => units.iter().for_each(|unit| {
                     let _ = write!(out, "\\u{unit:04x}");

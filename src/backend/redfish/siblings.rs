@@ -23,8 +23,7 @@ const FOR_SIBLINGS: Duration = Duration::from_secs(15);
 impl RedfishMachine {
     /// From the service root to the system.
     pub(super) async fn find(&self) -> Result<String, BackendError> {
-        // The usual place, also of a root without the link (NVIDIA DGX); the root is asked where it
-        // is another one.
+        // NVIDIA DGX has the usual collection, and no link to it in the root.
         let mut members = match self.members(SYSTEMS).await {
             Ok(members) => members,
             Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
