@@ -87,7 +87,6 @@ const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 const CRATES: &[(&str, &[&str])] = &[
     ("tf_provider", &["provider"]),
     ("sqlx", &["store"]),
-    ("etcd_client", &["store"]),
     ("kube", &["kubernetes", "store", "backend"]),
     ("k8s_openapi", &["kubernetes", "store", "backend"]),
     ("clap", &["cli"]),

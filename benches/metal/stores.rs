@@ -9,18 +9,17 @@ use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::ids::{LockKey, Runner},
     store::{
-        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions,
-        SqliteStore, Store,
+        KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
     },
 };
 
-use crate::support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres};
+use crate::support::{kubernetes::Kubernetes, postgres::Postgres};
 
 /// Those that are measured: all, or those that `BENCH_STORES` names, as in
-/// `BENCH_STORES="etcd SQLite"`.
+/// `BENCH_STORES="PostgreSQL SQLite"`.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     let named = std::env::var("BENCH_STORES").ok();
-    [Kind::Sqlite, Kind::Postgres, Kind::Etcd, Kind::Kubernetes]
+    [Kind::Sqlite, Kind::Postgres, Kind::Kubernetes]
         .into_iter()
         .filter(move |kind| named.as_ref().is_none_or(|named| named.split_whitespace().any(|name| name == kind.name())))
 }
@@ -29,7 +28,6 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
 pub enum Kind {
     Sqlite,
     Postgres,
-    Etcd,
     Kubernetes,
 }
 
@@ -38,7 +36,6 @@ impl Kind {
         match self {
             Self::Sqlite => "SQLite",
             Self::Postgres => "PostgreSQL",
-            Self::Etcd => "etcd",
             Self::Kubernetes => "Kubernetes",
         }
     }
@@ -48,7 +45,6 @@ impl Kind {
 pub enum Backing {
     Sqlite(tempfile::TempDir),
     Postgres(Box<Postgres>, String),
-    Etcd(Box<Etcd>),
     Kubernetes(Box<Kubernetes>, String),
 }
 
@@ -62,7 +58,6 @@ impl Backing {
                 let database = server.database();
                 Self::Postgres(Box::new(server), database)
             }
-            Kind::Etcd => Self::Etcd(Box::new(Etcd::durable())),
             Kind::Kubernetes => {
                 let cluster = Kubernetes::durable();
                 let namespace = cluster.namespace();
@@ -74,7 +69,7 @@ impl Backing {
     pub fn file(&self) -> Option<PathBuf> {
         match self {
             Self::Sqlite(folder) => Some(folder.path().join("metal.db")),
-            Self::Postgres(..) | Self::Etcd(_) | Self::Kubernetes(..) => None,
+            Self::Postgres(..) | Self::Kubernetes(..) => None,
         }
     }
 
@@ -83,7 +78,6 @@ impl Backing {
         match self {
             Self::Sqlite(folder) => folder.path().join("metal.db").display().to_string(),
             Self::Postgres(server, database) => server.url("postgres", database),
-            Self::Etcd(cluster) => cluster.url("metal"),
             Self::Kubernetes(cluster, namespace) => cluster.store(namespace),
         }
     }
@@ -103,19 +97,6 @@ impl Backing {
                 Some(counted.parse().unwrap())
             }
             Self::Kubernetes(cluster, _) => Some(cluster.requests().await),
-            Self::Etcd(cluster) => {
-                let url = format!("http://{}/metrics", cluster.hosts());
-                let text = reqwest::get(url).await.unwrap().text().await.unwrap();
-                let unary = |line: &&str| {
-                    line.starts_with("grpc_server_handled_total{") && line.contains("grpc_type=\"unary\"")
-                };
-                Some(
-                    text.lines()
-                        .filter(unary)
-                        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
-                        .sum(),
-                )
-            }
         }
     }
 }
@@ -128,8 +109,6 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     let secret = SecretString::from(url);
     if url.starts_with("postgres://") {
         Arc::new(PostgresStore::open(&secret, clock, &PostgresOptions::default()).await.unwrap())
-    } else if url.starts_with("etcd://") {
-        Arc::new(EtcdStore::open(&secret, clock, EtcdOptions::default()).await.unwrap())
     } else if url.starts_with("kubernetes://") {
         Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await.unwrap())
     } else {

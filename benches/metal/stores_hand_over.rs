@@ -64,7 +64,7 @@ async fn among(kind: Kind, waiters: usize, rounds: usize, most: usize) -> Row {
     let asked = match kind {
         Kind::Sqlite => String::new(),
         #[allow(clippy::cast_precision_loss, reason = "a few thousand")]
-        Kind::Postgres | Kind::Etcd | Kind::Kubernetes => {
+        Kind::Postgres | Kind::Kubernetes => {
             format!(", {:.1} round trips each", requests as f64 / gaps.len() as f64)
         }
     };

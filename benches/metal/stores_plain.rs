@@ -24,7 +24,6 @@ pub enum Plain {
     /// One writer, as SQLite has one; several would wait for each other by polling.
     Sqlite(Arc<Mutex<SqliteConnection>>),
     Postgres(PgPool),
-    Etcd(Box<etcd_client::Client>),
     Kubernetes(Box<kube::Api<ConfigMap>>),
 }
 
@@ -43,10 +42,6 @@ impl Plain {
                 let pool = pool.connect(&backing.url()).await.unwrap();
                 sqlx::query("CREATE TABLE plain (name text PRIMARY KEY, body text)").execute(&pool).await.unwrap();
                 Self::Postgres(pool)
-            }
-            Backing::Etcd(cluster) => {
-                let client = etcd_client::Client::connect([cluster.hosts()], None).await.unwrap();
-                Self::Etcd(Box::new(client))
             }
             Backing::Kubernetes(cluster, namespace) => {
                 let client = Kubernetes::client(&cluster.kubeconfig()).await;
@@ -77,10 +72,6 @@ impl Plain {
                 let map = serde_json::json!({"metadata": {"name": name}, "data": {"body": body}});
                 let map = serde_json::from_value(map).unwrap();
                 all.create(&kube::api::PostParams::default(), &map).await.unwrap();
-            }
-            Self::Etcd(client) => {
-                let put = etcd_client::TxnOp::put(format!("plain/{name}"), body, None);
-                client.kv_client().txn(etcd_client::Txn::new().and_then([put])).await.unwrap();
             }
         }
     }

@@ -273,8 +273,8 @@ impl From<CompletionShell> for Shell {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Print the roles that share a store, for its administrator to apply: SQL, manifests or
-    /// etcdctl commands. Asks no store; the prefix or namespace is that of the coordination store
+    /// Print the roles that share a store, for its administrator to apply: SQL or manifests. Opens
+    /// no store; the manifests use the namespace of the coordination store
     Roles {
         /// The kind of store
         kind: RolesOf,
@@ -326,7 +326,6 @@ enum StoreCommand {
 enum RolesOf {
     Kubernetes,
     Postgres,
-    Etcd,
 }
 
 #[derive(Debug, Subcommand)]

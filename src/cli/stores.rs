@@ -52,7 +52,6 @@ pub(super) fn roles_of(
     let kind = match kind {
         RolesOf::Kubernetes => RoleKind::Kubernetes,
         RolesOf::Postgres => RoleKind::Postgres,
-        RolesOf::Etcd => RoleKind::Etcd,
     };
     let url = url.or_else(|| environment.variables.get(variables::COORDINATION_URL).map(String::as_str));
     let url = url.map(|url| SecretString::from(url.to_owned()));

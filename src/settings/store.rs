@@ -8,8 +8,8 @@ use crate::{
     clock::Clock,
     kubernetes::ClusterSettings,
     store::{
-        EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore,
-        SqliteOptions, SqliteStore, Store, StoreError, default_path,
+        KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
+        Store, StoreError, default_path,
     },
 };
 
@@ -21,13 +21,12 @@ enum StoreLocation {
     /// A file, and whether other users of this machine may write it.
     File(PathBuf, bool),
     Postgres(SecretString),
-    Etcd(SecretString),
     Kubernetes(String),
 }
 
 /// What may be written, for people.
 const FORMS: &str =
-    "sqlite:///path/to/file, postgres://user@host/database, etcd://host:2379/prefix or kubernetes://namespace";
+    "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
     async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
@@ -38,7 +37,6 @@ impl StoreLocation {
                 Arc::new(SqliteStore::open(path, clock, options).await?)
             }
             Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &database).await?),
-            Self::Etcd(url) => Arc::new(EtcdStore::open(url, clock, EtcdOptions::default()).await?),
             Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
         })
     }
@@ -48,7 +46,6 @@ impl StoreLocation {
         match self {
             Self::File(path, _) => Ok(format!("sqlite://{}", path.display())),
             Self::Postgres(url) => PostgresStore::address_of(url),
-            Self::Etcd(url) => EtcdStore::address_of(url),
             Self::Kubernetes(url) => KubernetesStore::address_of(url),
         }
     }
@@ -61,7 +58,7 @@ impl StoreLocation {
                 "shared=true: every user who may write {} may free or take every server in it.",
                 path.display()
             ))),
-            Self::File(..) | Self::Etcd(_) | Self::Kubernetes(_) => Ok(None),
+            Self::File(..) | Self::Kubernetes(_) => Ok(None),
         }
     }
 
@@ -142,7 +139,7 @@ pub(super) async fn open(
 fn may_come_back(place: &StoreLocation) -> bool {
     match place {
         StoreLocation::File(path, _) => path.exists(),
-        StoreLocation::Postgres(_) | StoreLocation::Etcd(_) | StoreLocation::Kubernetes(_) => true,
+        StoreLocation::Postgres(_) | StoreLocation::Kubernetes(_) => true,
     }
 }
 
@@ -168,7 +165,6 @@ fn place(url: Option<&str>) -> Result<StoreLocation, SettingsError> {
         }
         "sqlite" => Err(wrong("the path of coordination_url must be absolute: sqlite:///path/to/file")),
         "postgres" | "postgresql" => Ok(StoreLocation::Postgres(SecretString::from(url))),
-        "etcd" => Ok(StoreLocation::Etcd(SecretString::from(url))),
         "kubernetes" => Ok(StoreLocation::Kubernetes(url.to_owned())),
         _ => Err(wrong(&format!("coordination_url has the unknown scheme {scheme:?}; write {FORMS}"))),
     }
@@ -184,7 +180,6 @@ mod tests {
         assert_eq!(address("sqlite:///var/lib/x.sqlite"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("sqlite:///var/lib/x.sqlite?shared=true"), "sqlite:///var/lib/x.sqlite");
         assert_eq!(address("postgres://ci:hunter2@db/metal"), "postgres://db:5432/metal");
-        assert_eq!(address("etcd://ci:hunter2@a,b:1/metal"), "etcd://a:2379,b:1/metal");
         assert_eq!(address("kubernetes://metal?kubeconfig=/k"), "kubernetes://metal");
         for bad in [
             "sqlite://x",
@@ -195,7 +190,7 @@ mod tests {
             "x",
             "ftp://u:hunter2@db/metal",
             "postgres://u:hunter2@db/metal?nonsense=1",
-            "etcd://u:hunter2@a/metal?nonsense=1",
+            "etcd://u:hunter2@a/metal",
         ] {
             let problem = match place(Some(bad)).map(|place| place.address()) {
                 Err(error) => error.to_string(),

@@ -19,7 +19,6 @@ use super::{
     StoreError,
     chain::Ends,
     extended::StoredSlot,
-    seals::Seals,
     views::{CachedLock, Stored},
 };
 use crate::maintenance::{
@@ -207,12 +206,8 @@ pub(super) struct CommittedChange {
     /// The new revision of the lock.
     pub(super) revision: i64,
     pub(super) parts: Parts,
-    /// See [`Stored::raw`].
-    pub(super) raw: Option<Arc<[u8]>>,
     /// See [`Stored::ends`].
     pub(super) ends: Arc<Ends>,
-    /// See [`Stored::seals`].
-    pub(super) seals: Arc<Seals>,
 }
 
 /// As a store writes it that keeps everything of a lock together.
@@ -221,9 +216,7 @@ impl From<i64> for CommittedChange {
         Self {
             revision,
             parts: Parts { lock: true, words: false },
-            raw: None,
             ends: Arc::default(),
-            seals: Arc::default(),
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use secrecy::SecretString;
 
-use super::{StoreError, etcd, kubernetes};
+use super::{StoreError, kubernetes};
 
 const POSTGRES: &str = include_str!("../../roles/postgres.sql");
-const ETCD: &str = include_str!("../../roles/etcd.sh");
 const KUBERNETES: &str = include_str!("../../roles/kubernetes.yaml");
 
 /// A kind of store that has roles.
@@ -15,21 +14,15 @@ pub enum RoleKind {
     Kubernetes,
     /// A PostgreSQL database.
     Postgres,
-    /// An etcd cluster.
-    Etcd,
 }
 
-/// Writes the roles of a store, to be applied by its administrator. `url`: the store, whose prefix
-/// or namespace then takes the place of `metal`; one of another kind is not looked at.
+/// Writes the roles of a store, to be applied by its administrator. `url`: the store, whose
+/// namespace replaces `metal`; the URL of another kind of store is ignored.
 pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, StoreError> {
     use secrecy::ExposeSecret as _;
     let of = |scheme: &str| url.filter(|url| url.expose_secret().starts_with(scheme));
     Ok(match kind {
         RoleKind::Postgres => POSTGRES.to_owned(),
-        RoleKind::Etcd => {
-            let prefix = of("etcd://").map(etcd::prefix_of).transpose()?;
-            ETCD.replace("PREFIX", prefix.as_deref().unwrap_or("metal"))
-        }
         RoleKind::Kubernetes => {
             let namespace = of("kubernetes://").map(|url| kubernetes::namespace_of(url.expose_secret())).transpose()?;
             match namespace.as_deref() {
@@ -62,9 +55,6 @@ mod tests {
     #[test]
     fn the_place_of_the_store_is_in_its_roles() {
         let url = |text: &str| SecretString::from(text.to_owned());
-        let etcd = roles(RoleKind::Etcd, Some(&url("etcd://me:secret@127.0.0.1/a/b"))).unwrap();
-        assert!(etcd.contains("metal-approver readwrite a/b/told/\n") && !etcd.contains("secret"), "{etcd}");
-        assert_eq!(etcd.replace("a/b/", "metal/").replace("a/b", "metal"), roles(RoleKind::Etcd, None).unwrap());
         let kubernetes = roles(RoleKind::Kubernetes, Some(&url("kubernetes://locks"))).unwrap();
         assert!(kubernetes.contains("metadata: {name: metal-runner, namespace: locks}"), "{kubernetes}");
         assert!(!kubernetes.contains("metal}") && !kubernetes.contains("name: metal-store}"), "{kubernetes}");

@@ -26,7 +26,6 @@ use crate::{
         chain::Ends,
         group::WaitingTransitions,
         optimistic::{Commits, CommittedChange},
-        seals::Seals,
     },
 };
 
@@ -46,13 +45,8 @@ pub(super) struct Stored {
     pub(super) lock: Arc<ServerLock>,
     /// The last commits of this lock.
     pub(super) commits: Arc<Commits>,
-    /// What the store itself compares when it is written, where that is more than the revision.
-    pub(super) raw: Option<Arc<[u8]>>,
     /// The ends of the chains of the audit, where the store keeps them with the lock.
     pub(super) ends: Arc<Ends>,
-    /// What makes the use of an approval last, where the store cannot forbid that its mark is
-    /// removed.
-    pub(super) seals: Arc<Seals>,
 }
 
 impl Stored {
@@ -62,16 +56,14 @@ impl Stored {
             revision: 0,
             lock: Arc::new(ServerLock::new(key.clone())),
             commits: Arc::default(),
-            raw: None,
             ends: Arc::default(),
-            seals: Arc::default(),
         }
     }
 
     /// What a commit of ours made of it.
     pub(super) fn after(&self, written: CommittedChange, lock: ServerLock, commit: &str) -> Self {
-        let CommittedChange { revision, parts, raw, ends, seals } = written;
-        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), raw, ends, seals }
+        let CommittedChange { revision, parts, ends } = written;
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), ends }
     }
 
     /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.

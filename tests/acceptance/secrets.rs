@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    servers::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
+    servers::{kubernetes::Kubernetes, postgres::Postgres},
     support::{
         host::Host,
         images::Images,
@@ -243,11 +243,6 @@ async fn no_signature_of_an_image_is_kept_in_a_file() {
 async fn no_signature_of_an_image_is_kept_in_postgres() {
     let server = Postgres::shared();
     no_signature_is_kept(Some(&server.url("postgres", &server.database()))).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_signature_of_an_image_is_kept_in_etcd() {
-    no_signature_is_kept(Some(&Etcd::shared().url(&Etcd::prefix()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 
 use crate::{
-    servers::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
+    servers::{kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
     support::{
         host::Host,
         simulator::{Fleet, SOON, maintenance},
@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// A store of each kind that machines can share.
-fn shared() -> [String; 3] {
+fn shared() -> [String; 2] {
     let (server, cluster) = (Postgres::shared(), Kubernetes::shared());
     let database = server.url("postgres", &server.database());
-    [database, Etcd::shared().url(&Etcd::prefix()), cluster.store(&cluster.namespace())]
+    [database, cluster.store(&cluster.namespace())]
 }
 
 /// A workspace on a machine of its own: nothing is shared but the store.
@@ -259,11 +259,9 @@ async fn a_store_that_cannot_be_reached_or_used_is_named_without_its_password() 
     plan.says("no response from").is_silent_about("hunter2");
     let apply = workspace.apply().await.failed();
     apply.says(&format!("postgres://127.0.0.1:{closed}/metal cannot be used")).is_silent_about("hunter2");
-    for url in ["postgres://ci:hunter2@127.0.0.1/metal?sslmod=require", "etcd://ci:hunter2@127.0.0.1/x?tsl=on"] {
-        let workspace = machine(Host::OpenTofu, url);
-        fleet.configure(&workspace, &maintenance("node1", "m", ""));
-        workspace.try_plan().await.failed().says("has the unknown parameter").is_silent_about("hunter2");
-    }
+    let workspace = machine(Host::OpenTofu, "postgres://ci:hunter2@127.0.0.1/metal?sslmod=require");
+    fleet.configure(&workspace, &maintenance("node1", "m", ""));
+    workspace.try_plan().await.failed().says("has the unknown parameter").is_silent_about("hunter2");
     for (file, content) in workspace.everything_written() {
         assert!(!content.windows(7).any(|window| window == b"hunter2"), "{} holds the password", file.display());
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::{
     chaos::{Gremlin, Rng},
     past::{File, Past, Replicated},
-    support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
+    support::{kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
 };
 
 /// Kinds of stores.
@@ -15,7 +15,6 @@ use crate::{
 pub enum Kind {
     Sqlite,
     Postgres,
-    Etcd,
     Kubernetes,
 }
 
@@ -37,8 +36,8 @@ impl Arena {
         Self { url: url.to_owned(), direct: url.to_owned(), gremlins: Vec::new(), past: None, folder: None }
     }
 
-    /// A new one. `members`: of an etcd cluster.
-    pub fn new(kind: Kind, members: usize) -> Self {
+    /// A new store.
+    pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
@@ -56,16 +55,6 @@ impl Arena {
                 let url = format!("postgres://postgres@{}/{database}", proxy.host());
                 let died = Box::new(Death(Mutex::new(Dies::Postgres(server))));
                 Self { url, direct, gremlins: vec![Box::new(Network(vec![proxy])), died], past: None, folder: None }
-            }
-            Kind::Etcd => {
-                let cluster = Etcd::start(members, &[]);
-                let direct = cluster.url("metal");
-                let hosts = cluster.hosts();
-                let proxies: Vec<_> = hosts.split(',').map(|host| Arc::new(Toxiproxy::to(host))).collect();
-                let ways: Vec<String> = proxies.iter().map(|proxy| proxy.host()).collect();
-                let url = format!("etcd://{}/metal", ways.join(","));
-                let died = Box::new(Death(Mutex::new(Dies::Etcd(cluster, members))));
-                Self { url, direct, gremlins: vec![Box::new(Network(proxies)), died], past: None, folder: None }
             }
             Kind::Kubernetes => {
                 let cluster = Kubernetes::start();
@@ -86,7 +75,7 @@ impl Arena {
     pub fn with_past(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
-                let arena = Self::new(kind, 1);
+                let arena = Self::new(kind);
                 let folder = arena.folder.as_ref().unwrap().path().join("store");
                 Self { past: Some(Box::new(File::in_folder(&folder))), ..arena }
             }
@@ -103,18 +92,7 @@ impl Arena {
                     ..Self::given(&url(&way))
                 }
             }
-            Kind::Etcd => {
-                let cluster = Etcd::start(1, &[]);
-                let (direct, way) = (cluster.url("metal"), Arc::new(Toxiproxy::to(&cluster.hosts())));
-                let url = format!("etcd://{}/metal", way.host());
-                Self {
-                    gremlins: vec![Box::new(Network(vec![way]))],
-                    past: Some(Box::new(cluster)),
-                    direct,
-                    ..Self::given(&url)
-                }
-            }
-            Kind::Kubernetes => unreachable!("its store is an etcd"),
+            Kind::Kubernetes => unreachable!("its past is a snapshot of the API server's storage"),
         }
     }
 
@@ -166,11 +144,10 @@ impl Gremlin for Network {
 
 enum Dies {
     Postgres(Postgres),
-    Etcd(Etcd, usize),
     Kubernetes(Box<Kubernetes>),
 }
 
-/// A server, or a member of the cluster, that dies and comes back with what is on its disk.
+/// A server that dies and comes back with what is on its disk.
 struct Death(Mutex<Dies>);
 
 #[async_trait]
@@ -179,15 +156,10 @@ impl Gremlin for Death {
         if !chance.percent(15) {
             return;
         }
-        let which = chance.below(64);
         tokio::task::block_in_place(|| match &mut *self.0.lock().unwrap() {
             Dies::Postgres(server) => {
                 server.kill();
                 server.start_again();
-            }
-            Dies::Etcd(cluster, members) => {
-                cluster.kill(which % *members);
-                cluster.start_again(which % *members);
             }
             Dies::Kubernetes(cluster) => {
                 cluster.kill();

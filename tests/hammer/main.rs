@@ -64,11 +64,6 @@ async fn nobody_does_what_it_has_no_right_to_do_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_does_what_it_has_no_right_to_do_etcd() {
-    hammer(Kind::Etcd).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_does_what_it_has_no_right_to_do_kubernetes() {
     hammer(Kind::Kubernetes).await;
 }
@@ -86,13 +81,6 @@ async fn a_person_puts_a_backup_in_order_sqlite() {
     let tally = Box::pin(hammer_in(Scene { returns, ..Scene::on(Kind::Sqlite) })).await;
     // Who had the old file open waits for it to come back, and was ended.
     assert!(tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_person_puts_a_snapshot_in_order_etcd() {
-    let returns = vec![Meanwhile::Run, Meanwhile::Ended];
-    let tally = Box::pin(hammer_in(Scene { returns, ..Scene::on(Kind::Etcd) })).await;
-    assert!(tally.noticed > 0 && tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
 }
 
 /// That nothing is seen of a process is no proof of its end.

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use sqlx::Connection as _;
 use tokio::task::block_in_place;
 
-use crate::support::{etcd::Etcd, postgres::Postgres, toxiproxy::Toxiproxy};
+use crate::support::{postgres::Postgres, toxiproxy::Toxiproxy};
 
 /// A store of which a moment can be kept.
 #[async_trait]
@@ -59,17 +59,6 @@ impl Past for File {
         // All at once and with what SQLite keeps beside the file: a log of the one and the file of
         // the other make neither.
         renameat_with(CWD, self.kept(), CWD, &self.folder, RenameFlags::EXCHANGE).unwrap();
-    }
-}
-
-#[async_trait]
-impl Past for Etcd {
-    async fn keep(&mut self) {
-        block_in_place(|| self.save());
-    }
-
-    async fn put_back(&mut self) {
-        block_in_place(|| self.go_back());
     }
 }
 

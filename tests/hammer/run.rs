@@ -58,10 +58,9 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
     config.systems.iter_mut().for_each(|system| system.uuid = Some(SystemUuid::Real(Uuid::new_v4())));
     let simulator = Simulator::start(config).await.unwrap();
     let start = journal::states(&simulator);
-    let members = if sizes.processes > 32 { 3 } else { 1 };
     let arena = match &sizes.url {
         Some(url) => Arena::given(url),
-        None if scene.returns.is_empty() => Arena::new(scene.kind, members),
+        None if scene.returns.is_empty() => Arena::new(scene.kind),
         None => Arena::with_past(scene.kind),
     };
     let (events, mut heard) = unbounded_channel();

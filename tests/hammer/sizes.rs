@@ -45,7 +45,7 @@ impl Sizes {
             Kind::Kubernetes => {
                 Self { processes: self.processes.div_ceil(2), lease: self.lease * 2, pause: self.pause * 4, ..self }
             }
-            Kind::Sqlite | Kind::Postgres | Kind::Etcd => self,
+            Kind::Sqlite | Kind::Postgres => self,
         }
     }
 }

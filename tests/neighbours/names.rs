@@ -20,7 +20,7 @@ use terraform_provider_metal::{
     },
     clock::SystemClock,
     probe::{HttpProbe, Probe as _, ProbeSettings},
-    store::{EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore},
+    store::{KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -97,11 +97,6 @@ async fn asked(client: &str, address: SocketAddr, folder: &Path, authority: &Aut
             let options = PostgresOptions { patience: PATIENCE, ..PostgresOptions::default() };
             PostgresStore::open(&SecretString::from(url), clock, &options).await.unwrap_err().to_string()
         }
-        "etcd" => {
-            let url = format!("etcd://runner:{PASSWORD}@{address}/metal?ca_file={ca}");
-            let options = EtcdOptions { patience: PATIENCE, ..EtcdOptions::default() };
-            EtcdStore::open(&SecretString::from(url), clock, options).await.unwrap_err().to_string()
-        }
         "kubernetes" => {
             let config = json!({
                 "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -140,7 +135,7 @@ async fn no_client_of_tls_says_anything_to_another_host_of_its_authority() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new();
-    for client in ["postgres", "etcd", "kubernetes", "ironic", "images"] {
+    for client in ["postgres", "kubernetes", "ironic", "images"] {
         let (address, heard) = authority.server("other.example").await;
         let told = asked(client, address, folder.path(), &authority).await;
         assert!(heard.lock().unwrap().is_empty(), "{client} spoke: {told}");

@@ -1,7 +1,6 @@
 //! What a case gets: a store to open as often as it likes, and the clock of that store.
 
 use std::{
-    collections::HashMap,
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
@@ -18,23 +17,19 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::{Boot, BootTime, Clock, SystemClock},
     maintenance::{
-        ids::{Fence, LockKey, MaintenanceId, Runner, RunnerId, Uid},
-        lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
+        ids::{Fence, LockKey, Uid},
+        lock::{EnqueueRequest, Leases, Refusal, ServerLock},
         queue::{Turn, turn},
         state::{Ending, Phase},
     },
     store::{
-        AuditProof, ChainEnds, Contents, EtcdOptions, EtcdStore, KubernetesOptions, KubernetesStore, LockView,
-        MemoryStore, PostgresOptions, PostgresStore, RecordLookup, SqliteOptions, SqliteStore, Store, StoreError,
-        Transition, Usage,
+        KubernetesOptions, KubernetesStore, MemoryStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
+        Store, StoreError,
     },
 };
-use tokio::sync::watch;
-
 use crate::{
     records::{AGING, TTL},
     support::{
-        etcd::Etcd,
         kubernetes::Kubernetes,
         postgres::{Pooler, Postgres},
     },
@@ -150,111 +145,6 @@ impl Clock for WrongClock {
     }
 }
 
-/// When the lease of each process would run out on a clock that is moved by hand.
-type Renewals = Arc<Mutex<HashMap<RunnerId, Timestamp>>>;
-
-/// A store that notes each renewal, because etcd counts the time of a lease by itself.
-#[derive(Debug)]
-struct Renewing {
-    store: EtcdStore,
-    clock: Arc<HandClock>,
-    renewals: Renewals,
-}
-
-#[async_trait]
-impl Store for Renewing {
-    fn id(&self) -> &str {
-        self.store.id()
-    }
-
-    fn address(&self) -> String {
-        self.store.address()
-    }
-
-    fn reach_warning(&self) -> Option<String> {
-        self.store.reach_warning()
-    }
-
-    async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
-        self.store.transact(key, transition).await
-    }
-
-    async fn view(&self, key: &LockKey) -> Result<LockView, StoreError> {
-        self.store.view(key).await
-    }
-
-    async fn view_all(&self) -> Result<Vec<LockView>, StoreError> {
-        self.store.view_all().await
-    }
-
-    async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
-        self.store.find(id).await
-    }
-
-    async fn find_uid(&self, uid: &Uid) -> Result<Option<RecordLookup>, StoreError> {
-        self.store.find_uid(uid).await
-    }
-
-    async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        self.store.renew(runner, ttl).await?;
-        let until = self.clock.now() + SignedDuration::try_from(ttl).unwrap();
-        self.renewals.lock().unwrap().insert(runner.id.clone(), until);
-        Ok(())
-    }
-
-    async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
-        self.store.resign(runner).await
-    }
-
-    async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
-        self.store.binding(server).await
-    }
-
-    async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        self.store.bind(server, key, rebind).await
-    }
-
-    async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
-        self.store.audit(id, limit).await
-    }
-
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        self.store.verify_audit(earlier).await
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        self.store.migrate().await
-    }
-
-    async fn contents(&self) -> Result<Contents, StoreError> {
-        self.store.contents().await
-    }
-
-    async fn fill(&self, contents: &Contents) -> Result<(), StoreError> {
-        self.store.fill(contents).await
-    }
-
-    async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
-        self.store.prune(keep, most).await
-    }
-
-    async fn claim_sweep(&self, runner: &RunnerId, length: Duration) -> Result<bool, StoreError> {
-        self.store.claim_sweep(runner, length).await
-    }
-
-    fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
-        self.store.changes(key)
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.store.usage().await
-    }
-
-    async fn close(&self) {
-        self.store.close().await;
-    }
-}
-
 impl Bench {
     /// One more handle on the same store, as another process would have it.
     pub async fn open(&self) -> Arc<dyn Store> {
@@ -284,93 +174,6 @@ impl Bench {
     /// Restores the backup, in place: every commit since is lost.
     pub async fn go_back(&self) {
         (self.past.as_ref().expect("this bench has no backups").back)().await;
-    }
-
-    /// A cluster of its own, whose disk can be brought back.
-    pub async fn etcd_alone() -> Self {
-        let cluster = Arc::new(Mutex::new(Etcd::start(1, &[])));
-        let (url, clock) = (cluster.lock().unwrap().url("test"), HandClock::new());
-        let time = clock.clone();
-        let open = move || -> Opening {
-            let (url, time) = (url.clone(), time.clone());
-            Box::pin(async move { Arc::new(etcd(&url, Some(time)).await.unwrap()) as Arc<dyn Store> })
-        };
-        let other = cluster.clone();
-        let save = move || -> Done {
-            let cluster = other.clone();
-            Box::pin(async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().save()).await.unwrap() })
-        };
-        let back = move || -> Done {
-            let cluster = cluster.clone();
-            Box::pin(
-                async move { tokio::task::spawn_blocking(move || cluster.lock().unwrap().go_back()).await.unwrap() },
-            )
-        };
-        let past = Some(Past { save: Box::new(save), back: Box::new(back) });
-        Self { clock, open: Box::new(open), set: Box::new(nothing), past, damage: None, _folder: None }
-    }
-
-    /// A prefix of its own on a real cluster, whose clock is moved by hand.
-    pub async fn etcd() -> Self {
-        let cluster = Etcd::shared();
-        let prefix = Etcd::prefix();
-        let (url, clock) = (cluster.url(&prefix), HandClock::new());
-        let host = cluster.hosts();
-        let (hosts, below) = (host.clone(), prefix.clone());
-        // What etcd does to the leases that run out: when each was renewed last is not in the
-        // store.
-        let renewals = Renewals::default();
-        let ends = renewals.clone();
-        let set = move |now: Timestamp| -> Done {
-            let over: Vec<RunnerId> =
-                ends.lock().unwrap().extract_if(|_, until| *until <= now).map(|(runner, _)| runner).collect();
-            let (host, prefix) = (host.clone(), prefix.clone());
-            Box::pin(async move {
-                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
-                for runner in over {
-                    client.delete(format!("{prefix}/alive/{}", runner.0), None).await.unwrap();
-                }
-            })
-        };
-        let time = clock.clone();
-        let open = move || -> Opening {
-            let (url, time, renewals) = (url.clone(), time.clone(), renewals.clone());
-            Box::pin(async move {
-                let store = etcd(&url, Some(time.clone())).await.unwrap();
-                Arc::new(Renewing { store, clock: time, renewals }) as Arc<dyn Store>
-            })
-        };
-        let (of_lock, lock_key) = (hosts.clone(), format!("{below}/lock/k"));
-        let (of_schema, meta) = (hosts.clone(), format!("{below}/meta"));
-        let record = move |uid: &str, body: &str| -> Done {
-            let (host, key, body) = (hosts.clone(), format!("{below}/active/k/{uid}"), body.replace("UID", uid));
-            Box::pin(async move {
-                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
-                client.put(key, body, None).await.unwrap();
-            })
-        };
-        let lock = move |body: &str| -> Done {
-            let (host, key, slot) = (of_lock.clone(), lock_key.clone(), serde_json::from_str(body).unwrap());
-            Box::pin(async move {
-                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
-                let found = client.get(key.clone(), None).await.unwrap();
-                let mut head: serde_json::Value = serde_json::from_slice(found.kvs()[0].value()).unwrap();
-                head["slot"] = slot;
-                client.put(key, head.to_string(), None).await.unwrap();
-            })
-        };
-        let schema = move |number: i64| -> Done {
-            let (host, key) = (of_schema.clone(), meta.clone());
-            Box::pin(async move {
-                let mut client = etcd_client::Client::connect([host], None).await.unwrap();
-                let found = client.get(key.clone(), None).await.unwrap();
-                let mut meta: serde_json::Value = serde_json::from_slice(found.kvs()[0].value()).unwrap();
-                meta["schema"] = number.into();
-                client.put(key, meta.to_string(), None).await.unwrap();
-            })
-        };
-        let damage = Some(Damage { record: Box::new(record), lock: Box::new(lock), schema: Box::new(schema) });
-        Self { clock, open: Box::new(open), set: Box::new(set), past: None, damage, _folder: None }
     }
 
     /// A namespace of its own in a real cluster, whose clock is moved by hand.
@@ -621,14 +424,6 @@ pub async fn sql_of(file: &Path, sql: &str) {
 /// Those that use the clock that they were given need not be told.
 fn nothing(_: Timestamp) -> Done {
     Box::pin(async {})
-}
-
-/// By the cluster's own clock, or by one that is moved by hand.
-pub async fn etcd(url: &str, time: Option<Arc<HandClock>>) -> Result<EtcdStore, StoreError> {
-    // As `main` does.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let options = EtcdOptions { time: time.map(|time| time as Arc<dyn Clock>), ..EtcdOptions::default() };
-    EtcdStore::open(&SecretString::from(url), WrongClock::next(), options).await
 }
 
 /// By the cluster's own clock, or by one that is moved by hand.

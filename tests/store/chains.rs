@@ -3,7 +3,6 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use etcd_client::{Client, GetOptions};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 use terraform_provider_metal::{
@@ -12,11 +11,11 @@ use terraform_provider_metal::{
 };
 
 use crate::{
-    bench::{HandClock, apply, etcd, finish, hold, kubernetes, sql_of, sqlite},
+    bench::{HandClock, apply, finish, hold, kubernetes, sql_of, sqlite},
     conformance::verified,
     records::{key, request},
     roles::run,
-    support::{etcd::Etcd, kubernetes::Kubernetes},
+    support::kubernetes::Kubernetes,
     talk::{approval, approve, claim},
     versions::file_with,
 };
@@ -144,116 +143,12 @@ async fn it_goes_on_without_chains_until_it_is_migrated(store: &dyn Store, url: 
     assert!(run(&["store", "migrate"], url).await.unwrap().contains("Nothing to migrate"));
 }
 
-/// A prefix of a cluster, and what a plain client does there.
-struct Raw {
-    client: Client,
-    prefix: String,
-}
-
-impl Raw {
-    async fn all(&mut self, kind: &str) -> Vec<(String, String)> {
-        let below = format!("{}/{kind}/", self.prefix);
-        let found = self.client.get(below, Some(GetOptions::new().with_prefix())).await.unwrap();
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        found.kvs().iter().map(|pair| (text(pair.key()), text(pair.value()))).collect()
-    }
-
-    /// The key with line `number` of the chain of `k`, or of the words about it.
-    async fn line(&mut self, told: bool, number: u64) -> (String, Vec<Value>) {
-        let place = |line: &Value| line["chain"]["number"] == number && line["chain"]["lock"] == "k";
-        for (key, text) in self.all(if told { "told" } else { "audit" }).await {
-            let lines: Vec<Value> = serde_json::from_str(&text).unwrap();
-            if lines.iter().any(place) {
-                return (key, lines);
-            }
-        }
-        panic!("there is no line {number}");
-    }
-
-    async fn put(&mut self, key: &str, value: &impl serde::Serialize) {
-        self.client.put(key, serde_json::to_string(value).unwrap(), None).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_in_etcd_that_was_changed_left_out_or_added_is_named() {
-    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
-    let url = cluster.url(&prefix);
-    let store = etcd(&url, None).await.unwrap();
-    something_happens(&store, 1).await;
-    something_happens(&store, 2).await;
-    let (count, _, ends) = verified(&store, &ChainEnds::new()).await.unwrap();
-    assert!(count > 8 && ends.len() == 2, "{ends:?}");
-    let mut raw = Raw { client: Client::connect([cluster.hosts()], None).await.unwrap(), prefix: prefix.clone() };
-    for (told, number, chain) in [(false, 3, "k"), (true, 1, "the approvals of k")] {
-        let (place, lines) = raw.line(told, number).await;
-        let mut forged = lines.clone();
-        forged[0]["by"] = "eve".into();
-        raw.put(&place, &forged).await;
-        names(&url, &format!("line {number} of the chain of {chain} is not as it was written")).await;
-        raw.client.delete(&*place, None).await.unwrap();
-        names(&url, &format!("line {number} of the chain of {chain} is missing")).await;
-        raw.put(&place, &lines).await;
-        said(&url).await.unwrap();
-    }
-    // The last line of a chain.
-    let last = ends["k"].number;
-    let (place, lines) = raw.line(false, last).await;
-    raw.client.delete(&*place, None).await.unwrap();
-    names(&url, &format!("line {last} of the chain of k is missing: the chain ended later")).await;
-    raw.put(&place, &lines).await;
-    // A line that no change has written: without a place, with one that is taken, and behind the
-    // end.
-    let added = format!("{prefix}/audit/ops/x/forged");
-    let mut line = lines[0].clone();
-    line.as_object_mut().unwrap().remove("chain");
-    raw.put(&added, &[&line]).await;
-    names(&url, "a line has no place in the chain").await;
-    line["chain"] = lines[0]["chain"].clone();
-    line["by"] = "eve".into();
-    raw.put(&added, &[&line]).await;
-    names(&url, &format!("line {last} of the chain of k is there twice")).await;
-    line["chain"]["number"] = (last + 1).into();
-    raw.put(&added, &[&line]).await;
-    names(&url, &format!("line {} of the chain of k", last + 1)).await;
-    raw.put(&added, &"no line").await;
-    names(&url, "a line cannot be read").await;
-    raw.client.delete(&*added, None).await.unwrap();
-    said(&url).await.unwrap();
-    // Everything of a lock is gone, and fits. The anchor has seen it.
-    let folder = tempfile::tempdir().unwrap();
-    let anchor = folder.path().join("anchor.json");
-    with_anchor(&url, &anchor).await.unwrap();
-    for kind in ["lock", "approvals", "audit", "told", "past", "uid", "old"] {
-        for (key, _) in raw.all(kind).await {
-            raw.client.delete(key, None).await.unwrap();
-        }
-    }
-    said(&url).await.unwrap();
-    let told = with_anchor(&url, &anchor).await.unwrap_err();
-    assert!(told.contains("is not the one that was there when the anchor was written"), "{told}");
-}
-
 /// The schema of version 0.1.0: the id alone.
 fn without_chains(meta: &str) -> Value {
     let mut meta: Value = serde_json::from_str(meta).unwrap();
     meta.as_object_mut().unwrap().remove("before").expect("a new store has chains");
     meta["schema"] = 1.into();
     meta
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prefix_of_an_earlier_version_goes_on_without_chains_until_it_is_migrated() {
-    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
-    let url = cluster.url(&prefix);
-    etcd(&url, None).await.unwrap().close().await;
-    let mut client = Client::connect([cluster.hosts()], None).await.unwrap();
-    let meta = format!("{prefix}/meta");
-    let found = client.get(&*meta, None).await.unwrap();
-    let old = without_chains(std::str::from_utf8(found.kvs()[0].value()).unwrap());
-    client.put(meta, old.to_string(), None).await.unwrap();
-    let store = etcd(&url, None).await.unwrap();
-    it_goes_on_without_chains_until_it_is_migrated(&store, &url, "from schema 1 to 2").await;
 }
 
 /// The data of one object of a namespace, as a plain client changes it.
@@ -348,19 +243,12 @@ async fn a_namespace_of_an_earlier_version_goes_on_without_chains_until_it_is_mi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gap_in_a_chain_does_not_end_pruning() {
     const DAY: std::time::Duration = std::time::Duration::from_hours(24);
-    let (cluster, prefix) = (Etcd::shared(), Etcd::prefix());
     let clock = HandClock::new();
-    let store = etcd(&cluster.url(&prefix), Some(clock.clone())).await.unwrap();
     let kube = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
     let namespace = kube.namespace();
     let maps = kubernetes(&kube.store(&namespace), Some(clock.clone())).await.unwrap();
-    for store in [&store as &dyn Store, &maps] {
-        something_happens(store, 1).await;
-        something_happens(store, 2).await;
-    }
-    let mut raw = Raw { client: Client::connect([cluster.hosts()], None).await.unwrap(), prefix };
-    let (place, _) = raw.line(false, 3).await;
-    raw.client.delete(place, None).await.unwrap();
+    something_happens(&maps, 1).await;
+    something_happens(&maps, 2).await;
     changed(kube, &namespace, "outbox", |text| {
         let mut entries: Vec<Value> = serde_json::from_str(text).unwrap();
         let third = |entry: &Value| {
@@ -372,7 +260,8 @@ async fn a_gap_in_a_chain_does_not_end_pruning() {
     })
     .await;
     clock.pass(DAY * 3);
-    for store in [&store as &dyn Store, &maps] {
+    {
+        let store = &maps as &dyn Store;
         something_happens(store, 3).await;
         assert!(store.contents().await.unwrap().violations()[0].contains("line 3 of the chain of k is missing"));
         while store.prune(DAY, 3).await.unwrap() > 0 {}

@@ -13,11 +13,6 @@ mod bench;
 mod chains;
 mod conformance;
 #[cfg(unix)]
-mod etcd_attacks;
-#[cfg(unix)]
-#[path = "etcd.rs"]
-mod etcd_only;
-#[cfg(unix)]
 mod file;
 mod golden;
 #[cfg(unix)]
@@ -56,11 +51,9 @@ conforms!(memory, crate::bench::Bench::memory());
 conforms!(sqlite, crate::bench::Bench::sqlite());
 conforms!(postgresql, crate::bench::Bench::postgres(""));
 conforms!(postgresql_behind_a_pooler, crate::bench::Bench::pooled());
-conforms!(etcd, crate::bench::Bench::etcd());
 conforms!(kubernetes, crate::bench::Bench::kubernetes());
 
 conforms!(sqlite_restored, crate::bench::Bench::sqlite(), lost_commits);
 conforms!(postgresql_restored, crate::bench::Bench::postgres(""), lost_commits);
 conforms!(postgresql_behind_a_pooler_restored, crate::bench::Bench::pooled(), lost_commits);
-conforms!(etcd_restored, crate::bench::Bench::etcd_alone(), lost_commits);
 conforms!(kubernetes_restored, crate::bench::Bench::kubernetes(), lost_commits);

@@ -27,7 +27,7 @@ use tokio::{
 use crate::{
     bench::{apply, finish, join, soon, try_admit},
     records::{AGING, key, request},
-    support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
+    support::{kubernetes::Kubernetes, postgres::Postgres},
 };
 
 const URL: &str = "STORE_TEST_URL";
@@ -65,10 +65,9 @@ fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
     let file = format!("sqlite://{}", folder.path().join("state/coordination.sqlite").display());
     let server = Postgres::shared();
     let database = server.url("postgres", &server.database());
-    let prefix = Etcd::shared().url(&Etcd::prefix());
     let cluster = Kubernetes::shared();
     let namespace = cluster.store(&cluster.namespace());
-    vec![(file, Some(folder)), (database, None), (prefix, None), (namespace, None)]
+    vec![(file, Some(folder)), (database, None), (namespace, None)]
 }
 
 /// What a process says on its lines with `<word>`.

@@ -9,7 +9,7 @@ use crate::{
     bench::{HandClock, finish, hold, sqlite},
     records::{TTL, id, key, request, runner},
     roles::run,
-    support::{etcd::Etcd, kubernetes::Kubernetes, postgres::Postgres},
+    support::{kubernetes::Kubernetes, postgres::Postgres},
 };
 
 /// The schema of version 0.1.0.
@@ -175,7 +175,6 @@ async fn where_there_is_nothing_to_migrate_it_says_so() {
     for url in [
         format!("sqlite://{}", folder.path().join("coordination.sqlite").display()),
         server.url("postgres", &server.database()),
-        Etcd::shared().url(&Etcd::prefix()),
         cluster.store(&cluster.namespace()),
     ] {
         let said = store(&url, &["migrate"]).await.unwrap();

@@ -11,7 +11,7 @@ use crate::{
     talk::enqueue,
 };
 
-/// Whoever watches through `way` is woken for what was missed, although etcd has compacted it away,
+/// Whoever watches through `way` is woken for what was missed, although the API server has compacted it away,
 /// and the watch itself is back within `patience`, which is sooner than it would look by itself.
 pub async fn outlives(
     direct: &dyn Store,

@@ -2,7 +2,6 @@
 #![allow(dead_code)]
 
 pub mod cluster_api;
-pub mod etcd;
 pub mod faulty;
 pub mod gate;
 pub mod ironcore;

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# etcd and toxiproxy, pinned, built from their Go modules: a coordination store, and a network that fails on demand.
+# etcd and toxiproxy, pinned, built from their Go modules: the storage of the tests' API servers, and a network that fails on demand.
 sources=$SETUP/etcd
 toxiproxy=github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0
 stamp=$(stamp_of "$(cat "$sources"/*)" "$toxiproxy" "$(go version)")

@@ -19,8 +19,7 @@ use super::{
     state::{Ending, Maintenance, Phase, Progress},
 };
 
-/// How many absent waiters one change removes: etcd takes 128 operations at once, and one waiter
-/// needs four.
+/// Limits how many absent waiters one change removes, so that a commit stays small.
 const MOST_DROPPED: usize = 20;
 
 impl ServerLock {

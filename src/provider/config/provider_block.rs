@@ -30,7 +30,7 @@ block! {
     pub struct ProviderModel {
         coordination_url: Text => optional(
             String,
-            "Where records, queue and locks live: `postgres://user@host/database`, `etcd://host1:2379,host2:2379/prefix`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); all users and jobs that change the same servers must share one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
+            "Where records, queue and locks live: `postgres://user@host/database`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); all users and jobs that change the same servers must share one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
         );
         owner: Text => optional(
             String,

@@ -260,7 +260,7 @@ impl Row {
 
     pub(super) fn stored(&self) -> Stored {
         let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
-        Stored { revision: self.revision, lock, commits, raw: None, ends: Arc::default(), seals: Arc::default() }
+        Stored { revision: self.revision, lock, commits, ends: Arc::default() }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {

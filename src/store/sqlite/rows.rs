@@ -74,7 +74,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> R
     let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
     let mut lock = head(row, faults)?;
     (lock.active, lock.unreadable) = records;
-    Ok(Stored { revision, lock: Arc::new(lock), commits, raw: None, ends: Arc::default(), seals: Arc::default() })
+    Ok(Stored { revision, lock: Arc::new(lock), commits, ends: Arc::default() })
 }
 
 /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).

@@ -1,4 +1,4 @@
-// The etcd server as a program of its own, from its Go module: the tests' coordination store.
+// The etcd server as a program of its own, from its Go module: the storage of the tests' API servers.
 package main
 
 import (
