@@ -2,8 +2,7 @@
 --
 --   terraform-provider-metal store roles postgres | psql -v ON_ERROR_STOP=1 --single-transaction DATABASE
 --
--- after the store was opened once, or after `store migrate`. It may be run again; it takes from PUBLIC and from these three
--- roles what an earlier version gave them.
+-- after the store was opened once. It can run again; it revokes all other rights of PUBLIC and of these three roles.
 
 DO $$
 DECLARE

@@ -1,7 +1,7 @@
--- Every change to this schema, and every change to what `maintenances.body` may hold, is a new migration: a program
--- refuses a store with a migration that it does not know, so that an older one never drops what a newer one wrote.
+-- Format 1. A change of this schema, or of what `maintenances.body` can contain, is a new file with the next number. A
+-- program rejects a file with a number that it does not support, so it never drops what another program wrote.
 
--- "metl": tells our files from other programs' databases.
+-- "metl": distinguishes our files from other programs' databases.
 PRAGMA application_id = 1835365484;
 
 CREATE TABLE meta (
@@ -12,8 +12,9 @@ CREATE TABLE meta (
 -- Two stores with different ids are different truths.
 INSERT INTO meta (key, value) VALUES ('store_id', lower(hex(randomblob(16))));
 
--- One row per machine that was ever asked for. Never deleted: `generation` must not start again.
--- `revision` is one counter for the whole table, so that "what moved since n" is one look into its index.
+-- One row per machine. A row is never deleted, because `generation` must not start again. `revision` is one counter for the
+-- whole table, so one index lookup finds the changes since revision n. `ownership` contains the claim and its approvals as one
+-- document, which is read and written with the lock.
 CREATE TABLE locks (
     lock_key TEXT PRIMARY KEY,
     generation INTEGER NOT NULL,
@@ -21,10 +22,15 @@ CREATE TABLE locks (
     slot_uid TEXT,
     slot_since TEXT,
     slot_acting TEXT,
+    ownership TEXT,
     revision INTEGER NOT NULL UNIQUE
 ) STRICT, WITHOUT ROWID;
 
--- `body` is the whole record; the other columns are there to find it. `runner` is whose lease counts for it.
+-- The cost of listing claims does not grow with the number of machines.
+CREATE INDEX locks_owned ON locks (lock_key) WHERE ownership IS NOT NULL;
+
+-- `body` is the whole record; the other columns are there to find it. `runner` is the process whose lease counts for the
+-- record. `ended_at` decides what is pruned.
 CREATE TABLE maintenances (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     uid TEXT NOT NULL UNIQUE,
@@ -33,19 +39,28 @@ CREATE TABLE maintenances (
     name TEXT NOT NULL,
     active INTEGER NOT NULL,
     runner TEXT,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    ended_at TEXT
 ) STRICT;
 
--- The cost of finding what is active does not grow with the history.
+-- The cost of finding active records does not grow with the history.
 CREATE UNIQUE INDEX maintenances_active_name ON maintenances (namespace, name) WHERE active = 1;
 CREATE INDEX maintenances_active_key ON maintenances (lock_key) WHERE active = 1;
 CREATE INDEX maintenances_active_runner ON maintenances (runner) WHERE active = 1;
 CREATE INDEX maintenances_name ON maintenances (namespace, name, id);
+CREATE INDEX maintenances_ended ON maintenances (ended_at) WHERE active = 0;
 
+-- `boot_until` is the end of a lease by the boot clock of its machine, in nanoseconds; a change of the wall clock does not
+-- move it. `boot` names the boot that this clock belongs to. Where the system does not report one, the columns are NULL and
+-- `until` counts.
 CREATE TABLE leases (
     runner_id TEXT PRIMARY KEY,
     until TEXT NOT NULL,
-    runner TEXT NOT NULL
+    runner TEXT NOT NULL,
+    machine TEXT,
+    boot TEXT,
+    namespace TEXT,
+    boot_until INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE bindings (
@@ -53,6 +68,7 @@ CREATE TABLE bindings (
     lock_key TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- The log is append-only; pruning removes its oldest lines. AUTOINCREMENT never issues an id twice, so an id names one line.
 CREATE TABLE audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
@@ -62,7 +78,10 @@ CREATE TABLE audit (
     generation INTEGER NOT NULL,
     actor TEXT NOT NULL,
     what TEXT NOT NULL,
-    detail TEXT NOT NULL
+    detail TEXT NOT NULL,
+    number INTEGER,
+    hash TEXT
 ) STRICT;
 
 CREATE INDEX audit_name ON audit (namespace, name, id);
+CREATE INDEX audit_at ON audit (at);

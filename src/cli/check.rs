@@ -7,7 +7,6 @@ use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
-    store::VERSION,
 };
 
 use super::{
@@ -21,8 +20,6 @@ const AT_ONCE: usize = 10;
 /// The store, as a check found it.
 struct StoreCheck {
     address: String,
-    /// The schema in use and the newest that this version knows; 0: it has none.
-    schema: (i64, i64),
     exists: bool,
     reach: Option<String>,
     problem: Option<String>,
@@ -62,23 +59,18 @@ pub(super) async fn run(
 async fn check_store(engine: &Engine, missing: Option<String>) -> StoreCheck {
     let reach = engine.store().reach_warning();
     if let Some(address) = missing {
-        return StoreCheck { address, schema: (0, 0), exists: false, reach, problem: None };
+        return StoreCheck { address, exists: false, reach, problem: None };
     }
     let address = engine.store().address();
-    match engine.store_usage().await {
-        Ok(usage) => StoreCheck { address, schema: (usage.schema, usage.newest), exists: true, reach, problem: None },
-        Err(error) => StoreCheck { address, schema: (0, 0), exists: true, reach, problem: Some(error.to_string()) },
-    }
+    let problem = engine.store().view_all().await.err().map(|error| error.to_string());
+    StoreCheck { address, exists: true, reach, problem }
 }
 
 fn as_text(engine: &Engine, store: &StoreCheck, checks: &[ServerCheck]) -> String {
-    let said = match (&store.problem, store.exists, store.schema) {
-        (Some(problem), _, _) => format!("{}\n  NOT usable   {problem}", store.address),
-        (None, false, _) => format!("{}, not there yet: the first apply makes it", store.address),
-        (None, true, (0, _)) => format!("{}, reached", store.address),
-        (None, true, (schema, newest)) => {
-            format!("{}, reached; schema {schema} (version {VERSION} knows up to {newest})", store.address)
-        }
+    let said = match (&store.problem, store.exists) {
+        (Some(problem), _) => format!("{}\n  NOT usable   {problem}", store.address),
+        (None, false) => format!("{}, not there yet: the first apply makes it", store.address),
+        (None, true) => format!("{}, reached", store.address),
     };
     let mut text = table::pairs(&[("store", said), ("owner", engine.owner().to_owned())]);
     if let Some(reach) = &store.reach {
@@ -184,8 +176,6 @@ fn as_json(engine: &Engine, store: &StoreCheck, checks: &[ServerCheck], usable: 
         "owner": engine.owner(),
         "store": {
             "address": store.address, "exists": store.exists, "problem": store.problem, "warning": store.reach,
-            "schema": (store.schema.0 > 0).then_some(store.schema.0),
-            "newest_schema": (store.schema.1 > 0).then_some(store.schema.1),
         },
         "servers": servers,
     })

@@ -135,7 +135,6 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     let deletes = matches!(cli.command, Command::Tidy { .. } | Command::Release { accept_as_is: true, .. });
     let touches = touches || (deletes && cli.common.backend.plugin.name() != BackendInput::default().plugin.name());
     let drives = matches!(cli.command, Command::Complete { .. } | Command::Release { allow: false, .. });
-    let migrating = matches!(cli.command, Command::Store { command: StoreCommand::Migrate { .. } });
     if let Command::Show { id } = &cli.command {
         parse(id)?;
     }
@@ -161,7 +160,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         }
         common.owner = Some(owner.clone());
     }
-    let engine = engine(&common, environment, touches, migrating, &stop).await?;
+    let engine = engine(&common, environment, touches, &stop).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
     // What nobody drives any more is in the way of others; who changes something there anyway takes
     // it back.
@@ -187,7 +186,7 @@ pub(super) async fn watch(
     if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
         return Err(CommandError::NoStore(address));
     }
-    let engine = engine(common, environment, false, false, stop).await?;
+    let engine = engine(common, environment, false, stop).await?;
     let watched = watch::run(&engine, server, is_terminal, stop, out).await;
     engine.close().await;
     watched
@@ -227,10 +226,9 @@ async fn engine(
     common: &GlobalArgs,
     environment: &Environment,
     touches: bool,
-    migrating: bool,
     stop: &CancellationToken,
 ) -> Result<Engine, CommandError> {
-    let mut input = Input { migrating, ..common.input() };
+    let mut input = common.input();
     let mut environment = environment.clone();
     if !touches && approvals::in_store(input.backend.plugin) {
         // One without servers.

@@ -6,7 +6,6 @@ mod check;
 mod cluster_approvals;
 mod commands;
 mod drive;
-mod migrate;
 mod restrictions;
 mod servers;
 mod shape;
@@ -59,7 +58,6 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
-  terraform-provider-metal store migrate
   terraform-provider-metal store roles postgres
   terraform-provider-metal audit verify
   terraform-provider-metal completion bash
@@ -287,15 +285,6 @@ enum StoreCommand {
     Import {
         /// The file with the export
         file: std::path::PathBuf,
-    },
-    /// Bring the store to the newest schema of this provider version. Opening a store never does
-    /// that: older versions could no longer use it, also not to release their servers. Shows first
-    /// which versions are alive on it
-    Migrate {
-        /// Migrate although processes of older versions are alive: they can no longer write to the
-        /// store
-        #[arg(long)]
-        even_though_older_versions_are_alive: bool,
     },
     /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every
     /// process and mark every maintenance for inspection. Stop all runs first; the guide "After a

@@ -1,4 +1,4 @@
-//! The commands about the store as a whole; `migrate` has a file of its own.
+//! The commands about the store as a whole.
 
 use std::{
     io::{self, Write as _},
@@ -33,9 +33,6 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
         }
         // Answered without a store.
         StoreCommand::Roles { .. } => Ok(String::new()),
-        StoreCommand::Migrate { even_though_older_versions_are_alive } => {
-            super::migrate::run(engine, even_though_older_versions_are_alive, json).await
-        }
         StoreCommand::Import { file } => import(engine, &file, json).await,
         StoreCommand::Restored { reason, seen } => restored(engine, &said(&reason)?, seen, json).await,
         StoreCommand::Inspected { ids, reason } => inspected(engine, &ids, &said(&reason)?, json).await,

@@ -38,7 +38,6 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
-mod versions;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -80,7 +79,6 @@ pub use owners::Claimed;
 pub use progress::Listening;
 pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
-pub use versions::Migrated;
 
 use addresses::Addresses;
 use lease::LeaseKeeper;

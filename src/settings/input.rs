@@ -14,9 +14,6 @@ use super::gates::GateBlocks;
 pub struct Input {
     /// Where records live.
     pub coordination_url: Option<String>,
-    /// Whether that store is opened to be migrated, also with a schema that is too old for this
-    /// version.
-    pub migrating: bool,
     /// Whether an embedded store that is not there yet stays so: what would be written is forgotten
     /// with the process.
     pub makes_no_store: bool,

@@ -89,7 +89,7 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
         if input.makes_no_store { store::missing_store(input.coordination_url.as_deref(), env)? } else { None };
     let (store, embedded) = match missing {
         Some(_) => (Arc::new(MemoryStore::new(Arc::clone(&clock))) as Arc<dyn Store>, true),
-        None => store::open(input.coordination_url.as_deref(), env, Arc::clone(&clock), input.migrating).await?,
+        None => store::open_store(input.coordination_url.as_deref(), env, Arc::clone(&clock)).await?,
     };
     if let Some(detail) = store::unverified(input.coordination_url.as_deref(), env)? {
         warnings.push(Warning { summary: "The coordination store is not verified", detail });

@@ -29,14 +29,13 @@ const FORMS: &str =
     "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
-    async fn open(&self, clock: Arc<dyn Clock>, migrating: bool) -> Result<Arc<dyn Store>, StoreError> {
-        let database = PostgresOptions { migrating, ..PostgresOptions::default() };
+    async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::File(path, shared) => {
-                let options = SqliteOptions { migrating, shared: *shared, ..SqliteOptions::default() };
+                let options = SqliteOptions { shared: *shared, ..SqliteOptions::default() };
                 Arc::new(SqliteStore::open(path, clock, options).await?)
             }
-            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &database).await?),
+            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
             Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
         })
     }
@@ -78,7 +77,23 @@ pub async fn open_store(
     env: &Environment,
     clock: Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    open(url, env, clock, false).await
+    let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
+    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
+    let address = place.address().map_err(problem)?;
+    let embedded = place.embedded();
+    match Box::pin(place.open(Arc::clone(&clock))).await {
+        Ok(store) => Ok((store, embedded)),
+        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
+            tracing::warn!(%error, "the coordination store is opened again when it is needed");
+            let of_store = Arc::clone(&clock);
+            let opener = Box::new(move || {
+                let (place, clock) = (place.clone(), Arc::clone(&of_store));
+                Box::pin(async move { place.open(clock).await }) as _
+            });
+            Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
+        }
+        Err(error) => Err(problem(error)),
+    }
 }
 
 /// Whether a URL can name a store. Opens nothing.
@@ -106,33 +121,6 @@ pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<Clu
         return Ok(None);
     };
     KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
-}
-
-/// Opens a store as [`open_store`] does. `migrating`: also one whose schema is too old for this
-/// version.
-pub(super) async fn open(
-    url: Option<&str>,
-    env: &Environment,
-    clock: Arc<dyn Clock>,
-    migrating: bool,
-) -> Result<(Arc<dyn Store>, bool), SettingsError> {
-    let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
-    let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
-    let address = place.address().map_err(problem)?;
-    let embedded = place.embedded();
-    match Box::pin(place.open(Arc::clone(&clock), migrating)).await {
-        Ok(store) => Ok((store, embedded)),
-        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
-            tracing::warn!(%error, "the coordination store is opened again when it is needed");
-            let of_store = Arc::clone(&clock);
-            let opener = Box::new(move || {
-                let (place, clock) = (place.clone(), Arc::clone(&of_store));
-                Box::pin(async move { place.open(clock, migrating).await }) as _
-            });
-            Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
-        }
-        Err(error) => Err(problem(error)),
-    }
 }
 
 /// A file that is not there and cannot be made is a wrong path; one that is there may be locked.

@@ -20,9 +20,6 @@ use super::{
 };
 use crate::maintenance::{ids::LockKey, lock::AuditEvent};
 
-/// Why a store has no chain.
-pub(super) const NO_CHAIN: &str = "its schema has none; store migrate adds it";
-
 /// Reports a line that cannot be read, or an end that is not there.
 pub(super) fn unreadable(number: Option<u64>, error: &dyn fmt::Display) -> AuditProof {
     let line = Some(error.to_string());
@@ -137,11 +134,6 @@ pub(super) fn lines(change: &CommitDelta<'_>, ends: Option<&mut Ends>) -> Vec<Au
     let told = change.told_only();
     let end = if told { &mut ends.words } else { &mut ends.lock };
     add(&ChainName::of(&change.after.key, told), end, change.events)
-}
-
-/// Whether lines are older than the chains of the locks.
-pub(super) fn are_older(lines: &[AuditLine]) -> bool {
-    lines.iter().all(|line| line.chain.as_ref().is_none_or(|link| link.name == ChainName::default()))
 }
 
 /// The chains of a store, by their names.

@@ -4,7 +4,7 @@ use std::{fmt::Display, sync::Arc};
 
 use sqlx::migrate::MigrateError;
 
-use super::StoreError;
+use super::{StoreError, format::FORMAT};
 
 /// Makes errors of one store. Each kind of store adds what its engine says.
 #[derive(Clone, Debug)]
@@ -46,9 +46,9 @@ impl StoreErrors {
         self.unreadable(format!("the record {what} is not understood: {error}"))
     }
 
-    pub(super) fn newer(&self, schema: impl Display, newest: impl Display) -> StoreError {
+    pub(super) fn newer(&self, format: impl Display, supported: i64) -> StoreError {
         self.unreadable(format!(
-            "it was written by a newer version of this program (schema {schema}; this one knows up to {newest}): \
+            "it was written by a newer version of this program (format {format}; this version supports format {supported}): \
              use the newer version for everything that shares it"
         ))
     }
@@ -57,11 +57,10 @@ impl StoreErrors {
     pub(super) fn migration(
         &self,
         error: &MigrateError,
-        newest: i64,
         sqlx: impl Fn(&sqlx::Error) -> StoreError,
     ) -> StoreError {
         match error {
-            MigrateError::VersionMissing(version) => self.newer(version, newest),
+            MigrateError::VersionMissing(version) => self.newer(version, FORMAT),
             MigrateError::VersionMismatch(version) => {
                 self.unreadable(format!("part {version} of its schema is not the one of this program"))
             }

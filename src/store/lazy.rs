@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage};
+use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
 /// Opens a store.
 pub type Opener =
@@ -163,14 +163,6 @@ impl Store for LazyStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         self.opened.get().map_or_else(|| self.silence.subscribe(), |store| store.changes(key))
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.get().await?.usage().await
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        self.get().await?.migrate().await
     }
 
     async fn close(&self) {

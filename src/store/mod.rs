@@ -11,6 +11,7 @@ mod contents;
 mod error;
 mod extended;
 mod fault;
+mod format;
 mod group;
 mod kubernetes;
 mod lazy;
@@ -25,7 +26,6 @@ mod stoppable;
 mod table;
 mod together;
 mod told;
-mod versions;
 mod views;
 mod watchers;
 
@@ -52,7 +52,6 @@ pub use postgres::{PostgresOptions, PostgresStore};
 pub use roles::{RoleKind, roles};
 pub use sqlite::{SqliteOptions, SqliteStore, default_path};
 pub use stoppable::StoppableStore;
-pub use versions::{AliveProcess, Usage, VERSION};
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,17 +187,6 @@ pub trait Store: Send + Sync + Debug {
     /// A counter that moves whenever somebody, also another process, changed this lock key
     /// (heartbeats do not count). All watchers of one process share one watch on the store.
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64>;
-
-    /// Reads the schema of the store, and which versions use it.
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        Ok(Usage::default())
-    }
-
-    /// Brings the store to the newest schema that this version reads and writes. Opening a store
-    /// never does.
-    async fn migrate(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 
     /// Releases files and connections. Nothing is called afterwards.
     async fn close(&self);

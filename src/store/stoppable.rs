@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage};
+use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
 /// How long the first request waits after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(2);
@@ -151,10 +151,6 @@ impl Store for StoppableStore {
         self.inner.fill(contents).await
     }
 
-    async fn migrate(&self) -> Result<(), StoreError> {
-        self.inner.migrate().await
-    }
-
     async fn prune(&self, keep: Duration, most: u32) -> Result<u64, StoreError> {
         self.answer(self.inner.prune(keep, most)).await
     }
@@ -165,10 +161,6 @@ impl Store for StoppableStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         self.inner.changes(key)
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.answer(self.inner.usage()).await
     }
 
     async fn close(&self) {

@@ -3,25 +3,20 @@
 //! sqlx's own macros for this are not used: to know the databases, they are compiled together with
 //! SQLite, PostgreSQL's client, TLS and tokio a second time, for the compiler, in every build.
 
-/// A row whose columns are called as the fields of the structure. Those behind `or_none` may be
-/// missing: an older schema does not have them.
+/// A row whose columns are named like the fields of the structure.
 macro_rules! row_of {
     (
         $(#[$about:meta])*
-        $name:ident from $row:ty { $($field:ident: $type:ty,)* } $(or_none { $($late:ident: $late_type:ty,)* })?
+        $name:ident from $row:ty { $($field:ident: $type:ty,)* }
     ) => {
         $(#[$about])*
-        struct $name { $($field: $type,)* $($($late: Option<$late_type>,)*)? }
+        struct $name { $($field: $type,)* }
 
         impl sqlx::FromRow<'_, $row> for $name {
             fn from_row(row: &$row) -> sqlx::Result<Self> {
                 use sqlx::Row as _;
                 Ok(Self {
                     $($field: row.try_get(stringify!($field))?,)*
-                    $($($late: match row.try_get(stringify!($late)) {
-                        Err(sqlx::Error::ColumnNotFound(_)) => None,
-                        read => read?,
-                    },)*)?
                 })
             }
         }

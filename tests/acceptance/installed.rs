@@ -2,11 +2,8 @@
 //! `init` and a lock file, without a development override. Then another version comes while a
 //! server is held.
 //!
-//! Both versions are one program under two version numbers, unless `PREVIOUS_PROGRAM` names an
-//! older build. So this shows that hosts install, verify and exchange the archives and that a state
-//! passes from one to the other. What an older program left is read in `previous.rs` and by
-//! `what_each_released_version_stored_is_read_and_means_the_same`; two programs share a store in
-//! the hammer with two versions.
+//! Both versions are one program under two version numbers. The tests show that hosts install,
+//! verify and exchange the archives, and that a state passes from one version to the other.
 
 use std::fs;
 

@@ -62,7 +62,6 @@ mod names;
 mod node_leases;
 mod one_state;
 mod owners;
-mod previous;
 mod queue;
 mod releases;
 mod resource_identity;

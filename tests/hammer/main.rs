@@ -3,7 +3,7 @@
 //! it had no right to do.
 //!
 //! Some runs are about more: a store that goes back in time and is put in order by a person,
-//! workers that do not see each other, workers of two versions.
+//! and workers that do not see each other.
 //!
 //! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`,
 //! `HAMMER_PAUSE_MS` and `HAMMER_URL` make it bigger (`make soak`); `HAMMER_LOG=info` shows what
@@ -95,15 +95,6 @@ async fn nobody_takes_what_it_cannot_see_for_dead_sqlite() {
     };
     let tally = Box::pin(hammer_in(Scene { hidden: Some(hidden), ..Scene::on(Kind::Sqlite) })).await;
     assert!(tally.hidden > 0, "every process saw the others: {tally}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs HAMMER_OTHER_VERSION, the hammer of another version: tools/soak builds the one of the last release"]
-async fn two_versions_share_a_store_postgres() {
-    let other = std::env::var_os("HAMMER_OTHER_VERSION").expect("HAMMER_OTHER_VERSION names a program");
-    let tally = Box::pin(hammer_in(Scene { other_version: Some(other.into()), ..Scene::on(Kind::Postgres) })).await;
-    let done = (tally.by_other_version, tally.done);
-    assert!(done.0 > 0 && done.0 < done.1, "one version did nothing: {tally}");
 }
 
 async fn hammer(kind: Kind) {

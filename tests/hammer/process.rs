@@ -41,8 +41,6 @@ pub struct Process {
     pub looks: bool,
     /// Whether it was killed by us.
     pub killed: bool,
-    /// Whether it is of another version.
-    pub other_version: bool,
     child: Child,
     input: Option<ChildStdin>,
 }
@@ -76,7 +74,6 @@ impl Process {
             release_at: None,
             looks: false,
             killed: false,
-            other_version: false,
             input: child.stdin.take(),
             child,
         }

@@ -1,7 +1,5 @@
 //! What a run is about, beside the killing and the stopping.
 
-use std::path::PathBuf;
-
 use crate::{arena::Kind, hidden::Hidden};
 
 /// One run.
@@ -11,8 +9,6 @@ pub struct Scene {
     pub returns: Vec<Meanwhile>,
     /// Workers that do not see each other in `/proc`.
     pub hidden: Option<Hidden>,
-    /// A worker of another version of the provider; every second process is one.
-    pub other_version: Option<PathBuf>,
 }
 
 /// What the processes do while the store goes back in time.
@@ -26,11 +22,11 @@ pub enum Meanwhile {
 
 impl Scene {
     pub fn on(kind: Kind) -> Self {
-        Self { kind, returns: Vec::new(), hidden: None, other_version: None }
+        Self { kind, returns: Vec::new(), hidden: None }
     }
 
     /// Whether only the usual goes wrong.
     pub fn is_plain(&self) -> bool {
-        self.returns.is_empty() && self.hidden.is_none() && self.other_version.is_none()
+        self.returns.is_empty() && self.hidden.is_none()
     }
 }

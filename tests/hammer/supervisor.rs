@@ -227,22 +227,20 @@ impl Supervisor {
             self.processes.iter().find(|(_, process)| idle(process) && !process.killed).map(|(number, _)| *number);
         found.unwrap_or_else(|| {
             self.started += 1;
-            let (program, other_version) = self.program();
-            let mut process = Process::start(self.started, program, &self.settings, self.events.clone());
-            process.other_version = other_version;
+            let program = self.program();
+            let process = Process::start(self.started, program, &self.settings, self.events.clone());
             self.processes.insert(self.started, process);
             self.started
         })
     }
 
-    /// What the next process runs, and whether it is of another version.
-    fn program(&mut self) -> (Command, bool) {
+    /// Returns the command of the next process.
+    fn program(&mut self) -> Command {
         if let Some(hidden) = &self.scene.hidden {
             let user = *self.chance.pick(&hidden::USERS).unwrap();
-            return (hidden.command(user).unwrap(), false);
+            return hidden.command(user).unwrap();
         }
-        let turn = self.scene.other_version.as_ref().filter(|_| self.started.is_multiple_of(2));
-        (Command::new(turn.cloned().unwrap_or_else(|| env::current_exe().unwrap())), turn.is_some())
+        Command::new(env::current_exe().unwrap())
     }
 
     async fn ask_anew(&mut self) {
@@ -365,7 +363,6 @@ impl Supervisor {
                         self.failed.insert(order.hold());
                     }
                     self.tally.done += 1;
-                    self.tally.by_other_version += usize::from(process.other_version);
                     hold.over = Some(rest.to_owned());
                     hold.retry_at = None;
                     *self.tally.said.entry(shortened(&format!("over {rest}"))).or_default() += 1;

@@ -34,8 +34,6 @@ pub struct Tally {
     pub reopened: usize,
     /// Processes that see no other one.
     pub hidden: usize,
-    /// Holds that a process of another version brought to their end.
-    pub by_other_version: usize,
     /// Attempts after the first, for whatever reason.
     pub retries: usize,
     /// Strikes at what stands between.
@@ -86,7 +84,6 @@ impl fmt::Display for Tally {
             ("holds that were lost whole", self.lost),
             ("holds that it believed to be active", self.reopened),
             ("processes that see no other", self.hidden),
-            ("holds done by the other version", self.by_other_version),
         ];
         special.iter().filter(|(_, times)| *times > 0).try_for_each(|(what, times)| write!(f, ", {what} {times}"))
     }

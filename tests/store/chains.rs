@@ -1,5 +1,5 @@
 //! What is done to the audit log past this program, with plain clients: `audit verify` names the
-//! line. And how stores of earlier versions get their chains.
+//! line.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -17,7 +17,6 @@ use crate::{
     roles::run,
     support::kubernetes::Kubernetes,
     talk::{approval, approve, claim},
-    versions::file_with,
 };
 
 /// Some lines: of a claim, its owner's words, and a hold.
@@ -105,52 +104,6 @@ async fn a_line_of_a_file_that_was_changed_left_out_or_added_is_named() {
     assert!(with_anchor(&url, &anchor).await.unwrap_err().contains("the anchor of the store"));
 }
 
-#[tokio::test]
-async fn a_file_of_an_earlier_version_goes_on_without_a_chain_until_it_is_migrated() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("coordination.sqlite");
-    let url = format!("sqlite://{}", path.display());
-    file_with(&path, 4).await;
-    let store = sqlite(&path, HandClock::new()).await.unwrap();
-    it_goes_on_without_chains_until_it_is_migrated(&store, &url, "from schema 4 to 5").await;
-    store.close().await;
-}
-
-/// A store of the schema before, with an open handle.
-async fn it_goes_on_without_chains_until_it_is_migrated(store: &dyn Store, url: &str, migrated: &str) {
-    something_happens(store, 1).await;
-    let told = said(url).await.unwrap_err();
-    assert!(told.contains("has no chain to be verified: its schema has none; store migrate adds it"), "{told}");
-    run(&["store", "check"], url).await.unwrap();
-    let before = store.contents().await.unwrap().audit;
-    let told = run(&["store", "migrate"], url).await.unwrap();
-    assert!(told.contains(&migrated.replace("from schema", "Migrated from schema")), "{told}");
-    // The first line after the older ones says so.
-    let lines = store.contents().await.unwrap().audit;
-    assert_eq!(lines[..before.len()], before);
-    let (first, place) = (&lines[before.len()], before.len() as u64 + 1);
-    assert!(first.what == "migrated" && first.detail.contains(migrated), "{first:?}");
-    assert!(first.detail.contains("the lines before are chained as they were found"), "{first:?}");
-    let (count, _, anchor) = verified(store, &ChainEnds::new()).await.unwrap();
-    assert_eq!(count, place);
-    // The handle that was open goes on, now with the chain; and so does a new one.
-    something_happens(store, 2).await;
-    let (count, _, _) = verified(store, &anchor).await.unwrap();
-    assert_eq!(count, store.contents().await.unwrap().audit.len() as u64);
-    assert!(count > place + 5);
-    assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
-    assert!(said(url).await.unwrap().contains(&format!("{count} lines")));
-    assert!(run(&["store", "migrate"], url).await.unwrap().contains("Nothing to migrate"));
-}
-
-/// The schema of version 0.1.0: the id alone.
-fn without_chains(meta: &str) -> Value {
-    let mut meta: Value = serde_json::from_str(meta).unwrap();
-    meta.as_object_mut().unwrap().remove("before").expect("a new store has chains");
-    meta["schema"] = 1.into();
-    meta
-}
-
 /// The data of one object of a namespace, as a plain client changes it.
 async fn changed(cluster: &Kubernetes, namespace: &str, part: &str, change: impl Fn(&str) -> Option<String>) {
     let mut done = 0;
@@ -224,20 +177,6 @@ async fn a_line_in_kubernetes_that_was_changed_left_out_or_added_is_named() {
         entries.push(entry);
     };
     tampered(false, last, &loose, "a line has no place in the chain").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_namespace_of_an_earlier_version_goes_on_without_chains_until_it_is_migrated() {
-    let cluster = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
-    let namespace = cluster.namespace();
-    let url = cluster.store(&namespace);
-    kubernetes(&url, None).await.unwrap().close().await;
-    changed(cluster, &namespace, "meta", |text| Some(without_chains(text).to_string())).await;
-    let store = Arc::new(kubernetes(&url, None).await.unwrap());
-    for n in 10..14 {
-        something_happens(&*store, n).await;
-    }
-    it_goes_on_without_chains_until_it_is_migrated(&*store, &url, "from schema 1 to 2").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,7 +25,7 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
         step::Action,
     },
-    store::{AuditProof, ChainEnds, LockView, MemoryStore, RecordLookup, Store, StoreError, Usage, VERSION},
+    store::{AuditProof, ChainEnds, LockView, MemoryStore, RecordLookup, Store, StoreError},
 };
 
 use crate::{
@@ -75,8 +75,7 @@ macro_rules! conforms {
             whatever_happens_it_means_the_same_as_in_memory
             a_record_that_cannot_be_read_keeps_its_server_and_nothing_else
             a_lock_of_a_later_form_is_refused_and_the_others_go_on
-            an_open_process_notices_a_migration_and_loses_nothing
-            the_versions_of_living_processes_are_told
+            an_open_process_notices_another_format_and_loses_nothing
             its_contents_may_be_moved_into_an_empty_store
             history_is_forgotten_after_its_time
             one_process_at_a_time_may_sweep
@@ -1156,7 +1155,7 @@ pub async fn a_lock_of_a_later_form_is_refused_and_the_others_go_on(bench: &Benc
     hold(&*bench.open().await, &key("third"), &request("more", 4)).await;
 }
 
-pub async fn an_open_process_notices_a_migration_and_loses_nothing(bench: &Bench) {
+pub async fn an_open_process_notices_another_format_and_loses_nothing(bench: &Bench) {
     let store = bench.open().await;
     let Some(damage) = bench.damage() else { return assert_eq!(store.address(), "memory://") };
     let (uid, fence) = hold(&*store, &key("k"), &request("a", 1)).await;
@@ -1168,35 +1167,12 @@ pub async fn an_open_process_notices_a_migration_and_loses_nothing(bench: &Bench
     ] {
         let said = error.to_string();
         assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
-        assert!(said.contains("migrated it to schema 9999") && said.contains("Nothing was written"), "{said}");
+        assert!(said.contains("changed its format to 9999") && said.contains("Nothing was written"), "{said}");
     }
-    // Nothing is lost: as if the newer version had gone on.
+    // The number returns, and nothing is lost.
     (damage.schema)(1).await;
     assert_eq!(bench.open().await.view(&key("k")).await.unwrap().lock, before);
     finish(&*store, &key("k"), &uid, fence).await.unwrap();
-}
-
-pub async fn the_versions_of_living_processes_are_told(bench: &Bench) {
-    let store = bench.open().await;
-    if store.address() == "memory://" {
-        return;
-    }
-    assert_eq!(store.usage().await.unwrap().alive, []);
-    store.renew(&runner(1), TTL).await.unwrap();
-    store.renew(&runner(2), TTL).await.unwrap();
-    let usage = bench.open().await.usage().await.unwrap();
-    assert_eq!(usage.schema, usage.newest, "a new store has the newest schema");
-    assert_eq!((usage.alive.len(), usage.too_old().count()), (2, 0), "{usage:?}");
-    for process in &usage.alive {
-        assert_eq!((process.version.as_deref(), process.schema), (Some(VERSION), Some(usage.newest)), "{usage:?}");
-    }
-    store.resign(&runner(1).id).await.unwrap();
-    assert_eq!(store.usage().await.unwrap().alive.len(), 1);
-    bench.pass(TTL * 2).await;
-    assert_eq!(store.usage().await.unwrap().alive, []);
-    // Nothing to migrate, and nothing changes.
-    store.migrate().await.unwrap();
-    assert_eq!(store.usage().await.unwrap(), Usage { alive: Vec::new(), ..usage });
 }
 
 pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {

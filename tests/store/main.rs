@@ -43,8 +43,6 @@ mod roles;
 mod support;
 mod talk;
 #[cfg(unix)]
-mod versions;
-#[cfg(unix)]
 mod watching;
 
 conforms!(memory, crate::bench::Bench::memory());

@@ -116,7 +116,6 @@ impl ProviderModel {
         let text = |value: &Text| given(value).map(str::to_owned);
         let input = Input {
             coordination_url: text(coordination_url),
-            migrating: false,
             makes_no_store: false,
             owner: text(owner),
             run: text(run),

@@ -22,13 +22,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
 use super::{
-    SCHEMA,
     fault::ErrorMapper,
-    objects::{self, KIND, OVER, PROGRAM, RUNNER, UNTIL},
+    objects::{self, KIND, OVER, RUNNER, UNTIL},
 };
 use crate::{
     maintenance::ids::{Runner, RunnerId},
-    store::{AliveProcess, StoreError, lease_end, versions::Program},
+    store::{StoreError, lease_end},
 };
 
 /// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own
@@ -77,21 +76,12 @@ pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
     // Whole seconds is what a Lease has; more than asked is safe, the process itself stops earlier.
     let seconds = ttl.as_millis().div_ceil(1000).max(1);
     let mut lease = lease(&runner.id, lease_end(now, ttl));
-    let program = serde_json::to_string(&Program::own(SCHEMA)).unwrap_or_default();
-    lease["metadata"]["annotations"][PROGRAM] = json!(program);
     lease["spec"] = json!({
         "holderIdentity": runner.to_string(),
         "leaseDurationSeconds": i32::try_from(seconds).unwrap_or(i32::MAX),
         "renewTime": format!("{now:.6}"),
     });
     lease
-}
-
-/// Reads the process behind a Lease.
-pub(super) fn process(lease: &Lease) -> AliveProcess {
-    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
-    let program = lease.metadata.annotations.as_ref().and_then(|notes| notes.get(PROGRAM));
-    AliveProcess::new(holder, program.and_then(|text| serde_json::from_str(text).ok()))
 }
 
 /// Builds the Lease of an ended process.

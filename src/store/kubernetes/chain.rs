@@ -41,9 +41,7 @@ pub(super) fn verify_objects(
 ) -> Result<AuditProof, StoreError> {
     let meta = maps.iter().find(|map| map.metadata.name.as_deref() == Some(objects::STORE));
     let meta: Option<Meta> = meta.map(|map| data(map, "meta", faults)).transpose()?.flatten();
-    let Some(meta) = meta.filter(|meta| meta.schema >= CHAINED) else {
-        return Ok(AuditProof::None(chain::NO_CHAIN));
-    };
+    let before = meta.and_then(|meta| meta.before);
     let mut chains = Chains::default();
     for map in maps {
         if let ("lock" | "store", Ok(pruned)) = (kind(map), data::<Vec<ChainPlace>>(map, "pruned", faults)) {
@@ -65,111 +63,8 @@ pub(super) fn verify_objects(
             chains.ends(ChainName::of(&row.lock.key, true), ends.words);
         }
     }
-    chains.ends(ChainName::default(), meta.before.clone().unwrap_or_default());
-    Ok(chains.verify(earlier, meta.before.is_none()))
-}
-
-/// Chains the log. The schema first; then each lock is written, after which no change of a process
-/// goes through that has not seen the schema; then the lines that are there get their places; and
-/// `metal-store` says last that they have them. One that dies in between is gone on from.
-pub(super) async fn migrate(link: &StoreClient) -> Result<(), StoreError> {
-    let faults = &link.faults;
-    for _ in 0..ROUNDS {
-        let map = link.patience.repeat(|| link.get(objects::STORE)).await?;
-        let map = map.ok_or_else(|| faults.unreadable("it has no id"))?;
-        let meta: Option<Meta> = data(&map, "meta", faults)?;
-        let meta = meta.ok_or_else(|| faults.unreadable("it has no id"))?;
-        if meta.before.is_some() {
-            return Ok(());
-        }
-        let next = if meta.schema < CHAINED {
-            Meta { schema: SCHEMA, ..meta }
-        } else if begin(link).await?
-            && let Some(end) = adopt(link).await?
-        {
-            Meta { before: Some(end), ..meta }
-        } else {
-            continue;
-        };
-        let patch = json!({
-            "metadata": {"resourceVersion": map.metadata.resource_version},
-            "data": {"meta": text(objects::STORE, &next, faults)?},
-        });
-        link.patience.once(link.patch(objects::STORE, &patch)).await?;
-    }
-    Err(faults.unavailable("other processes changed it meanwhile"))
-}
-
-/// Begins the chain of each lock. `false`: one moved meanwhile.
-async fn begin(link: &StoreClient) -> Result<bool, StoreError> {
-    let (mut all, locks) = (true, objects::all("lock"));
-    for map in link.patience.repeat(|| link.list(&locks)).await? {
-        // One that cannot be read stays as it is.
-        let Ok(row) = Row::of(&map, &link.faults) else { continue };
-        if row.ends.is_none() {
-            let head = Head::of(&row.lock, row.commits.text(), Some(ChainEnd::default()));
-            let next = Next { head: Some(head), ..Next::default() };
-            all &= write(link, &row, next).await?;
-        }
-    }
-    Ok(all)
-}
-
-async fn write(link: &StoreClient, row: &Row, next: Next<'_>) -> Result<bool, StoreError> {
-    let patch = next.patch(row, &link.faults)?;
-    let written = link.patience.once(link.patch(&objects::lock(&row.lock.key), &patch)).await?;
-    Ok(matches!(written, WriteResult::Done(_)))
-}
-
-/// Gives the older lines their places, in the order of their commits. The end of their chain;
-/// nothing when something moved.
-async fn adopt(link: &StoreClient) -> Result<Option<ChainEnd>, StoreError> {
-    let faults = &link.faults;
-    let maps = link.patience.repeat(|| link.list(KIND)).await?;
-    let mut entries = Vec::new();
-    for map in &maps {
-        entries.extend(journal::entries(map, faults).unwrap_or_default());
-    }
-    let (mut end, mut placed) = (ChainEnd::default(), HashMap::new());
-    for entry in journal::in_order(entries) {
-        if chain::are_older(&entry.events) {
-            let lines = chain::add(&ChainName::default(), &mut end, entry.events.iter().map(|line| &line.event));
-            placed.insert(entry.commit, lines);
-        }
-    }
-    // Copies of one commit get the same places.
-    let place = |entries: &[Entry]| -> Option<Vec<Entry>> {
-        let placed = entries.iter().map(|entry| match placed.get(&entry.commit) {
-            Some(lines) if lines.len() == entry.events.len() => Entry { events: lines.clone(), ..entry.clone() },
-            _ => entry.clone(),
-        });
-        let placed: Vec<Entry> = placed.collect();
-        let same = placed.iter().zip(entries).all(|(one, other)| one.events == other.events);
-        (!same).then_some(placed)
-    };
-    let mut all = true;
-    for map in &maps {
-        let name = map.metadata.name.as_deref().unwrap_or_default();
-        match kind(map) {
-            "lock" => {
-                let Ok(row) = Row::of(map, faults) else { continue };
-                let (outbox, said) = (place(&row.outbox), place(&row.said));
-                if outbox.is_some() || said.is_some() {
-                    all &= write(link, &row, Next { outbox, said, ..Next::default() }).await?;
-                }
-            }
-            "journal" => {
-                let Some(entries) = place(&journal::entries(map, faults)?) else { continue };
-                let patch = json!({
-                    "metadata": {"resourceVersion": map.metadata.resource_version},
-                    "data": {"entries": text(name, &entries, faults)?},
-                });
-                all &= matches!(link.patience.once(link.patch(name, &patch)).await?, WriteResult::Done(_));
-            }
-            _ => {}
-        }
-    }
-    Ok(all.then_some(end))
+    chains.ends(ChainName::default(), before.unwrap_or_default());
+    Ok(chains.verify(earlier, false))
 }
 
 /// The objects that have lines, in the order of their commits, which is that of each chain.

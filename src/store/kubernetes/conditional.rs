@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{CHAINED, KubernetesStore, SUPPORTED, commit, link, lock::Row, whole};
+use super::{KubernetesStore, commit, link, lock::Row, whole};
 use crate::{
     maintenance::ids::LockKey,
     store::{
         StoreError,
         chain::Ends,
+        format,
         optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
     },
@@ -34,15 +35,13 @@ impl Conditional for KubernetesStore {
             _ => return Ok(None),
         };
         let commit = async {
-            // A newer version may have migrated the store since this process opened it. This look
-            // is not part of the commit, so a migration of this kind of store sets the schema first
-            // and then writes each lock: a commit that was prepared before then fails on its
-            // condition; and so does one that was made from what such a commit wrote.
+            // Another version can change the format while this process has the store open. This read
+            // is not part of the commit. A version that changes the format therefore writes the number
+            // first and then each lock, so that a prepared commit fails on its condition.
             let mut row = Arc::clone(&row);
             if !row.checked {
-                let schema = whole::schema(&self.link).await?;
-                SUPPORTED.check_open(schema, &self.link.faults)?;
-                if schema >= CHAINED && row.ends.is_none() {
+                format::check_open(whole::format(&self.link).await?, &self.link.faults)?;
+                if row.ends.is_none() {
                     Arc::make_mut(&mut row).ends = Some(Ends::default());
                 }
             }

@@ -45,14 +45,14 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition, Usage,
+    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition,
     forgotten_before,
+    format::{self, FORMAT},
     group::transact,
     lease_end,
     optimistic::{Loaded, look},
     recall::OwnProcesses,
     told::ToldTime,
-    versions::Supported,
     views::{CachedLock, LockCache, ReadResult},
     watchers::{ChangeTask, Watchers},
 };
@@ -67,16 +67,6 @@ use crate::{
     },
 };
 
-/// What the objects mean. Every change to that is a new number: a program refuses a store with one
-/// that it does not know, so that an older one never drops what a newer one wrote.
-const SCHEMA: i64 = CHAINED;
-
-/// The schema from which on the audit log has chains.
-const CHAINED: i64 = 2;
-
-/// What this version reads and writes.
-const SUPPORTED: Supported = Supported { least: 1, newest: SCHEMA };
-
 /// Leases are read one by one up to so many.
 const ONE_BY_ONE: usize = 6;
 
@@ -84,6 +74,7 @@ const ONE_BY_ONE: usize = 6;
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     store_id: String,
+    /// Every change of the objects' meaning is a new number.
     schema: i64,
     /// The end of the chain of those lines that are older than the chains; nothing until they have
     /// their places in it.
@@ -260,7 +251,7 @@ async fn known(link: &StoreClient) -> Result<String, StoreError> {
     let mut found = link.get(objects::STORE).await?;
     if found.is_none() {
         let store_id = Uuid::new_v4().simple().to_string();
-        let new = Meta { store_id, schema: SCHEMA, before: Some(ChainEnd::default()) };
+        let new = Meta { store_id, schema: FORMAT, before: Some(ChainEnd::default()) };
         let meta = text(objects::STORE, &new, &link.faults)?;
         let object = json!({"metadata": {"name": objects::STORE, "labels": {KIND: "store"}}, "data": {"meta": meta}});
         found = match link.create(objects::STORE, object).await? {
@@ -271,7 +262,7 @@ async fn known(link: &StoreClient) -> Result<String, StoreError> {
     let map = found.ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
     let meta: Option<Meta> = data(&map, "meta", &link.faults)?;
     let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it has no id"))?;
-    SUPPORTED.check(meta.schema, false, &link.faults)?;
+    format::check(meta.schema, &link.faults)?;
     Ok(meta.store_id)
 }
 
@@ -432,14 +423,6 @@ impl Store for KubernetesStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.link.patience.repeat(|| whole::usage(self)).await
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        chain::migrate(&self.link).await
     }
 
     async fn close(&self) {

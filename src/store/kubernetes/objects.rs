@@ -36,9 +36,6 @@ pub(super) const RUNNER: &str = "terraform-provider-metal/runner";
 pub(super) const UNTIL: &str = "terraform-provider-metal/until";
 pub(super) const OVER: &str = "terraform-provider-metal/over";
 
-/// The annotation of a Lease with the program of its process.
-pub(super) const PROGRAM: &str = "terraform-provider-metal/program";
-
 /// Who writes, in the words of the API server's field managers.
 pub(super) const MANAGER: &str = "terraform-provider-metal";
 

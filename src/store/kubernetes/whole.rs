@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use super::{
-    KubernetesStore, Meta, SCHEMA,
-    alive::{self, LeaseStatus, Look},
+    KubernetesStore, Meta,
     chain,
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
@@ -23,8 +22,9 @@ use crate::{
         lock::ServerLock,
     },
     store::{
-        AuditProof, ChainEnd, ChainEnds, Contents, StoreError, Usage,
+        AuditProof, ChainEnd, ChainEnds, Contents, StoreError,
         chain::{self as chain_of, ChainName},
+        format::FORMAT,
         optimistic::Commits,
     },
 };
@@ -108,36 +108,13 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     })
 }
 
-/// Reads the schema that the store has now.
-pub(super) async fn schema(link: &StoreClient) -> Result<i64, StoreError> {
+/// Reads the current format of the store.
+pub(super) async fn format(link: &StoreClient) -> Result<i64, StoreError> {
     let meta: Option<Meta> = match link.get(objects::STORE).await? {
         Some(map) => data(&map, "meta", &link.faults)?,
         None => None,
     };
-    Ok(meta.map_or(SCHEMA, |meta| meta.schema))
-}
-
-/// The schema as it is told: one whose older lines are not chained yet is migrated once more.
-async fn told_schema(link: &StoreClient) -> Result<i64, StoreError> {
-    let map = link.get(objects::STORE).await?;
-    let meta: Option<Meta> = map.map(|map| data(&map, "meta", &link.faults)).transpose()?.flatten();
-    Ok(meta.map_or(SCHEMA, |meta| if meta.before.is_some() { meta.schema } else { meta.schema.min(SCHEMA - 1) }))
-}
-
-/// Reads the schema, and the processes that are alive.
-pub(super) async fn usage(store: &KubernetesStore) -> Result<Usage, StoreError> {
-    let (link, now) = (&store.link, store.now().await?);
-    let asked = link.clock.monotonic();
-    let found = link.all_leases(&objects::all("runner")).await?;
-    let look = Look { asked, answered: link.clock.monotonic(), now };
-    let mut alive = Vec::new();
-    for lease in &found {
-        let said = LeaseStatus::of(lease, &link.faults)?;
-        if store.alive.until(&said, look, store.time.is_given()) > now {
-            alive.push(alive::process(lease));
-        }
-    }
-    Ok(Usage { schema: told_schema(link).await?, newest: SCHEMA, alive })
+    Ok(meta.map_or(FORMAT, |meta| meta.schema))
 }
 
 /// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it
@@ -189,7 +166,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
             return Err(faults.in_use());
         }
     }
-    let meta = Meta { store_id: contents.store_id.clone(), schema: SCHEMA, before: Some(end) };
+    let meta = Meta { store_id: contents.store_id.clone(), schema: FORMAT, before: Some(end) };
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
         WriteResult::Done(_) => Ok(()),

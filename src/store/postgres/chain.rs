@@ -2,10 +2,10 @@
 
 use sqlx::{Connection as _, PgConnection};
 
-use super::{fault::ErrorMapper, link::StoreClient, schema};
+use super::{fault::ErrorMapper, link::StoreClient};
 use crate::store::{
     AuditProof, BrokenLine, ChainEnd, ChainEnds, StoreError,
-    chain::{ChainName, NO_CHAIN, NOT_THERE},
+    chain::{ChainName, NOT_THERE},
 };
 
 /// The first line that does not fit, and why: `missing`, `changed` or `end`. The hash is made here
@@ -62,9 +62,6 @@ pub(super) async fn read(
     earlier: &ChainEnds,
 ) -> Result<AuditProof, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    if schema::version(db, faults).await? < schema::ROLES {
-        return Ok(AuditProof::None(NO_CHAIN));
-    }
     let found: Option<(i64, String, String)> =
         sqlx::query_as(BROKEN).persistent(!pooled).fetch_optional(&mut *db).await.map_err(fault)?;
     if let Some((number, what, line)) = found {

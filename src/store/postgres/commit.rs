@@ -8,11 +8,16 @@ use super::{
     fault::{ErrorMapper, is_taken_name},
     link::StoreClient,
     rows::{escaped, signed, text},
-    schema::{self, SUPPORTED},
+    schema,
 };
 use crate::{
     maintenance::{approval::Approval, ownership::Ownership, state::Maintenance},
-    store::{StoreError, capacity, extended::StoredSlot, optimistic::CommitDelta},
+    store::{
+        StoreError, capacity,
+        extended::StoredSlot,
+        format::{self, FORMAT},
+        optimistic::CommitDelta,
+    },
 };
 
 /// Columns of what a change writes, one list for each.
@@ -182,8 +187,8 @@ impl Prepared {
             .bind(&self.events)
             .bind(&self.channel)
             .bind(&self.newest)
-            // A newer version may have migrated the database since this process opened it.
-            .bind(SUPPORTED.newest)
+            // Another version can change the format while this process has the database open.
+            .bind(FORMAT)
     }
 }
 
@@ -195,11 +200,11 @@ fn statement(changes: usize) -> String {
     let one = |n: usize| {
         let argument = |which: usize| format!("${}", n * ARGUMENTS + which);
         let all: Vec<String> = (1..=27).map(argument).collect();
-        let (key, revision, newest, schema) = (argument(1), argument(2), argument(28), argument(29));
+        let (key, revision, newest, format) = (argument(1), argument(2), argument(28), argument(29));
         format!(
             "SELECT {n}, metal.commit({}) WHERE ({revision} = 0 OR EXISTS (SELECT FROM metal.locks AS l \
              WHERE l.lock_key = {key} AND l.revision = {revision} AND split_part(l.commits, ' ', 1) = {newest})) \
-             AND NOT EXISTS (SELECT FROM metal.schema_versions AS s WHERE s.version > {schema})",
+             AND NOT EXISTS (SELECT FROM metal.schema_versions AS s WHERE s.version > {format})",
             all.join(", ")
         )
     };
@@ -230,7 +235,7 @@ pub(super) async fn commit(
         rows => rows.map_err(|error| faults.sqlx(&error))?,
     };
     if rows.len() < changes.len() {
-        SUPPORTED.check_open(schema::version(db, faults).await?, faults)?;
+        format::check_open(schema::version(db, faults).await?, faults)?;
     }
     let revisions: HashMap<i32, Option<i64>> = rows.into_iter().collect();
     let of = |n| i32::try_from(n).ok().and_then(|n| revisions.get(&n).copied().flatten());

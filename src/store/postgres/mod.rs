@@ -34,13 +34,12 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition, Usage,
+    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
     group::transact,
     lease_end,
     optimistic::{CommitDelta, CommittedChange, Conditional, Loaded, look},
     recall::OwnProcesses,
     told::ToldTime,
-    versions::{Program, Stamped},
     views::{CachedLock, LockCache, ReadResult, Stored},
     watchers::{ChangeTask, Watchers},
 };
@@ -85,7 +84,7 @@ impl PostgresStore {
             .repeat(|| async {
                 let taken = link.connections.take().await;
                 let mut taken = taken.map_err(|error| link.faults.sqlx(&error))?;
-                schema::open(&mut taken.connection, options.migrating, &link.faults).await
+                schema::open(&mut taken.connection, &link.faults).await
             })
             .await?;
         let lookout = ChangeTask::new();
@@ -266,8 +265,7 @@ impl Store for PostgresStore {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        let stamped = Stamped { runner, program: Program::own(schema::SUPPORTED.newest) };
-        let text = serde_json::to_string(&stamped).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
+        let text = serde_json::to_string(runner).map_err(|error| self.link.faults.record(&runner.id.0, &error))?;
         let until = self.time.carried().map(|now| lease_end(now, ttl));
         let ttl = i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX);
         self.write(
@@ -395,19 +393,6 @@ impl Store for PostgresStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        self.link.patience.once(whole::usage(self)).await
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let migrate = async {
-            let mut session = self.link.session().await?;
-            schema::migrate(&mut session, &self.link.faults).await?;
-            session.end().await
-        };
-        self.link.patience.once(migrate).await
     }
 
     async fn close(&self) {

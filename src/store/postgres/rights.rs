@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{fault::ErrorMapper, schema};
+use super::fault::ErrorMapper;
 use crate::store::StoreError;
 
 /// Grants on tables and columns to others than their owner: role, what, table.
@@ -30,12 +30,8 @@ const WIDE: &str = "\
             AND NOT EXISTS (SELECT FROM given AS o WHERE o.name = 'locks' AND o.grantee = g.grantee AND o.may = 'INSERT')
     ORDER BY 1";
 
-/// With schema 1 an approver needs rights on the tables, so nothing of this is told before
-/// `store migrate`.
+/// Lists the grants that no role needs.
 pub(super) async fn wide(db: &mut PgConnection, pooled: bool, faults: &ErrorMapper) -> Result<Vec<String>, StoreError> {
-    if schema::version(db, faults).await? < schema::ROLES {
-        return Ok(Vec::new());
-    }
     let found = sqlx::query_scalar(WIDE).persistent(!pooled).fetch_all(db).await;
     found.map_err(|error| faults.sqlx(&error))
 }

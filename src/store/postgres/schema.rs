@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
 use super::{fault::ErrorMapper, rows};
-use crate::store::{StoreError, table::migrations_of, versions::Supported};
+use crate::store::{
+    StoreError,
+    format::{self, FORMAT},
+    table::migrations_of,
+};
 
 static MIGRATIONS: LazyLock<Migrator> = migrations_of!("postgres":
     (1, "0001_coordination.sql", "coordination"),
-    (2, "0002_roles.sql", "roles"),
-    (3, "0003_audit_chain.sql", "audit chain"),
 );
 
 /// Where the migrations that were applied are written down.
@@ -21,17 +23,7 @@ const VERSIONS: &str = "metal.schema_versions";
 /// "metl": what those who migrate at the same time exclude each other with.
 const MIGRATING: i64 = 1_835_365_484;
 
-/// What this version reads and writes.
-pub(super) const SUPPORTED: Supported = Supported { least: 1, newest: HEARTBEATS };
-
-/// The schema from which on the database itself holds each role to what it may do, and chains the
-/// audit.
-pub(super) const ROLES: i64 = 2;
-
-/// The schema from which on lines join the chain with a heartbeat.
-const HEARTBEATS: i64 = 3;
-
-/// The version of the schema; 0 when there is none.
+/// Returns the format of the database; 0 when it is empty.
 pub(super) async fn version(db: &mut PgConnection, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let there: bool = sqlx::query_scalar(
@@ -73,18 +65,17 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     }
 }
 
-/// Makes a new database ready. One that has a schema which this version reads and writes is only
-/// read.
-pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &ErrorMapper) -> Result<Opened, StoreError> {
+/// Creates the schema of a new database. An existing schema is only read.
+pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     // In a transaction, as everything here: a pooler may give each one another session.
     let mut transaction = db.begin().await.map_err(fault)?;
     let mut found = version(&mut transaction, faults).await?;
     if found == 0 {
-        run(&mut transaction, true, faults).await?;
+        run(&mut transaction, faults).await?;
         found = version(&mut transaction, faults).await?;
     }
-    SUPPORTED.check(found, migrating, faults)?;
+    format::check(found, faults)?;
     let query = "SELECT value, current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), \
                  (extract(epoch FROM metal.clock()) * 1000000)::bigint FROM metal.meta WHERE key = 'store_id'";
     let found = sqlx::query_as(query).persistent(false).fetch_one(&mut *transaction).await;
@@ -93,22 +84,13 @@ pub(super) async fn open(db: &mut PgConnection, migrating: bool, faults: &ErrorM
     Ok(Opened { id, now: rows::time(now, faults)?, loses: loses(&standbys, &commit) })
 }
 
-/// Brings a database to the newest schema.
-pub(super) async fn migrate(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
-    let mut transaction = db.begin().await.map_err(|error| faults.sqlx(&error))?;
-    run(&mut transaction, false, faults).await?;
-    transaction.commit().await.map_err(|error| faults.sqlx(&error))
-}
-
-/// Runs the migrations that are missing. `new`: only in a database that still is empty, because
-/// another version may have made the schema meanwhile.
-async fn run(db: &mut PgConnection, new: bool, faults: &ErrorMapper) -> Result<(), StoreError> {
+/// Creates the schema, unless another process was first.
+async fn run(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does
     // not keep.
     let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATING).persistent(false);
     locked.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
-    let found = version(db, faults).await?;
-    if found >= SUPPORTED.newest || (new && found > 0) {
+    if version(db, faults).await? > 0 {
         return Ok(());
     }
     // Behind a pooler a session may have been another client's. sqlx names its statements in every
@@ -124,17 +106,17 @@ async fn run(db: &mut PgConnection, new: bool, faults: &ErrorMapper) -> Result<(
         ..Migrator::DEFAULT
     };
     let migrated = migrations.run_direct(None, db, false).await;
-    migrated.map_err(|error| faults.migration(&error, SUPPORTED.newest, |error| faults.sqlx(error)))
+    migrated.map_err(|error| faults.migration(&error, |error| faults.sqlx(error)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MIGRATIONS, SUPPORTED, loses};
+    use super::{FORMAT, MIGRATIONS, loses};
     use crate::store::table;
 
     #[test]
-    fn the_newest_schema_is_that_of_the_last_migration() {
-        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
+    fn the_format_is_the_number_of_the_only_migration() {
+        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).collect::<Vec<_>>(), [FORMAT]);
     }
 
     #[tokio::test]

@@ -23,13 +23,11 @@ pub struct PostgresOptions {
     pub watch_interval: Duration,
     /// Tells the time instead of the server, where it is carried on between two reads. For tests.
     pub time: Option<Arc<dyn Clock>>,
-    /// Whether a database with a schema too old for this version is opened, to be migrated.
-    pub migrating: bool,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), time: None, migrating: false }
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), time: None }
     }
 }
 

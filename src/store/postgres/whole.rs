@@ -9,13 +9,12 @@ use super::{
     commit::RecordColumns,
     rights,
     rows::{self, escaped, text, unescaped},
-    schema,
 };
 use crate::{
     maintenance::{
         approval::Approval, ids::LockKey, lock::AuditEvent, quarantine::Unreadable, shared::Shared, state::Maintenance,
     },
-    store::{AliveProcess, AuditProof, ChainEnds, Contents, SWEEPER, StoreError, Usage, versions::stamped},
+    store::{AuditProof, ChainEnds, Contents, StoreError},
 };
 
 /// Reads everything, of one moment.
@@ -163,43 +162,16 @@ async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresSt
     Ok(())
 }
 
-/// Reads the schema, and the processes that are alive.
-pub(super) async fn usage(store: &PostgresStore) -> Result<Usage, StoreError> {
-    let (link, faults) = (&store.link, &store.link.faults);
-    let mut session = link.session().await?;
-    let schema = schema::version(&mut session, faults).await?;
-    let alive = sqlx::query_scalar(
-        "SELECT runner FROM metal.leases WHERE until > metal.clock() AND runner_id <> $1 ORDER BY runner_id",
-    );
-    let alive = alive.bind(SWEEPER).persistent(!link.pooled).fetch_all(&mut *session).await;
-    let alive: Vec<String> = alive.map_err(|error| faults.sqlx(&error))?;
-    session.end().await?;
-    let alive = alive.iter().map(|text| {
-        let (by, program) = stamped(text);
-        AliveProcess::new(by, program)
-    });
-    Ok(Usage { schema, newest: schema::SUPPORTED.newest, alive: alive.collect() })
-}
-
-/// How the audit log forgets, without a chain and with one.
-const PRUNE_UNCHAINED: &str = "WITH gone AS (DELETE FROM metal.audit WHERE id IN (SELECT a.id FROM metal.audit AS a \
-                               WHERE a.at < metal.clock() - $1 * interval '1 microsecond' ORDER BY a.at LIMIT $2) RETURNING 1) \
-                               SELECT count(*) FROM gone";
-const PRUNE_CHAINED: &str = "SELECT metal.forget_audit($1 * interval '1 microsecond', $2::integer)";
-
 /// Forgets what became history longer ago, and leases that nothing refers to.
 pub(super) async fn prune(store: &PostgresStore, keep: Duration, most: u32) -> Result<u64, StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);
-    let mut session = link.session().await?;
-    let schema = schema::version(&mut session, faults).await?;
-    session.end().await?;
     let mut gone = 0;
     for query in [
         "WITH gone AS (DELETE FROM metal.maintenances WHERE id IN (SELECT m.id FROM metal.maintenances AS m \
          WHERE m.fate <> 'active' AND m.ended_at < metal.clock() - $1 * interval '1 microsecond' \
          ORDER BY m.ended_at LIMIT $2) RETURNING 1) SELECT count(*) FROM gone",
-        if schema < schema::ROLES { PRUNE_UNCHAINED } else { PRUNE_CHAINED },
+        "SELECT metal.forget_audit($1 * interval '1 microsecond', $2::integer)",
         "WITH gone AS (DELETE FROM metal.leases WHERE runner_id IN (SELECT s.runner_id FROM metal.leases AS s \
          WHERE s.until < metal.clock() - $1 * interval '1 microsecond' AND s.until < metal.clock() - interval '1 day' \
          AND NOT EXISTS (SELECT FROM metal.maintenances AS m WHERE m.runner = s.runner_id AND m.fate = 'active') LIMIT $2) \

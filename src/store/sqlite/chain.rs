@@ -121,8 +121,7 @@ pub(super) async fn read(
     faults: &ErrorMapper,
 ) -> Result<AuditProof, StoreError> {
     let Some(end) = value(db, END, faults).await? else {
-        let has = super::schema::version(db, faults).await? >= super::schema::CHAINED;
-        return Ok(if has { gone() } else { AuditProof::None(chain::NO_CHAIN) });
+        return Ok(gone());
     };
     let mut chains = Chains::default();
     chains.starts(ChainName::default(), value(db, START, faults).await?.unwrap_or_default());

@@ -28,7 +28,7 @@ use crate::{
         lock::{Leases, Refusal, ServerLock},
     },
     store::{
-        StoreError, Transition, capacity,
+        StoreError, Transition, capacity, format,
         together::Together,
         views::{CachedLock, Stored},
     },
@@ -121,15 +121,15 @@ fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'stati
 }
 
 impl Writer {
-    /// A transaction of the only writer; refused after a newer version migrated the file.
+    /// Begins a transaction of the only writer; rejected after the format of the file changed.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
         let (found, audit) = schema::beginning(&mut db, &self.faults).await?;
-        if let Err(newer) = schema::SUPPORTED.check_open(found, &self.faults) {
+        if let Err(newer) = format::check_open(found, &self.faults) {
             db.end("ROLLBACK").await?;
             return Err(newer);
         }
-        (db.schema, db.audit) = (found, audit);
+        db.audit = audit;
         Ok(db)
     }
 

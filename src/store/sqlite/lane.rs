@@ -101,7 +101,7 @@ impl Lane {
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Transaction { slot, connection, faults: &self.source.faults, schema: 0, audit: None };
+            let mut held = Transaction { slot, connection, faults: &self.source.faults, audit: None };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -125,8 +125,6 @@ pub(super) struct Transaction<'a> {
     slot: MutexGuard<'a, ConnectionState>,
     connection: SqliteConnection,
     pub(super) faults: &'a ErrorMapper,
-    /// The schema of the file, in a transaction that writes.
-    pub(super) schema: i64,
     /// The end of the chain of the audit, in a transaction that writes a file which has one.
     pub(super) audit: Option<ChainEnd>,
 }

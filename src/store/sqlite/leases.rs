@@ -4,32 +4,21 @@
 //! neither end nor go on by that: a step forwards would let others in while calls go on, and a step
 //! back would keep the dead alive. So a lease also has its end by the boot clock, and is judged by
 //! that within the boot; a lease of an earlier boot has ended, because no process outlives it. The
-//! wall clock counts only for leases of another machine (a file that machines share, of which plans
-//! warn), for those of older versions, and in a file that was not migrated since version 0.1.0: its
-//! schema 3 has no place for the boot clock.
+//! wall clock counts only for leases of another machine (plans warn of a file that machines share).
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
-use super::{
-    fault::ErrorMapper,
-    lane::Transaction,
-    rows,
-    schema::{LEASES_BY_BOOT, SUPPORTED},
-};
+use super::{fault::ErrorMapper, lane::Transaction, rows};
 use crate::{
     clock::{Boot, BootRelation, BootTime, Clock},
     maintenance::{
         ids::{LockKey, Runner, RunnerId},
         lock::Leases,
     },
-    store::{
-        AliveProcess, SWEEPER, StoreError, lease_end,
-        table::row_of,
-        versions::{Program, Stamped, stamped},
-    },
+    store::{StoreError, lease_end, table::row_of},
 };
 
 /// For how long the end of a lease is remembered when nothing refers to it any more.
@@ -89,12 +78,10 @@ row_of! {
     Row from SqliteRow {
         runner_id: String,
         until: String,
-        runner: String,
-    } or_none {
-        machine: String,
-        boot: String,
-        namespace: String,
-        boot_until: i64,
+        machine: Option<String>,
+        boot: Option<String>,
+        namespace: Option<String>,
+        boot_until: Option<i64>,
     }
 }
 
@@ -116,8 +103,6 @@ pub(super) async fn of_lock(
         "SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1 AND lock_key = ?)",
     )
     .bind(&key.0)
-    // Prepared each time: another process may add the columns of schema 4 at any moment.
-    .persistent(false)
     .fetch_all(db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
@@ -128,29 +113,10 @@ pub(super) async fn of_lock(
 pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
     let rows: Vec<Row> =
         sqlx::query_as("SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)")
-            .persistent(false)
             .fetch_all(db)
             .await
             .map_err(|error| faults.sqlx(&error))?;
     read(&rows, now, faults)
-}
-
-/// The processes that are alive.
-pub(super) async fn processes(
-    db: &mut SqliteConnection,
-    now: &Moment,
-    faults: &ErrorMapper,
-) -> Result<Vec<AliveProcess>, StoreError> {
-    let rows = sqlx::query_as("SELECT * FROM leases WHERE runner_id <> ? ORDER BY runner_id").bind(SWEEPER);
-    let rows: Vec<Row> = rows.persistent(false).fetch_all(db).await.map_err(|error| faults.sqlx(&error))?;
-    let mut alive = Vec::new();
-    for row in &rows {
-        if now.end_of(row, faults)? > now.wall {
-            let (by, program) = stamped(&row.runner);
-            alive.push(AliveProcess::new(by, program));
-        }
-    }
-    Ok(alive)
 }
 
 fn read(rows: &[Row], now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
@@ -166,34 +132,23 @@ pub(super) async fn renew(
     now: &Moment,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    let stamped = Stamped { runner, program: Program::own(SUPPORTED.newest) };
-    let text = serde_json::to_string(&stamped).map_err(|error| faults.record(&runner.id.0, &error))?;
-    let by_boot = db.schema >= LEASES_BY_BOOT;
-    if by_boot {
-        end_earlier_boots(db, now, faults).await?;
-    }
+    let text = serde_json::to_string(runner).map_err(|error| faults.record(&runner.id.0, &error))?;
+    end_earlier_boots(db, now, faults).await?;
     sqlx::query(
-        "INSERT INTO leases (runner_id, until, runner) VALUES (?, ?, ?) \
-         ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner",
+        "INSERT INTO leases (runner_id, until, runner, machine, boot, namespace, boot_until) VALUES (?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (runner_id) DO UPDATE SET until = excluded.until, runner = excluded.runner, machine = excluded.machine, \
+         boot = excluded.boot, namespace = excluded.namespace, boot_until = excluded.boot_until",
     )
     .bind(&runner.id.0)
     .bind(rows::time_text(lease_end(now.wall, ttl)))
     .bind(text)
+    .bind(now.machine())
+    .bind(now.boot())
+    .bind(now.namespace())
+    .bind(now.since(ttl))
     .execute(&mut **db)
     .await
     .map_err(|error| faults.sqlx(&error))?;
-    if !by_boot {
-        return Ok(());
-    }
-    sqlx::query("UPDATE leases SET machine = ?, boot = ?, namespace = ?, boot_until = ? WHERE runner_id = ?")
-        .bind(now.machine())
-        .bind(now.boot())
-        .bind(now.namespace())
-        .bind(now.since(ttl))
-        .bind(&runner.id.0)
-        .execute(&mut **db)
-        .await
-        .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 
@@ -225,15 +180,6 @@ pub(super) async fn resign(
     now: &Moment,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    if db.schema < LEASES_BY_BOOT {
-        sqlx::query("UPDATE leases SET until = min(until, ?) WHERE runner_id = ?")
-            .bind(rows::time_text(now.wall))
-            .bind(&runner.0)
-            .execute(&mut **db)
-            .await
-            .map_err(|error| faults.sqlx(&error))?;
-        return Ok(());
-    }
     // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's
     // counts.
     sqlx::query(

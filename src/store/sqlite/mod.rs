@@ -37,7 +37,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition, Usage,
+    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
     forgotten_before, lease_end,
     views::{CachedLock, LockCache, ReadResult},
     watchers::{ChangeTask, Watchers},
@@ -59,8 +59,6 @@ pub struct SqliteOptions {
     pub patience: Duration,
     /// How often the commits of other processes are looked for, while somebody watches.
     pub watch_interval: Duration,
-    /// Whether a file with a schema too old for this version is opened, to be migrated.
-    pub migrating: bool,
     /// Whether a file that other users may write is used: each of them may free or take every
     /// server in it.
     pub shared: bool,
@@ -71,7 +69,6 @@ impl Default for SqliteOptions {
         Self {
             patience: Duration::from_secs(10),
             watch_interval: Duration::from_millis(100),
-            migrating: false,
             shared: false,
         }
     }
@@ -346,21 +343,6 @@ impl Store for SqliteStore {
 
     fn changes(&self, key: &LockKey) -> Receiver<u64> {
         self.lookout.watch(&self.watch.watchers, key, || Box::pin(watch::run(Arc::downgrade(&self.watch))))
-    }
-
-    async fn usage(&self) -> Result<Usage, StoreError> {
-        let mut db = self.read().await?;
-        let schema = schema::version(&mut db, &self.faults).await?;
-        let alive = leases::processes(&mut db, &self.now(), &self.faults).await?;
-        db.end("COMMIT").await?;
-        Ok(Usage { schema, newest: schema::SUPPORTED.newest, alive })
-    }
-
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let mut db = self.writer.lane.once().await?;
-        schema::migrate(&mut db, &self.faults).await?;
-        db.give_back();
-        Ok(())
     }
 
     async fn close(&self) {

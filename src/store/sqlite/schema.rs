@@ -11,28 +11,19 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    store::{ChainEnd, StoreError, table::migrations_of, versions::Supported},
+    store::{
+        ChainEnd, StoreError,
+        format::{self, FORMAT},
+        table::migrations_of,
+    },
 };
 
 static MIGRATIONS: LazyLock<Migrator> = migrations_of!("sqlite":
     (1, "0001_coordination.sql", "coordination"),
-    (2, "0002_ownership.sql", "ownership"),
-    (3, "0003_history.sql", "history"),
-    (4, "0004_lease_boot.sql", "lease boot"),
-    (5, "0005_audit_chain.sql", "audit chain"),
 );
 
 /// `application_id` of our files, set by the first migration.
 const APPLICATION_ID: i64 = 1_835_365_484;
-
-/// What this version reads and writes. Version 0.1.0 has schema 3.
-pub(super) const SUPPORTED: Supported = Supported { least: 3, newest: CHAINED };
-
-/// The schema from which on leases have their end by the boot clock.
-pub(super) const LEASES_BY_BOOT: i64 = 4;
-
-/// The schema from which on the lines of the audit are a chain.
-pub(super) const CHAINED: i64 = 5;
 
 /// What a file is to us.
 enum Schema {
@@ -83,7 +74,7 @@ pub(super) async fn beginning(
     Ok((found.0, found.1.map(|end| chain::parse(&end, faults)).transpose()?))
 }
 
-/// Makes a new file ready. One that has a schema which this version reads and writes is only read.
+/// Creates the schema of a new file. An existing schema is only read.
 pub(super) async fn open(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
@@ -93,34 +84,28 @@ pub(super) async fn open(
     let mut schema = look(db, faults).await?;
     let wal = write_ahead_log(db, clock, options.patience, faults).await?;
     if let Schema::Empty = schema {
-        run(db, true, faults).await?;
+        run(db, faults).await?;
         schema = look(db, faults).await?;
     }
     if let Schema::Ours(version) = schema {
-        SUPPORTED.check(version, options.migrating, faults)?;
+        format::check(version, faults)?;
     }
     let id = sqlx::query_scalar("SELECT value FROM meta WHERE key = 'store_id'");
     let id = id.fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     Ok(Opened { id, wal })
 }
 
-/// Brings a file to the newest schema.
-pub(super) async fn migrate(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
-    run(db, false, faults).await
-}
-
 /// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our
-/// transaction its own become savepoints. `new`: only a file that still is empty, because another
-/// version may have made it meanwhile.
-async fn run(db: &mut SqliteConnection, new: bool, faults: &ErrorMapper) -> Result<(), StoreError> {
+/// transaction its own become savepoints. Another process may have created the schema first.
+async fn run(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     use sqlx::Connection as _;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
     match look(&mut transaction, faults).await? {
-        Schema::Ours(_) if new => {}
-        _ => MIGRATIONS
+        Schema::Ours(_) => {}
+        Schema::Empty => MIGRATIONS
             .run_direct(None, &mut *transaction, false)
             .await
-            .map_err(|error| faults.migration(&error, SUPPORTED.newest, |error| faults.sqlx(error)))?,
+            .map_err(|error| faults.migration(&error, |error| faults.sqlx(error)))?,
     }
     chain::adopt(&mut transaction, faults).await?;
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
@@ -153,8 +138,8 @@ mod tests {
     use crate::store::table;
 
     #[test]
-    fn the_newest_schema_is_that_of_the_last_migration() {
-        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).max(), Some(SUPPORTED.newest));
+    fn the_format_is_the_number_of_the_only_migration() {
+        assert_eq!(MIGRATIONS.iter().map(|migration| migration.version).collect::<Vec<_>>(), [FORMAT]);
     }
 
     #[tokio::test]

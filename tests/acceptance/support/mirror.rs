@@ -25,8 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{certificates::Certificates, provider, workspace::Workspace};
 
-/// The version before, and this one. Both hold the program of this build, unless `PREVIOUS_PROGRAM`
-/// names one that was built from an older commit.
+/// Two versions. Both contain the program of this build.
 pub const VERSIONS: [&str; 2] = ["0.0.9", env!("CARGO_PKG_VERSION")];
 /// The platform that the tests run on.
 pub const HERE: &str = "linux_amd64";
@@ -40,10 +39,7 @@ pub const PLATFORMS: [&str; 5] = [HERE, "linux_arm64", "darwin_amd64", "darwin_a
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let programs = VERSIONS.map(|version| match std::env::var_os("PREVIOUS_PROGRAM") {
-            Some(previous) if version == VERSIONS[0] => PathBuf::from(previous),
-            _ => provider::binary(),
-        });
+        let programs = VERSIONS.map(|_| provider::binary());
         let packager = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/packaging/package.py");
         let mut content = Sha256::new();
         content.update(fs::read(&packager).expect("it is there"));
