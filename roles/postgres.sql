@@ -36,7 +36,7 @@ GRANT UPDATE (used_by) ON metal.approvals TO metal_runner;
 
 -- history_days: leave these two out to keep history from runners; then only the owner of the schema prunes it.
 GRANT DELETE ON metal.maintenances, metal.leases TO metal_runner;
-GRANT EXECUTE ON FUNCTION metal.forget_audit TO metal_runner;
+GRANT EXECUTE ON FUNCTION metal.forget_audit, metal.audit_age TO metal_runner;
 
 -- An approver gives and withdraws approvals by one function, and writes no table.
 GRANT EXECUTE ON FUNCTION metal.answer TO metal_approver;

@@ -17,8 +17,6 @@ pub const INVENTORY: u64 = 32 * MIB;
 pub const CALENDAR: u64 = 4 * MIB;
 /// The limit of an ignition file: a Secret of Kubernetes holds no more.
 pub const IGNITION: u64 = MIB;
-/// The limit of an anchor of the audit log: some hundred bytes a server.
-pub const ANCHOR: u64 = 64 * MIB;
 /// The limit of an export of a store.
 pub const EXPORT: u64 = 1024 * MIB;
 

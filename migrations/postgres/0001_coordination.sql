@@ -1,5 +1,5 @@
--- Every change to this schema, and every change to what a `body` may hold, is a new migration: a program refuses a store
--- with a migration that it does not know, so that an older one never drops what a newer one wrote.
+-- Format 1. A change of this schema, or of what a `body` can contain, is a new file with the next number. A program rejects a
+-- store with a number that it does not support, so it never drops what another program wrote.
 
 CREATE TABLE metal.meta (
     key text PRIMARY KEY,
@@ -66,20 +66,6 @@ CREATE TABLE metal.owner_roles (
     PRIMARY KEY (owner, role_name)
 );
 
--- PostgreSQL itself refuses an approval in the name of somebody else's owner.
-ALTER TABLE metal.approvals ENABLE ROW LEVEL SECURITY;
-CREATE POLICY anybody_reads ON metal.approvals FOR SELECT USING (true);
-CREATE POLICY a_run_uses ON metal.approvals FOR UPDATE USING (true);
-CREATE POLICY it_ends_with_its_claim ON metal.approvals FOR DELETE USING (true);
-CREATE POLICY its_owner_gives ON metal.approvals FOR INSERT WITH CHECK (
-    NOT EXISTS (SELECT FROM metal.owner_roles AS listed WHERE listed.owner = approvals.owner)
-    OR EXISTS (
-        SELECT FROM metal.owner_roles AS listed
-        JOIN pg_roles AS known ON known.rolname = listed.role_name
-        WHERE listed.owner = approvals.owner AND pg_has_role(current_user, known.oid, 'MEMBER')
-    )
-);
-
 CREATE TABLE metal.leases (
     runner_id text PRIMARY KEY,
     until timestamptz NOT NULL,
@@ -91,116 +77,8 @@ CREATE TABLE metal.bindings (
     lock_key text COLLATE "C" NOT NULL
 );
 
--- `role_name` is who PostgreSQL knows that it was, whatever the line says.
-CREATE TABLE metal.audit (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at timestamptz NOT NULL,
-    namespace text NOT NULL,
-    name text NOT NULL,
-    role_name name NOT NULL DEFAULT session_user,
-    body text NOT NULL
-);
-CREATE INDEX audit_name ON metal.audit (namespace, name, id);
-CREATE INDEX audit_time ON metal.audit (at);
-
--- Writes one change of one lock, if the lock still is at the revision it was made from; the new revision, or nothing.
--- One call, so that no client ever holds a lock of the database between two of its own messages: one that is stopped or
--- cut off would keep everybody else waiting. Runs with the caller's rights.
-CREATE FUNCTION metal.commit(
-    this_key text, expected bigint, new_commits text,
-    head_moved boolean, new_generation bigint, new_last_ticket bigint, new_slot text,
-    claim_moved boolean, new_claim text,
-    withdrawn text[],
-    uids text[], namespaces text[], names text[], fates text[], runners text[], bodies text[],
-    unapproved text[],
-    approvals text[], approval_owners text[], approval_bodies text[], approval_uses text[],
-    used text[], used_by_uids text[],
-    event_namespaces text[], event_names text[], event_bodies text[],
-    channel text
-) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    new_revision bigint := expected + 1;
-    written bigint := 0;
-    more bigint;
-    this_fate text;
-    this_moment timestamptz := metal.clock();
-BEGIN
-    IF expected = 0 THEN
-        INSERT INTO metal.locks AS l (lock_key, generation, last_ticket, slot, claim, revision, commits)
-        VALUES (this_key, new_generation, new_last_ticket, new_slot, new_claim, new_revision, new_commits)
-        ON CONFLICT (lock_key) DO NOTHING;
-    ELSE
-        UPDATE metal.locks AS l SET revision = new_revision, commits = new_commits
-        WHERE l.lock_key = this_key AND l.revision = expected;
-    END IF;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    -- Only what moved: a role that approves may not write the rest.
-    IF expected > 0 AND head_moved THEN
-        UPDATE metal.locks AS l SET generation = new_generation, last_ticket = new_last_ticket, slot = new_slot
-        WHERE l.lock_key = this_key;
-    END IF;
-    IF expected > 0 AND claim_moved THEN
-        UPDATE metal.locks AS l SET claim = new_claim WHERE l.lock_key = this_key;
-    END IF;
-    -- What goes makes room for what comes: a name may end and begin in one change.
-    IF cardinality(withdrawn) > 0 THEN
-        UPDATE metal.maintenances AS m SET fate = 'gone', ended_at = this_moment, revision = new_revision, runner = NULL
-        WHERE m.uid = ANY (withdrawn) AND m.fate = 'active';
-    END IF;
-    IF cardinality(uids) > 0 THEN
-        FOREACH this_fate IN ARRAY ARRAY['ended', 'active'] LOOP
-            INSERT INTO metal.maintenances AS m
-                (uid, lock_key, namespace, name, fate, ended_at, revision, runner, body)
-            SELECT new.uid, this_key, new.namespace, new.name, this_fate, CASE this_fate WHEN 'ended' THEN this_moment END, new_revision,
-                new.runner, new.body
-            FROM unnest(uids, namespaces, names, fates, runners, bodies) WITH ORDINALITY
-                AS new (uid, namespace, name, fate, runner, body, position)
-            WHERE new.fate = this_fate
-            ORDER BY new.position
-            ON CONFLICT (uid) DO UPDATE SET fate = excluded.fate, ended_at = excluded.ended_at,
-                revision = excluded.revision, runner = excluded.runner, body = excluded.body
-            WHERE m.lock_key = excluded.lock_key AND m.fate = 'active';
-            GET DIAGNOSTICS more = ROW_COUNT;
-            written := written + more;
-        END LOOP;
-        IF written <> cardinality(uids) THEN
-            RAISE EXCEPTION 'an incarnation was used before' USING ERRCODE = 'MT001';
-        END IF;
-    END IF;
-    IF cardinality(unapproved) > 0 THEN
-        DELETE FROM metal.approvals AS a WHERE a.lock_key = this_key AND a.uid = ANY (unapproved);
-    END IF;
-    IF cardinality(approvals) > 0 THEN
-        INSERT INTO metal.approvals (uid, lock_key, owner, body, used_by)
-        SELECT new.uid, this_key, new.owner, new.body, new.used_by
-        FROM unnest(approvals, approval_owners, approval_bodies, approval_uses) WITH ORDINALITY
-            AS new (uid, owner, body, used_by, position)
-        ORDER BY new.position;
-    END IF;
-    IF cardinality(used) > 0 THEN
-        UPDATE metal.approvals AS a SET used_by = new.used_by
-        FROM unnest(used, used_by_uids) AS new (uid, used_by)
-        WHERE a.lock_key = this_key AND a.uid = new.uid;
-    END IF;
-    IF cardinality(event_bodies) > 0 THEN
-        INSERT INTO metal.audit (at, namespace, name, body)
-        SELECT this_moment, new.namespace, new.name, new.body
-        FROM unnest(event_namespaces, event_names, event_bodies) WITH ORDINALITY
-            AS new (namespace, name, body, position)
-        ORDER BY new.position;
-    END IF;
-    IF channel <> '' THEN
-        PERFORM pg_notify('metal_changes', channel);
-    END IF;
-    RETURN new_revision;
-END
-$$;
--- What the roles may do is held by the database, whatever client they use.
-
--- Whether the role that logged in may answer for an owner: `owner_roles` names it, or names none for that owner. Inside of a
--- function with its definer's rights the current role is the definer.
+-- Returns true if the role that logged in may answer for an owner: `owner_roles` lists it, or lists no role for that owner.
+-- In a function with its definer's rights the current role is the definer.
 CREATE FUNCTION metal.answers_for(this_owner text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT NOT EXISTS (SELECT FROM metal.owner_roles AS listed WHERE listed.owner = this_owner)
@@ -211,15 +89,15 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     )
 $$;
 
--- Whether the role that logged in owns the tables: it repairs, imports and restores, so it is held to nothing.
+-- Returns true if the role that logged in owns the tables. It repairs, imports and restores without these limits.
 CREATE FUNCTION metal.is_owner() RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.pg_has_role(session_user, c.relowner, 'MEMBER')
     FROM pg_catalog.pg_class AS c WHERE c.oid = 'metal.locks'::pg_catalog.regclass
 $$;
 
--- A lock only grows, one revision at a time: a number that cannot grow would freeze its server, and one that is given out
--- again would let a change through that was made from what is no longer there.
+-- A lock only grows, one revision at a time. A revision that cannot grow would freeze its server; a revision that is issued
+-- twice would accept a change of lost data.
 CREATE FUNCTION metal.lock_grows() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -255,120 +133,64 @@ $$;
 CREATE TRIGGER claim_ends AFTER UPDATE OF claim ON metal.locks FOR EACH ROW
     WHEN (OLD.claim IS DISTINCT FROM NEW.claim) EXECUTE FUNCTION metal.claim_ends();
 
--- An approval is given and withdrawn by a role that may answer for its owner, and used once.
-DROP POLICY a_run_uses ON metal.approvals;
-DROP POLICY it_ends_with_its_claim ON metal.approvals;
-DROP POLICY its_owner_gives ON metal.approvals;
+-- A role gives and withdraws approvals only of an owner for which it answers. An approval is used once.
+ALTER TABLE metal.approvals ENABLE ROW LEVEL SECURITY;
+CREATE POLICY anybody_reads ON metal.approvals FOR SELECT USING (true);
 CREATE POLICY a_run_uses_it_once ON metal.approvals FOR UPDATE USING (used_by IS NULL) WITH CHECK (used_by IS NOT NULL);
 CREATE POLICY its_owner_gives ON metal.approvals FOR INSERT WITH CHECK (metal.answers_for(owner));
 CREATE POLICY its_owner_withdraws ON metal.approvals FOR DELETE USING (metal.answers_for(owner));
 
--- The audit is a chain: `hash` is made of the line and of the hash before it, so that no line can be changed, left out or
--- put between others afterwards without all later ones. Its end is kept apart, where no role writes, and so is the end of
--- what was forgotten. `number` is the place in the chain; NULL until a line is in it.
-ALTER TABLE metal.audit ADD COLUMN number bigint UNIQUE, ADD COLUMN previous bytea, ADD COLUMN hash bytea;
-ALTER TABLE metal.audit ALTER COLUMN at SET DEFAULT metal.clock();
-CREATE INDEX audit_unchained ON metal.audit (id) WHERE number IS NULL;
-CREATE TABLE metal.audit_chain (
-    one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    number bigint NOT NULL,
-    hash bytea NOT NULL,
-    forgotten bigint NOT NULL,
-    forgotten_hash bytea NOT NULL
+-- The audit log is append-only: roles insert lines, and only `metal.forget_audit` deletes them. `writer` is the transaction
+-- that wrote the line. Ids are issued before their transaction ends, so an export follows `writer` and then `id`: once all
+-- transactions up to `writer` have ended, no line can appear before it.
+CREATE TABLE metal.audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    writer xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    at timestamptz NOT NULL DEFAULT metal.clock(),
+    namespace text NOT NULL,
+    name text NOT NULL,
+    role_name name NOT NULL DEFAULT session_user,
+    body text NOT NULL
 );
-INSERT INTO metal.audit_chain (number, hash, forgotten, forgotten_hash) VALUES (0, '', 0, '');
-
--- Of lengths and texts, so that no two lines are written alike.
-CREATE FUNCTION metal.audit_hash(
-    previous bytea, number bigint, at timestamptz, namespace text, name text, role_name name, body text
-) RETURNS bytea LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT sha256(previous || convert_to(concat_ws(
-        '|', number, (extract(epoch FROM at) * 1000000)::bigint, length(namespace), namespace, length(name), name,
-        length(role_name::text), role_name::text, body
-    ), 'UTF8'))
-$$;
+CREATE INDEX audit_name ON metal.audit (namespace, name, id);
+CREATE INDEX audit_time ON metal.audit (at);
+CREATE INDEX audit_order ON metal.audit (writer, id);
 
 -- The database sets the role and the time of a line; its writer cannot choose them.
 CREATE FUNCTION metal.stamp_audit() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT metal.is_owner() THEN
+        NEW.writer := pg_current_xact_id();
         NEW.at := metal.clock();
         NEW.role_name := session_user;
-        NEW.number := NULL;
-        NEW.previous := NULL;
-        NEW.hash := NULL;
     END IF;
     RETURN NEW;
 END
 $$;
 CREATE TRIGGER stamp_audit BEFORE INSERT ON metal.audit FOR EACH ROW EXECUTE FUNCTION metal.stamp_audit();
 
--- Adds lines to the chain. No transaction waits for its end: lines that come while another one has it are added by the next.
--- So commits of different servers do not follow one another, and a client that keeps a transaction open stops no other
--- server.
-CREATE FUNCTION metal.chain_audit() RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    last metal.audit_chain%ROWTYPE;
-    line metal.audit%ROWTYPE;
-    next_hash bytea;
-BEGIN
-    SELECT * INTO last FROM metal.audit_chain FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
-    FOR line IN SELECT * FROM metal.audit AS a WHERE a.number IS NULL ORDER BY a.id LIMIT 1000 LOOP
-        last.number := last.number + 1;
-        next_hash := metal.audit_hash(
-            last.hash, last.number, line.at, line.namespace, line.name, line.role_name, line.body);
-        UPDATE metal.audit AS a SET number = last.number, previous = last.hash, hash = next_hash WHERE a.id = line.id;
-        last.hash := next_hash;
-    END LOOP;
-    UPDATE metal.audit_chain SET number = last.number, hash = last.hash;
-END
-$$;
-CREATE FUNCTION metal.audit_grows() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM metal.chain_audit();
-    RETURN NULL;
-END
+-- The configured age of the audit log: no younger line is deleted. The owner of the schema changes it:
+-- UPDATE metal.meta SET value = '90 days' WHERE key = 'audit_age';
+INSERT INTO metal.meta (key, value) VALUES ('audit_age', '365 days');
+CREATE FUNCTION metal.audit_age() RETURNS interval
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.value::interval FROM metal.meta AS m WHERE m.key = 'audit_age'
 $$;
 
--- The lines that are there now.
-DO $$
-BEGIN
-    WHILE EXISTS (SELECT FROM metal.audit AS a WHERE a.number IS NULL) LOOP
-        PERFORM metal.chain_audit();
-    END LOOP;
-END
-$$;
-CREATE TRIGGER audit_grows AFTER INSERT ON metal.audit FOR EACH STATEMENT EXECUTE FUNCTION metal.audit_grows();
-
--- Forgets the oldest lines, without gaps, up to the first one that is not old enough. How many.
+-- Deletes at most `most` of the oldest lines that are older than `keep`, and returns their number. A `keep` below the
+-- configured age is rejected.
 CREATE FUNCTION metal.forget_audit(keep interval, most integer) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    last bigint;
     gone bigint;
 BEGIN
-    PERFORM FROM metal.audit_chain FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND OR keep < interval '0' THEN
-        RETURN 0;
+    IF keep IS NULL OR keep < metal.audit_age() THEN
+        RAISE EXCEPTION 'metal: the audit log keeps its lines for %', metal.audit_age() USING ERRCODE = '42501';
     END IF;
-    WITH oldest AS (
-        SELECT a.number, a.at < metal.clock() - keep AS is_old
-        FROM metal.audit AS a WHERE a.number IS NOT NULL ORDER BY a.number LIMIT most
-    )
-    SELECT max(o.number) INTO last FROM oldest AS o
-    WHERE o.number < coalesce((SELECT min(young.number) FROM oldest AS young WHERE NOT young.is_old), o.number + 1);
-    IF last IS NULL THEN
-        RETURN 0;
-    END IF;
-    UPDATE metal.audit_chain
-    SET forgotten = last, forgotten_hash = (SELECT a.hash FROM metal.audit AS a WHERE a.number = last);
-    DELETE FROM metal.audit AS a WHERE a.number <= last;
+    DELETE FROM metal.audit WHERE id IN (
+        SELECT a.id FROM metal.audit AS a WHERE a.at < metal.clock() - keep ORDER BY a.at LIMIT most
+    );
     GET DIAGNOSTICS gone = ROW_COUNT;
     RETURN gone;
 END
@@ -433,9 +255,11 @@ BEGIN
 END
 $$;
 
--- As before, with the caller's rights; but approvals go through `metal.answer`, a change of approvals alone is nothing but a
--- call of it, and an approval is used once.
-CREATE OR REPLACE FUNCTION metal.commit(
+-- Writes one change of one lock, if the lock still is at the revision it was made from. Returns the new revision, or NULL. One
+-- call, so that no client holds a lock of the database between two of its own messages: a stopped client would block all
+-- others. It runs with the caller's rights. Approvals go through `metal.answer`, and a change of approvals alone is only a call
+-- of it.
+CREATE FUNCTION metal.commit(
     this_key text, expected bigint, new_commits text,
     head_moved boolean, new_generation bigint, new_last_ticket bigint, new_slot text,
     claim_moved boolean, new_claim text,
@@ -535,53 +359,4 @@ BEGIN
 END
 $$;
 
-REVOKE EXECUTE ON FUNCTION metal.answer, metal.forget_audit, metal.chain_audit FROM PUBLIC;
-
--- Existing grants are carried over: a role that approved by the tables does so by the function, and one that wrote or deleted
--- lines of the audit does so as far as that is still possible.
-DO $$
-DECLARE
-    had record;
-BEGIN
-    FOR had IN
-        SELECT x.grantee, CASE WHEN x.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(x.grantee)) END AS called,
-            bool_or(c.relname = 'approvals' AND x.privilege_type = 'INSERT') AS approves,
-            bool_or(c.relname = 'maintenances' AND x.privilege_type = 'INSERT') AS runs,
-            bool_or(c.relname = 'audit' AND x.privilege_type = 'DELETE') AS forgets
-        FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS x
-        WHERE c.relnamespace = 'metal'::regnamespace AND c.relkind = 'r' AND x.grantee <> c.relowner
-        GROUP BY x.grantee
-    LOOP
-        EXECUTE format('REVOKE INSERT, DELETE ON metal.approvals FROM %s', had.called);
-        EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON metal.audit FROM %s', had.called);
-        IF had.runs THEN
-            EXECUTE format('GRANT INSERT (namespace, name, body) ON metal.audit TO %s', had.called);
-        ELSE
-            EXECUTE format('REVOKE UPDATE (revision, commits) ON metal.locks FROM %s', had.called);
-        END IF;
-        IF had.approves THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION metal.answer TO %s', had.called);
-        END IF;
-        IF had.forgets THEN
-            EXECUTE format('GRANT EXECUTE ON FUNCTION metal.forget_audit TO %s', had.called);
-        END IF;
-        EXECUTE format('GRANT SELECT ON metal.audit_chain TO %s', had.called);
-    END LOOP;
-END
-$$;
--- Lines of the audit join the chain with the next heartbeat of any process, and not within the change that writes them: that
--- took as long as the change itself. Until then they are counted as waiting by `audit verify`. No role can change or remove
--- such a line either, except the owner of the tables.
-DROP TRIGGER audit_grows ON metal.audit;
-
--- Most heartbeats find no line that waits, and write nothing then.
-CREATE OR REPLACE FUNCTION metal.audit_grows() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF EXISTS (SELECT FROM metal.audit AS a WHERE a.number IS NULL) THEN
-        PERFORM metal.chain_audit();
-    END IF;
-    RETURN NULL;
-END
-$$;
-CREATE TRIGGER audit_grows AFTER INSERT OR UPDATE ON metal.leases FOR EACH STATEMENT EXECUTE FUNCTION metal.audit_grows();
+REVOKE EXECUTE ON FUNCTION metal.answer, metal.forget_audit FROM PUBLIC;

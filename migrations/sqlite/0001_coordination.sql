@@ -78,9 +78,7 @@ CREATE TABLE audit (
     generation INTEGER NOT NULL,
     actor TEXT NOT NULL,
     what TEXT NOT NULL,
-    detail TEXT NOT NULL,
-    number INTEGER,
-    hash TEXT
+    detail TEXT NOT NULL
 ) STRICT;
 
 CREATE INDEX audit_name ON audit (namespace, name, id);

@@ -192,6 +192,24 @@ pub(super) async fn watch(
     watched
 }
 
+/// Writes the audit log to `out`.
+pub(super) async fn export_audit(
+    common: &GlobalArgs,
+    since: Option<&str>,
+    follow: bool,
+    environment: &Environment,
+    stop: &CancellationToken,
+    out: &mut (dyn Write + Send),
+) -> Result<(), CommandError> {
+    if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
+        return Err(CommandError::NoStore(address));
+    }
+    let engine = engine(common, environment, false, stop).await?;
+    let exported = audit::export(&engine, since, follow, stop, out).await;
+    engine.close().await;
+    exported
+}
+
 /// Checks servers with what the whole configuration says, and without making a store.
 async fn check_servers(
     common: &GlobalArgs,
@@ -213,7 +231,7 @@ async fn check_servers(
 /// Whether a command reads the store and nothing else: then it does not make one.
 fn only_reads(cli: &Cli) -> bool {
     match &cli.command {
-        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } | Command::Audit { .. } => true,
+        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } => true,
         Command::Claims { .. } => approvals::in_store(cli.common.backend.plugin),
         Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
         Command::Server { command } => matches!(command, ServerCommand::History { .. }),
@@ -258,7 +276,9 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             })
         }
         // They have an engine of their own, or none.
-        Command::Check { .. } | Command::Watch { .. } | Command::Completion { .. } => Ok(String::new()),
+        Command::Check { .. } | Command::Watch { .. } | Command::Audit { .. } | Command::Completion { .. } => {
+            Ok(String::new())
+        }
         Command::History { id, server, limit } => {
             let id = id.as_deref().map(parse).transpose()?;
             show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await
@@ -312,9 +332,6 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
         Command::Tidy { nodes: true, .. } => tidy::nodes(engine, json, &stop).await,
         Command::Tidy { server, .. } => tidy::run(engine, server.as_deref(), json, &stop).await,
         Command::Store { command } => stores::run(engine, command, json).await,
-        Command::Audit { command: stores::AuditCommand::Verify { anchor } } => {
-            stores::verify_audit(engine, anchor.as_deref(), json).await
-        }
         Command::Server { command } => servers::run(engine, command, json).await,
     }
 }
@@ -326,7 +343,7 @@ pub(super) fn parse(text: &str) -> Result<MaintenanceId, CommandError> {
     })
 }
 
-fn duration(text: &str) -> Result<Duration, CommandError> {
+pub(super) fn duration(text: &str) -> Result<Duration, CommandError> {
     let wrong = || CommandError::Duration { text: text.to_owned() };
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;

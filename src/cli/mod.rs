@@ -1,6 +1,7 @@
 //! What a person sees who runs the binary by hand.
 
 mod approvals;
+mod audit;
 mod backend;
 mod check;
 mod cluster_approvals;
@@ -59,7 +60,7 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal release --allow NAMESPACE/NAME
   terraform-provider-metal store check
   terraform-provider-metal store roles postgres
-  terraform-provider-metal audit verify
+  terraform-provider-metal audit export
   terraform-provider-metal completion bash
   terraform-provider-metal --help
 ";
@@ -242,7 +243,7 @@ enum Command {
     /// The audit log as a whole
     Audit {
         #[command(subcommand)]
-        command: stores::AuditCommand,
+        command: audit::AuditCommand,
     },
     /// The coordination store as a whole
     Store {
@@ -385,6 +386,11 @@ pub async fn run(
     let result = match cli.command {
         Command::Watch { server } => {
             commands::watch(&cli.common, server.as_deref(), environment, stdout().is_terminal(), &stop, out)
+                .await
+                .map(|()| Printed::from(String::new()))
+        }
+        Command::Audit { command: audit::AuditCommand::Export { since, follow } } => {
+            commands::export_audit(&cli.common, since.as_deref(), follow, environment, &stop, out)
                 .await
                 .map(|()| Printed::from(String::new()))
         }

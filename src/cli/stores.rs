@@ -1,20 +1,15 @@
 //! The commands about the store as a whole.
 
-use std::{
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
-use clap::Subcommand;
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
     engine::Engine,
-    files::{self, FileError, Pipes},
+    files::{self, Pipes},
     settings::{Environment, variables},
-    store::{self, AuditProof, ChainEnds, Contents, RoleKind},
+    store::{self, Contents, RoleKind},
 };
 
 use super::{
@@ -54,79 +49,6 @@ pub(super) fn roles_of(
     let url = url.map(|url| SecretString::from(url.to_owned()));
     let roles = store::roles(kind, url.as_ref())?;
     Ok(if json { pretty(&json!({ "roles": roles })) } else { roles })
-}
-
-/// A command about the audit log.
-#[derive(Debug, Subcommand)]
-pub(super) enum AuditCommand {
-    /// Verify that each line is as it was written, and name the first one that does not fit;
-    /// changes nothing in the store
-    Verify {
-        /// A file outside of the store with the ends of its chains: the log must go on from there,
-        /// and then the file gets the new ends. It is made where it is missing
-        #[arg(long, value_name = "FILE")]
-        anchor: Option<PathBuf>,
-    },
-}
-
-/// An anchor: where the chains of a store ended, kept outside of the store.
-#[derive(Serialize, Deserialize)]
-struct Anchor {
-    store_id: String,
-    chains: ChainEnds,
-}
-
-/// Reads the anchor of an earlier verification; an empty one when the file does not exist yet.
-fn anchor(file: &Path, store_id: &str) -> Result<ChainEnds, CommandError> {
-    let cannot = |problem: String| CommandError::Other(format!("{}: {problem}", file.display()));
-    let text = match files::read_text(file, files::ANCHOR, Pipes::Refused) {
-        Err(FileError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(ChainEnds::new());
-        }
-        read => read.map_err(|error| CommandError::Other(format!("the anchor {error}")))?,
-    };
-    let anchor: Anchor = serde_json::from_str(&text).map_err(|error| cannot(format!("not an anchor: {error}")))?;
-    if anchor.store_id != store_id {
-        return Err(cannot(format!("the anchor of the store {}, and this is {store_id}", anchor.store_id)));
-    }
-    Ok(anchor.chains)
-}
-
-/// Replaces the anchor as a whole, or leaves it as it is.
-fn write_anchor(file: &Path, store_id: &str, chains: &ChainEnds) -> Result<(), CommandError> {
-    let anchor = Anchor { store_id: store_id.to_owned(), chains: chains.clone() };
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut new| {
-        new.write_all(format!("{:#}\n", json!(anchor)).as_bytes())?;
-        new.as_file().sync_all()?;
-        new.persist(file).map(drop).map_err(io::Error::from)
-    });
-    written.map_err(|error| CommandError::Other(format!("{}: the anchor cannot be written: {error}", file.display())))
-}
-
-/// Verifies the audit log, and that it goes on from the anchor of an earlier look.
-pub(super) async fn verify_audit(engine: &Engine, file: Option<&Path>, json: bool) -> Result<String, CommandError> {
-    let (store, address) = (engine.store(), engine.store().address());
-    let earlier = file.map(|file| anchor(file, store.id())).transpose()?.unwrap_or_default();
-    let proof = store.verify_audit(&earlier).await?;
-    if let (AuditProof::Whole { ends, .. }, Some(file)) = (&proof, file) {
-        write_anchor(file, store.id(), ends)?;
-    }
-    match proof {
-        AuditProof::Broken(line) => Err(CommandError::Other(format!(
-            "the audit log of {address} does not fit from here on: {line}. All lines before it are as they were written"
-        ))),
-        AuditProof::None(why) => {
-            Err(CommandError::Other(format!("the audit log of {address} has no chain to be verified: {why}")))
-        }
-        AuditProof::Whole { lines, forgotten, waiting, ends } if json => Ok(pretty(&json!({
-            "store": address, "lines": lines, "pruned": forgotten, "waiting": waiting, "chains": ends,
-        }))),
-        AuditProof::Whole { lines, forgotten, waiting, .. } => Ok(format!(
-            "{address}: {lines} lines of the audit log are as they were written; {forgotten} older ones were pruned, and \
-             {waiting} are not in the chain yet\n"
-        )),
-    }
 }
 
 fn said(reason: &str) -> Result<String, CommandError> {

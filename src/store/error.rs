@@ -71,6 +71,17 @@ pub enum StoreError {
         /// The revision that was read before, and the present one.
         cause: String,
     },
+    /// An export starts after a line that the store does not have.
+    #[error(
+        "the coordination store {address} has no audit line {id:?}: it was pruned, or belongs to another store. Lines after it can \
+         be missing, too. Next: audit export --since DURATION"
+    )]
+    NoSuchLine {
+        /// Which, without credentials.
+        address: String,
+        /// The id.
+        id: String,
+    },
     /// An import needs an empty store, and this one was used.
     #[error("the coordination store {address} is not empty")]
     InUse {

@@ -37,6 +37,10 @@ impl StoreErrors {
         StoreError::WentBack { address: self.0.to_string(), cause }
     }
 
+    pub(super) fn no_such_line(&self, id: &str) -> StoreError {
+        StoreError::NoSuchLine { address: self.0.to_string(), id: id.to_owned() }
+    }
+
     /// It is not empty.
     pub(super) fn in_use(&self) -> StoreError {
         StoreError::InUse { address: self.0.to_string() }

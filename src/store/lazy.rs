@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition};
+use super::{AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
 /// Opens a store.
 pub type Opener =
@@ -141,8 +141,8 @@ impl Store for LazyStore {
         self.get().await?.audit(id, limit).await
     }
 
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        self.get().await?.verify_audit(earlier).await
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        self.get().await?.export_audit(start, most).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
-    chain::{self, AuditLine, ChainName, Chains},
+    AuditLine, AuditPosition, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
     forgotten_before, lease_end,
     watchers::Watchers,
 };
@@ -35,10 +34,9 @@ struct MemoryState {
     history: Vec<Maintenance>,
     leases: HashMap<RunnerId, Timestamp>,
     bindings: HashMap<String, LockKey>,
-    audit: Vec<AuditLine>,
-    /// The end of the audit, and of what was pruned of it.
-    audit_end: ChainEnd,
-    audit_start: ChainEnd,
+    /// Audit lines with their numbers.
+    audit: Vec<(i64, AuditEvent)>,
+    last_line: i64,
     revision: i64,
 }
 
@@ -62,8 +60,10 @@ impl MemoryState {
     }
 
     fn write_down(&mut self, events: &[AuditEvent]) {
-        let mut lines = chain::add(&ChainName::default(), &mut self.audit_end, events);
-        self.audit.append(&mut lines);
+        for event in events {
+            self.last_line += 1;
+            self.audit.push((self.last_line, event.clone()));
+        }
     }
 
     fn find(&self, wanted: impl Fn(&Maintenance) -> bool) -> Option<RecordLookup> {
@@ -185,18 +185,33 @@ impl Store for MemoryStore {
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let state = self.state();
-        let events = state.audit.iter().rev().map(|line| &line.event);
+        let events = state.audit.iter().rev().map(|(_, event)| event);
         let mut lines: Vec<_> = events.filter(|event| event.id == *id).take(limit).cloned().collect();
         lines.reverse();
         Ok(lines)
     }
 
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        let (state, mut chains) = (self.state(), Chains::default());
-        chains.starts(ChainName::default(), state.audit_start.clone());
-        chains.ends(ChainName::default(), state.audit_end.clone());
-        state.audit.iter().cloned().for_each(|line| chains.line(line));
-        Ok(chains.verify(earlier, false))
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        let state = self.state();
+        let (mut after, mut since) = (0, Timestamp::MIN);
+        match start {
+            AuditStart::Oldest => {}
+            AuditStart::Age(age) => since = forgotten_before(self.clock.now(), *age),
+            AuditStart::After(position) => after = position.number,
+            AuditStart::AfterId(id) => {
+                let found = state.audit.iter().find(|(number, _)| number.to_string() == *id);
+                let missing = || StoreError::NoSuchLine { address: self.address(), id: id.clone() };
+                after = found.ok_or_else(missing)?.0;
+            }
+        }
+        let lines = state.audit.iter().filter(|(number, event)| *number > after && event.at >= since);
+        let line = |(number, event): &(i64, AuditEvent)| AuditLine {
+            id: number.to_string(),
+            position: AuditPosition { number: *number, ..AuditPosition::default() },
+            event: Ok(event.clone()),
+            stamp: None,
+        };
+        Ok(lines.take(most as usize).map(line).collect())
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {
@@ -208,7 +223,7 @@ impl Store for MemoryStore {
             locks: state.locks.values().map(|lock| (**lock).clone()).collect(),
             history: state.history.clone(),
             bindings,
-            audit: state.audit.iter().map(|line| line.event.clone()).collect(),
+            audit: state.audit.iter().map(|(_, event)| event.clone()).collect(),
             oddities: Vec::new(),
         })
     }
@@ -234,12 +249,8 @@ impl Store for MemoryStore {
             records += u32::from(goes);
             !goes
         });
-        // Without gaps.
-        let old = state.audit.iter().take(most as usize).take_while(|line| line.event.at < before).count();
-        let gone: Vec<AuditLine> = state.audit.drain(..old).collect();
-        if let Some(start) = chain::forget(&state.audit_start, &gone, false) {
-            state.audit_start = start;
-        }
+        let old = state.audit.iter().take(most as usize).take_while(|(_, event)| event.at < before).count();
+        state.audit.drain(..old);
         Ok(u64::from(records) + old as u64)
     }
 

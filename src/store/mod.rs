@@ -4,11 +4,10 @@
 //! it atomically; it has no rule of its own. Whatever judges leases uses the store's clock, so that
 //! no decision compares the clocks of two machines.
 
-mod audit;
 mod capacity;
-mod chain;
 mod contents;
 mod error;
+mod export;
 mod extended;
 mod fault;
 mod format;
@@ -42,9 +41,9 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
-pub use audit::{AuditProof, BrokenLine, ChainEnd, ChainEnds};
 pub use contents::Contents;
 pub use error::StoreError;
+pub use export::{AuditLine, AuditPosition, AuditStart};
 pub use kubernetes::{KubernetesOptions, KubernetesStore};
 pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
@@ -162,9 +161,9 @@ pub trait Store: Send + Sync + Debug {
     /// The audit of one maintenance name, oldest first, at most `limit` newest lines.
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError>;
 
-    /// Verifies that the whole audit log is as it was written, and goes on from the ends of an
-    /// `earlier` look.
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError>;
+    /// Reads at most about `most` lines of the audit log in a stable order: a line that becomes
+    /// visible later has a higher position.
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError>;
 
     /// Everything it holds, of one moment.
     async fn contents(&self) -> Result<Contents, StoreError>;

@@ -17,7 +17,6 @@ use jiff::Timestamp;
 
 use super::{
     StoreError,
-    chain::Ends,
     extended::StoredSlot,
     views::{CachedLock, Stored},
 };
@@ -206,8 +205,6 @@ pub(super) struct CommittedChange {
     /// The new revision of the lock.
     pub(super) revision: i64,
     pub(super) parts: Parts,
-    /// See [`Stored::ends`].
-    pub(super) ends: Arc<Ends>,
 }
 
 /// As a store writes it that keeps everything of a lock together.
@@ -216,7 +213,6 @@ impl From<i64> for CommittedChange {
         Self {
             revision,
             parts: Parts { lock: true, words: false },
-            ends: Arc::default(),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-use super::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition};
+use super::{AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
 /// How long the first request waits after the process was asked to stop.
 const GRACE: Duration = Duration::from_secs(2);
@@ -139,8 +139,8 @@ impl Store for StoppableStore {
     }
 
     // What a person asks of a whole store lasts as long as it is large.
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        self.inner.verify_audit(earlier).await
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        self.inner.export_audit(start, most).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

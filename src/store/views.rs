@@ -23,7 +23,6 @@ use crate::{
     },
     store::{
         LockView, StoreError,
-        chain::Ends,
         group::WaitingTransitions,
         optimistic::{Commits, CommittedChange},
     },
@@ -45,8 +44,6 @@ pub(super) struct Stored {
     pub(super) lock: Arc<ServerLock>,
     /// The last commits of this lock.
     pub(super) commits: Arc<Commits>,
-    /// The ends of the chains of the audit, where the store keeps them with the lock.
-    pub(super) ends: Arc<Ends>,
 }
 
 impl Stored {
@@ -56,14 +53,13 @@ impl Stored {
             revision: 0,
             lock: Arc::new(ServerLock::new(key.clone())),
             commits: Arc::default(),
-            ends: Arc::default(),
         }
     }
 
     /// What a commit of ours made of it.
     pub(super) fn after(&self, written: CommittedChange, lock: ServerLock, commit: &str) -> Self {
-        let CommittedChange { revision, parts, ends } = written;
-        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)), ends }
+        let CommittedChange { revision, parts } = written;
+        Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)) }
     }
 
     /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.

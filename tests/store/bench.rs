@@ -275,7 +275,8 @@ impl Bench {
             &database,
             "CREATE TABLE hand (at timestamptz); INSERT INTO hand VALUES (now()); \
              CREATE OR REPLACE FUNCTION metal.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS \
-             'SELECT at FROM public.hand';",
+             'SELECT at FROM public.hand'; \
+             UPDATE metal.meta SET value = '0' WHERE key = 'audit_age';",
         );
         let (of_save, of_back) = (database.clone(), database.clone());
         let save = move || -> Done {
@@ -411,7 +412,7 @@ fn schemas(table: &str, number: i64) -> String {
 }
 
 /// The tables of a PostgreSQL store, in the order in which they refer to each other.
-const TABLES: [&str; 8] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit", "audit_chain"];
+const TABLES: [&str; 7] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit"];
 
 pub async fn sql_of(file: &Path, sql: &str) {
     use sqlx::{ConnectOptions as _, Connection as _};

@@ -25,7 +25,7 @@ use terraform_provider_metal::{
         state::{Ending, Phase},
         step::Action,
     },
-    store::{AuditProof, ChainEnds, LockView, MemoryStore, RecordLookup, Store, StoreError},
+    store::{AuditLine, AuditStart, LockView, MemoryStore, RecordLookup, Store, StoreError},
 };
 
 use crate::{
@@ -62,7 +62,7 @@ macro_rules! conforms {
             a_server_stays_bound_to_its_first_key
             leases_end_on_the_clock_of_the_store
             the_audit_is_in_order_and_limited_to_the_newest
-            each_line_of_the_audit_has_its_place_in_a_chain
+            each_line_of_the_audit_is_exported_once_under_a_stable_id
             changes_of_another_handle_wake_and_heartbeats_do_not
             a_change_right_after_watching_began_is_not_lost
             hundreds_of_watchers_wake_and_see_the_change
@@ -564,32 +564,32 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
 }
 
-/// Verifies the audit once each line is in a chain: PostgreSQL adds them with a heartbeat. Lines,
-/// pruned ones, and the ends.
-pub async fn verified(store: &dyn Store, earlier: &ChainEnds) -> Result<(u64, u64, ChainEnds), String> {
-    soon("the chain of all lines", async {
+/// Exports the lines after a start, once they are visible in the order of the log.
+async fn exported(store: &dyn Store, start: &AuditStart, count: usize) -> Vec<AuditLine> {
+    soon("the export of all lines", async {
         loop {
-            store.renew(&runner(999), TTL).await.unwrap();
-            match store.verify_audit(earlier).await.unwrap() {
-                AuditProof::Whole { lines, forgotten, waiting: 0, ends } => return Ok((lines, forgotten, ends)),
-                AuditProof::Whole { .. } => {}
-                AuditProof::Broken(line) => return Err(line.to_string()),
-                AuditProof::None(why) => return Err(why.to_owned()),
+            let (mut lines, mut start) = (Vec::new(), start.clone());
+            loop {
+                let more = store.export_audit(&start, 3).await.unwrap();
+                let Some(last) = more.last() else { break };
+                start = AuditStart::After(last.position.clone());
+                lines.extend(more);
+            }
+            if lines.len() >= count {
+                return lines;
             }
         }
     })
     .await
 }
 
-pub async fn each_line_of_the_audit_has_its_place_in_a_chain(bench: &Bench) {
+pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &Bench) {
     const DAY: Duration = Duration::from_secs(86_400);
     let (one, two) = (bench.open().await, bench.open().await);
-    let nothing = ChainEnds::new();
-    assert_eq!(verified(&*one, &nothing).await, Ok((0, 0, ChainEnds::new())));
+    assert_eq!(one.export_audit(&AuditStart::Oldest, 10).await.unwrap(), []);
     let (claim, given) = (crate::talk::claim("c"), crate::talk::approval(Scope::All));
     apply(&*one, &key("k"), |lock, _, now| lock.claim(claim.clone(), now)).await.unwrap();
-    // Words of the owner alone, between changes of two processes, and of other locks at the same
-    // time.
+    // An approval alone, between changes of two processes and of other locks at the same time.
     crate::talk::approve(&*two, &key("k"), &given).await.unwrap();
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
     let others = (2..8).map(|n| {
@@ -599,38 +599,29 @@ pub async fn each_line_of_the_audit_has_its_place_in_a_chain(bench: &Bench) {
     drop(futures_util::future::join_all(others.take(3)).await);
     apply(&*two, &key("k"), |lock, _, now| lock.withdraw_approval_for(&given.uid, "team", "ada", now)).await.unwrap();
     finish(&*two, &key("k"), &uid, generation).await.unwrap();
-    let lines = one.contents().await.unwrap().audit.len() as u64;
-    let (found, forgotten, anchor) = verified(&*two, &nothing).await.unwrap();
-    assert_eq!((found, forgotten), (lines, 0));
-    assert!(lines > 8 && !anchor.is_empty(), "{lines}");
-    // It goes on from there, for a handle that was opened later, too.
+    let stored = one.contents().await.unwrap().audit;
+    let first = exported(&*two, &AuditStart::Oldest, stored.len()).await;
+    let ids: std::collections::BTreeSet<_> = first.iter().map(|line| line.id.clone()).collect();
+    assert!(ids.len() == first.len() && first.len() == stored.len() && first.len() > 8, "{first:#?}");
+    assert!(first.iter().all(|line| stored.contains(line.event.as_ref().unwrap())), "{first:#?}");
+    // The export continues after any line, for another process and after more changes.
     bench.pass(DAY).await;
     let (uid, generation) = hold(&*bench.open().await, &key("k"), &request("b", 9)).await;
     finish(&*one, &key("k"), &uid, generation).await.unwrap();
-    let (found, _, later) = verified(&*one, &anchor).await.unwrap();
-    assert!(found > lines && later != anchor, "{found}");
-    // Lines that are old go from the front; what an anchor has seen of them cannot be told any
-    // more.
-    bench.pass(DAY * 2).await;
-    hold(&*one, &key("k"), &request("c", 10)).await;
-    let mut batches = 0;
-    while one.prune(DAY + DAY / 2, 3).await.unwrap() > 0 {
-        batches += 1;
-        verified(&*two, &later).await.unwrap();
+    let all = exported(&*bench.open().await, &AuditStart::Oldest, stored.len() + 3).await;
+    assert_eq!((all.len(), &all[..first.len()]), (first.len() + 3, &first[..]));
+    for (at, line) in all.iter().enumerate() {
+        let start = AuditStart::AfterId(line.id.clone());
+        assert_eq!(exported(&*two, &start, 0).await, all[at + 1..], "after {}", line.id);
     }
-    let (left, forgotten, ends) = verified(&*two, &anchor).await.unwrap();
-    assert!(batches > 1 && forgotten == found, "{batches}: {left}, {forgotten} of {found}");
-    assert_eq!(left, one.contents().await.unwrap().audit.len() as u64);
-    assert_eq!(verified(&*two, &ends).await.unwrap().2, ends);
-    // An anchor that is not of this log: lines were taken back since, or all was written anew.
-    for chain in ends.keys() {
-        let (mut ahead, mut other) = (ends.clone(), ends.clone());
-        ahead.get_mut(chain).unwrap().number += 1;
-        other.get_mut(chain).unwrap().hash = "00".repeat(32);
-        for wrong in [ahead, other] {
-            let told = verified(&*one, &wrong).await.unwrap_err();
-            assert!(told.contains("is not the one that was there when the anchor was written"), "{chain}: {told}");
-        }
+    let young = exported(&*two, &AuditStart::Age(DAY / 2), 3).await;
+    assert_eq!(young, all[first.len()..]);
+    // A pruned line is not a start: the lines after it can be gone, too.
+    while one.prune(DAY / 2, 3).await.unwrap() > 0 {}
+    assert_eq!(exported(&*two, &AuditStart::Oldest, 3).await, young);
+    for id in [first[0].id.as_str(), "forged", ""] {
+        let error = two.export_audit(&AuditStart::AfterId(id.to_owned()), 10).await.unwrap_err();
+        assert!(matches!(&error, StoreError::NoSuchLine { .. }), "{id}: {error}");
     }
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
@@ -1197,9 +1188,8 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     assert_eq!((&found.locks, &found.history), (&contents.locks, &contents.history));
     assert_eq!((&found.bindings, &found.audit), (&contents.bindings, &contents.audit));
     assert_eq!(found.violations(), [""; 0]);
-    let lines = contents.audit.len() as u64;
-    let anchor = verified(&*moved, &ChainEnds::new()).await.unwrap();
-    assert_eq!((anchor.0, anchor.1), (lines, 0));
+    let lines = exported(&*moved, &AuditStart::Oldest, contents.audit.len()).await;
+    assert_eq!(lines.iter().map(|line| line.event.clone().unwrap()).collect::<Vec<_>>(), contents.audit);
     // It goes on where it was: no generation and no ticket is given out twice.
     let (_, next) = join(&*moved, &key("k"), &request("b", 3)).await.unwrap();
     assert!(next > generation);
@@ -1207,7 +1197,8 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     let tickets: Vec<_> = view.lock.active.iter().map(|record| record.ticket_number).collect();
     assert_eq!(tickets, [2, 3]);
     assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(RecordLookup::Past(record)) if record.uid == uid));
-    assert!(verified(&*moved, &anchor.2).await.unwrap().0 > lines);
+    let start = AuditStart::After(lines.last().unwrap().position.clone());
+    assert!(!exported(&*moved, &start, 1).await.is_empty());
     // Whoever holds a server would go on in the old store.
     let (_, _) = hold(&memory, &key("other"), &request("c", 4)).await;
     assert_eq!(memory.contents().await.unwrap().in_use(), ["ops/c (InMaintenance, ada on desk (process 4))"]);

@@ -317,37 +317,18 @@ async fn an_object_without_its_label_is_no_lock() {
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
 }
 
-/// Lines are in the reach of runners; the end of the chain of those that approvers wrote is not.
+/// The policy keeps the log append-only for approvers. A runner can rewrite it, so the guide tells
+/// how to export it first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_rewrites_lines_of_another_is_named() {
+async fn an_approver_adds_lines_and_removes_none() {
     let guarded = Guarded::start().await;
     let approves = guarded.open("approver").await;
     approve(&approves, &key("k"), &approval(Scope::All)).await.unwrap();
-    let url = Kubernetes::store_of("metal", &guarded.config("reviewer"));
-    let verify = async || roles::run(&["audit", "verify"], &url).await;
-    verify().await.unwrap();
     let lock = guarded.lock(&key("k")).await;
     let (object, data) = (lock.metadata.name.unwrap(), lock.data.unwrap());
-    let (runner, kubectl) = (guarded.raw("runner").await, guarded.raw("approver").await);
+    let kubectl = guarded.raw("approver").await;
     let part = |part: &str, text: String| json!({ "data": { part: text } });
-    // The approver: no line of a runner, and none of its own away; one that it adds has no place.
     patch(&kubectl, &object, &part("outbox", "[]".into())).await.unwrap_err();
     patch(&kubectl, &object, &part("said", "[]".into())).await.unwrap_err();
-    let mut line = serde_json::from_str::<Vec<Value>>(&data["said"]).unwrap().remove(0);
-    line["commit"] = "forged-commit".into();
-    line["events"][0].as_object_mut().unwrap().remove("chain");
-    let longer = format!("{},{line}]", data["said"].trim_end_matches(']'));
-    patch(&kubectl, &object, &part("said", longer)).await.unwrap();
-    assert!(verify().await.unwrap_err().contains("a line has no place in the chain"));
-    // The runner: the approver's lines, and not the end of their chain.
-    for forged in [data["said"].replace("ada", "eve"), "[]".to_owned()] {
-        patch(&runner, &object, &part("said", forged)).await.unwrap();
-        let told = verify().await.unwrap_err();
-        assert!(told.contains("line 1 of the chain of the approvals of k"), "{told}");
-    }
-    let words = data["approvals"].replace("\"number\":1", "\"number\":0");
-    assert_ne!(words, data["approvals"]);
-    patch(&runner, &object, &part("approvals", words)).await.unwrap_err();
-    patch(&runner, &object, &part("said", data["said"].clone())).await.unwrap();
-    verify().await.unwrap();
+    patch(&kubectl, &object, &part("said", data["said"].replace("ada", "eve"))).await.unwrap_err();
 }

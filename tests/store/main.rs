@@ -9,9 +9,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bench;
-#[cfg(unix)]
-mod chains;
 mod conformance;
+#[cfg(unix)]
+mod export;
 #[cfg(unix)]
 mod file;
 mod golden;

@@ -9,7 +9,7 @@ use crate::{
         lock::{AuditEvent, Refusal, ServerLock},
         step::Reply,
     },
-    store::{AuditProof, ChainEnds, Contents, LockView, RecordLookup, StoreError, Transition},
+    store::{AuditLine, AuditStart, Contents, LockView, RecordLookup, StoreError, Transition},
 };
 
 /// How long a store of ours is patient with a server that is away.
@@ -191,8 +191,8 @@ impl Store for Faulty {
         self.inner.audit(id, limit).await
     }
 
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        self.inner.verify_audit(earlier).await
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        self.inner.export_audit(start, most).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -105,7 +105,7 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
             format!("The coordination store of {server} went back in time"),
             format!("{error}. {so} The state is kept. {AFTER_A_RESTORE}"),
         ),
-        StoreError::InUse { .. } => {
+        StoreError::InUse { .. } | StoreError::NoSuchLine { .. } => {
             (format!("The coordination store of {server} cannot be filled"), format!("{error}. {so}"))
         }
         StoreError::Refused(refusal) => return of_refusal(server, refusal),

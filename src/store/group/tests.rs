@@ -93,7 +93,6 @@ impl Conditional for Store {
                 revision: inner.revision,
                 lock: Arc::clone(&inner.lock),
                 commits: Arc::new(Commits::parse(&inner.commits, "")),
-                ends: Arc::default(),
             },
             leases: Leases::default(),
             now: Timestamp::UNIX_EPOCH,

@@ -12,7 +12,7 @@ use super::{
     names::Names,
     objects,
 };
-use crate::store::{StoreError, capacity, chain, optimistic::CommitDelta};
+use crate::store::{StoreError, capacity, optimistic::CommitDelta};
 
 /// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader
 /// reads it along.
@@ -91,19 +91,17 @@ fn size(patch: &Value, row: &Row, faults: &ErrorMapper) -> Result<usize, StoreEr
 async fn next<'a>(link: &StoreClient, row: &Row, change: &'a CommitDelta<'_>) -> Result<Next<'a>, StoreError> {
     let after = change.after;
     let told_only = change.told_only();
-    let mut ends = row.ends.clone();
     let entry = Entry {
         commit: change.commit.to_owned(),
         order: None,
         finished: change.finished.to_vec(),
-        events: chain::lines(change, ends.as_mut()),
+        events: change.events.to_vec(),
     };
-    let (lock_end, words_end) = ends.map(|ends| (ends.lock, ends.words)).unzip();
     let mut next = Next::default();
     if change.parts().words {
         let claim = after.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let (approvals, commits) = (after.ownership.words(), change.commits_of_words());
-        next.approvals = Some(ApprovalSet { claim, approvals, commits, chain: words_end });
+        next.approvals = Some(ApprovalSet { claim, approvals, commits });
     }
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
     // A change of the words alone takes nothing away: an approver may only add. The next other
@@ -133,7 +131,7 @@ async fn next<'a>(link: &StoreClient, row: &Row, change: &'a CommitDelta<'_>) ->
         if records || row.revision == 0 {
             next.active = Some(&after.active);
         }
-        next.head = Some(Head::of(after, change.commits(), lock_end));
+        next.head = Some(Head::of(after, change.commits()));
         next.busy = Some(!after.is_idle());
     }
     Ok(next)

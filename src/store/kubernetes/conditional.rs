@@ -9,7 +9,6 @@ use crate::{
     maintenance::ids::LockKey,
     store::{
         StoreError,
-        chain::Ends,
         format,
         optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
@@ -38,12 +37,8 @@ impl Conditional for KubernetesStore {
             // Another version can change the format while this process has the store open. This read
             // is not part of the commit. A version that changes the format therefore writes the number
             // first and then each lock, so that a prepared commit fails on its condition.
-            let mut row = Arc::clone(&row);
             if !row.checked {
                 format::check_open(whole::format(&self.link).await?, &self.link.faults)?;
-                if row.ends.is_none() {
-                    Arc::make_mut(&mut row).ends = Some(Ends::default());
-                }
             }
             commit::commit(&self.link, &self.names, &row, change).await
         };

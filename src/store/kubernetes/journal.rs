@@ -13,14 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    chain::Starts,
     fault::ErrorMapper,
     lock::{Row, data, text},
     objects::{self, KIND, OLDEST},
 };
 use crate::{
-    maintenance::{ids::LockKey, state::Maintenance},
-    store::{StoreError, chain::AuditLine},
+    maintenance::{ids::LockKey, lock::AuditEvent, state::Maintenance},
+    store::StoreError,
 };
 
 /// What one commit made history.
@@ -35,17 +34,16 @@ pub(super) struct Entry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) finished: Vec<Maintenance>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) events: Vec<AuditLine>,
+    pub(super) events: Vec<AuditEvent>,
 }
 
 impl Entry {
     fn times(&self) -> impl Iterator<Item = Timestamp> {
-        self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|line| line.event.at))
+        self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|event| event.at))
     }
 
-    /// Forgets what ended before a moment, at most `most` records and lines each; of chained lines
-    /// those that come next.
-    fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32, starts: &mut Starts) -> u64 {
+    /// Removes records and lines from before a moment, at most so many of each.
+    fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
         let mut gone = 0;
         let mut goes = |at: Option<Timestamp>, left: &mut u32| {
             let goes = *left > 0 && at.is_some_and(|at| at < before);
@@ -56,10 +54,7 @@ impl Entry {
             goes
         };
         self.finished.retain(|record| !goes(record.detached_at, records));
-        self.events.retain(|line| {
-            let old = *lines > 0 && line.event.at < before;
-            !(starts.pass(line, old) && goes(Some(line.event.at), lines))
-        });
+        self.events.retain(|event| !goes(Some(event.at), lines));
         gone
     }
 }
@@ -71,9 +66,8 @@ pub(super) fn forget(
     before: Timestamp,
     records: &mut u32,
     lines: &mut u32,
-    starts: &mut Starts,
 ) -> u64 {
-    let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines, starts)).sum();
+    let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines)).sum();
     entries.retain(|entry| !entry.finished.is_empty() || !entry.events.is_empty());
     gone
 }
@@ -82,7 +76,7 @@ pub(super) fn forget(
 pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for entry in entries {
-        labels.extend(entry.events.iter().map(|line| objects::about_name(&line.event.id)));
+        labels.extend(entry.events.iter().map(|event| objects::about_name(&event.id)));
         for record in &entry.finished {
             labels.insert(objects::about_name(&record.id));
             labels.insert(objects::about_uid(&record.uid));

@@ -13,7 +13,6 @@
 //! | `outbox` | what became history and is in no journal yet |
 //! | `said` | the same of the owner's words |
 //! | `order` | the revisions of the commits in both |
-//! | `pruned` | the last lines of its chains of the audit that were pruned |
 
 use std::{
     collections::BTreeMap,
@@ -43,8 +42,7 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        ChainEnd, StoreError,
-        chain::{ChainPlace, Ends},
+        StoreError,
         extended::StoredSlot,
         optimistic::Commits,
         views::Stored,
@@ -87,15 +85,11 @@ pub(super) struct Head {
     #[serde(default)]
     pub(super) used: Vec<(Uid, Uid)>,
     pub(super) commits: String,
-    /// The end of the chain of the lines in `outbox` and of those that came from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) chain: Option<ChainEnd>,
 }
 
 impl Head {
-    pub(super) fn of(lock: &ServerLock, commits: String, chain: Option<ChainEnd>) -> Self {
+    pub(super) fn of(lock: &ServerLock, commits: String) -> Self {
         Self {
-            chain,
             key: lock.key.clone(),
             generation: lock.generation,
             last_ticket: lock.last_ticket,
@@ -114,9 +108,6 @@ pub(super) struct ApprovalSet {
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
     pub(super) commits: String,
-    /// The end of the chain of the lines in `said` and of those that came from there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) chain: Option<ChainEnd>,
 }
 
 /// One key of an object's data; nothing when it is not there.
@@ -162,8 +153,6 @@ pub(super) struct Row {
     pub(super) commits: Arc<Commits>,
     pub(super) outbox: Vec<Entry>,
     pub(super) said: Vec<Entry>,
-    /// The ends of both chains of the audit; nothing where the store has none.
-    pub(super) ends: Option<Ends>,
     /// Whether the store had a schema that this version writes when this was written, or later.
     pub(super) checked: bool,
 }
@@ -181,7 +170,6 @@ impl Row {
             commits: Arc::default(),
             outbox: Vec::new(),
             said: Vec::new(),
-            ends: None,
             checked: false,
         }
     }
@@ -204,8 +192,6 @@ impl Row {
         lock.last_ticket = head.last_ticket;
         StoredSlot::into_lock(head.slot, &mut lock);
         (lock.active, lock.unreadable) = active(map, faults)?;
-        let chained = head.chain.is_some() || words.chain.is_some();
-        let ends = Ends { lock: head.chain.unwrap_or_default(), words: words.chain.unwrap_or_default() };
         let (marks, unneeded) = marks(map);
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {
@@ -237,7 +223,6 @@ impl Row {
             commits: Arc::new(Commits::parse(&head.commits, &words.commits)),
             outbox,
             said,
-            ends: chained.then_some(ends),
             checked: false,
         })
     }
@@ -260,7 +245,7 @@ impl Row {
 
     pub(super) fn stored(&self) -> Stored {
         let (lock, commits) = (Arc::clone(&self.lock), Arc::clone(&self.commits));
-        Stored { revision: self.revision, lock, commits, ends: Arc::default() }
+        Stored { revision: self.revision, lock, commits }
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -351,8 +336,6 @@ pub(super) struct Next<'a> {
     pub(super) said: Option<Vec<Entry>>,
     /// Whether the lock has a record or an owner.
     pub(super) busy: Option<bool>,
-    /// Up to where the chains of the audit were pruned.
-    pub(super) pruned: Option<&'a [ChainPlace]>,
     /// Why it was written although nothing else is.
     pub(super) fence: Option<&'a str>,
 }
@@ -397,9 +380,6 @@ impl Next<'_> {
                 let bare: Vec<Entry> = entries.iter().map(|entry| Entry { order: None, ..entry.clone() }).collect();
                 kept.insert(key.into(), json(text(&name, &bare, faults)?));
             }
-        }
-        if let Some(pruned) = self.pruned {
-            kept.insert("pruned".into(), json(text(&name, pruned, faults)?));
         }
         let mut annotations = json!({OLDEST: journal::oldest(all()).map(|at| at.to_string())});
         if let Some(fence) = self.fence {

@@ -7,9 +7,9 @@
 //! requests.
 
 mod alive;
-mod chain;
 mod commit;
 mod conditional;
+mod export;
 mod fault;
 mod journal;
 mod link;
@@ -45,7 +45,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnd, ChainEnds, Contents, LockView, RecordLookup, Store, StoreError, Transition,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition,
     forgotten_before,
     format::{self, FORMAT},
     group::transact,
@@ -76,10 +76,6 @@ struct Meta {
     store_id: String,
     /// Every change of the objects' meaning is a new number.
     schema: i64,
-    /// The end of the chain of those lines that are older than the chains; nothing until they have
-    /// their places in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    before: Option<ChainEnd>,
 }
 
 /// A store in one namespace of a Kubernetes cluster.
@@ -251,7 +247,7 @@ async fn known(link: &StoreClient) -> Result<String, StoreError> {
     let mut found = link.get(objects::STORE).await?;
     if found.is_none() {
         let store_id = Uuid::new_v4().simple().to_string();
-        let new = Meta { store_id, schema: FORMAT, before: Some(ChainEnd::default()) };
+        let new = Meta { store_id, schema: FORMAT };
         let meta = text(objects::STORE, &new, &link.faults)?;
         let object = json!({"metadata": {"name": objects::STORE, "labels": {KIND: "store"}}, "data": {"meta": meta}});
         found = match link.create(objects::STORE, object).await? {
@@ -392,14 +388,14 @@ impl Store for KubernetesStore {
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {
         let label = objects::about_name(id);
         let entries = self.link.patience.repeat(|| self.history(&label)).await?;
-        let lines = entries.into_iter().flat_map(|entry| entry.events).map(|line| line.event);
+        let lines = entries.into_iter().flat_map(|entry| entry.events);
         let lines = lines.filter(|event| event.id == *id);
         let mut lines: Vec<AuditEvent> = lines.collect();
         Ok(lines.split_off(lines.len().saturating_sub(limit)))
     }
 
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        chain::verify(self, earlier).await
+    async fn export_audit(&self, start: &AuditStart, _: u32) -> Result<Vec<AuditLine>, StoreError> {
+        self.link.patience.repeat(|| export::read(self, start)).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

@@ -1,9 +1,6 @@
 //! Forgetting what is old.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    time::Duration,
-};
+use std::{collections::HashSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use super::{
     alive::LeaseStatus,
-    chain::{self, Starts},
     journal::{self, Entry},
     link::{StoreClient, WriteResult},
     lock::{Next, Row, data, text},
@@ -20,8 +16,8 @@ use super::{
     whole::kind,
 };
 use crate::{
-    maintenance::ids::{LockKey, RunnerId},
-    store::{StoreError, chain::ChainName, lease_end},
+    maintenance::ids::RunnerId,
+    store::{StoreError, lease_end},
 };
 
 /// What a process leaves behind that died is left alone for so long.
@@ -67,41 +63,24 @@ pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp,
     }
     old.retain(|(oldest, _)| *oldest < before);
     old.sort();
-    let mut limits = Limits { before, records: most, lines: most, gaps: false, stopped: BTreeSet::new() };
-    let mut gone = from_all(link, old.iter().map(|(_, name)| name), &mut limits).await?;
-    if gone == 0 && !old.is_empty() {
-        // What is old by the clock may come behind lines that are gone or still young.
-        let maps = link.list(KIND).await?;
-        limits.gaps = true;
-        gone = from_all(link, chain::in_order(&maps, &link.faults).iter(), &mut limits).await?;
-    }
+    let mut limits = Limits { before, records: most, lines: most };
+    let gone = from_all(link, old.iter().map(|(_, name)| name), &mut limits).await?;
     if gone == 0 {
         tidy(link, now).await?;
     }
     Ok(gone)
 }
 
-/// What may go: what ended before a moment, of records and lines so many, and of chains that have
-/// gaps what comes next.
+/// What can be removed: records and lines from before a moment, so many of each.
 struct Limits {
     before: Timestamp,
     records: u32,
     lines: u32,
-    gaps: bool,
-    /// With gaps: the chains of which a line stays.
-    stopped: BTreeSet<ChainName>,
 }
 
 impl Limits {
-    fn forget(&mut self, entries: &mut Vec<Entry>, starts: &mut Starts) -> u64 {
-        if self.gaps {
-            starts.stopped.append(&mut self.stopped);
-        }
-        let gone = journal::forget(entries, self.before, &mut self.records, &mut self.lines, starts);
-        if self.gaps {
-            self.stopped.clone_from(&starts.stopped);
-        }
-        gone
+    fn forget(&mut self, entries: &mut Vec<Entry>) -> u64 {
+        journal::forget(entries, self.before, &mut self.records, &mut self.lines)
     }
 }
 
@@ -112,7 +91,7 @@ async fn from_all(
 ) -> Result<u64, StoreError> {
     let mut gone = 0;
     for name in names {
-        if limits.records == 0 || limits.lines == 0 {
+        if limits.records == 0 && limits.lines == 0 {
             break;
         }
         // Whatever somebody else changes meanwhile is left to the next time.
@@ -129,22 +108,16 @@ async fn from_all(
 async fn from_lock(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) -> Result<u64, StoreError> {
     let row = Row::of(map, &link.faults)?;
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    let mut starts = Starts::read(link, Some((map, &row.lock.key)), limits.gaps).await?;
-    let from_outbox = limits.forget(&mut outbox, &mut starts);
-    let from_said = limits.forget(&mut said, &mut starts);
+    let from_outbox = limits.forget(&mut outbox);
+    let from_said = limits.forget(&mut said);
     let gone = from_outbox + from_said;
     if gone == 0 {
         return Ok(0);
     }
-    if !starts.write_store(link).await? {
-        return Ok(0);
-    }
-    let pruned = starts.of_lock();
     // What did not move is not written: it may hold more than can be read.
     let next = Next {
         outbox: (from_outbox > 0).then_some(outbox),
         said: (from_said > 0).then_some(said),
-        pruned: pruned.as_deref(),
         ..Next::default()
     };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
@@ -156,19 +129,8 @@ async fn from_journal(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) 
     let version = map.metadata.resource_version.clone();
     let old: Vec<Entry> = data(map, "entries", &link.faults)?;
     let mut entries = old.clone();
-    let key: Option<LockKey> = data(map, "key", &link.faults)?;
-    let lock = match &key {
-        Some(key) => link.get(&objects::lock(key)).await?.map(|map| (map, key)),
-        None => None,
-    };
-    let mut starts = Starts::read(link, lock.as_ref().map(|(map, key)| (map, *key)), limits.gaps).await?;
-    let gone = limits.forget(&mut entries, &mut starts);
-    // Chains begin later before lines go: one that dies in between leaves lines too many, which
-    // still fit.
-    if gone == 0
-        || !starts.write_store(link).await?
-        || !starts.write_lock(link, lock.as_ref().map(|(map, _)| map)).await?
-    {
+    let gone = limits.forget(&mut entries);
+    if gone == 0 {
         return Ok(0);
     }
     let done = if entries.is_empty() {

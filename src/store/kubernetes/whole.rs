@@ -8,7 +8,6 @@ use serde_json::json;
 
 use super::{
     KubernetesStore, Meta,
-    chain,
     commit::{AT_ONCE, CARRIED},
     journal::{self, Entry},
     link::{StoreClient, WriteResult},
@@ -22,8 +21,7 @@ use crate::{
         lock::ServerLock,
     },
     store::{
-        AuditProof, ChainEnd, ChainEnds, Contents, StoreError,
-        chain::{self as chain_of, ChainName},
+        Contents, StoreError,
         format::FORMAT,
         optimistic::Commits,
     },
@@ -83,9 +81,6 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             found => entries.extend(found?),
         }
     }
-    if let AuditProof::Broken(line) = chain::verify_objects(&maps, &ChainEnds::new(), &link.faults)? {
-        oddities.push(format!("the audit log was changed: {line}"));
-    }
     let entries = journal::in_order(entries);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     bindings.sort();
@@ -103,7 +98,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         locks,
         history: entries.iter().flat_map(|entry| entry.finished.iter().cloned()).collect(),
         bindings,
-        audit: entries.iter().flat_map(|entry| entry.events.iter().map(|line| line.event.clone())).collect(),
+        audit: entries.iter().flat_map(|entry| entry.events.iter().cloned()).collect(),
         oddities,
     })
 }
@@ -141,16 +136,15 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         let claim = lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         let approvals = lock.ownership.words();
         let next = Next {
-            head: Some(Head::of(lock, String::new(), Some(ChainEnd::default()))),
+            head: Some(Head::of(lock, String::new())),
             active: Some(&lock.active),
-            approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new(), chain: None }),
+            approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new() }),
             busy: Some(!lock.is_idle()),
             ..Next::default()
         };
         objects.push((objects::lock(&lock.key), whole(next.patch(&Row::empty(&lock.key), faults)?)));
     }
-    let mut end = ChainEnd::default();
-    for (number, entries) in moved(contents, &mut end, faults)?.iter().enumerate() {
+    for (number, entries) in moved(contents, faults)?.iter().enumerate() {
         let key = LockKey("moved".to_owned());
         let name = format!("{}-moved", objects::journal(&key, i64::try_from(number).unwrap_or(i64::MAX)));
         objects.push((name.clone(), journal::object(&name, &key, entries, faults)?));
@@ -166,7 +160,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
             return Err(faults.in_use());
         }
     }
-    let meta = Meta { store_id: contents.store_id.clone(), schema: FORMAT, before: Some(end) };
+    let meta = Meta { store_id: contents.store_id.clone(), schema: FORMAT };
     let patch = json!({"data": {"meta": text(objects::STORE, &meta, faults)?}});
     match link.patch(objects::STORE, &patch).await? {
         WriteResult::Done(_) => Ok(()),
@@ -186,11 +180,7 @@ pub(super) fn binding(
 }
 
 /// History and audit in the order in which they come, before everything that happens from now on.
-fn moved(
-    contents: &Contents,
-    end: &mut ChainEnd,
-    faults: &super::fault::ErrorMapper,
-) -> Result<Vec<Vec<Entry>>, StoreError> {
+fn moved(contents: &Contents, faults: &super::fault::ErrorMapper) -> Result<Vec<Vec<Entry>>, StoreError> {
     let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
     let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };
     let mut journals: Vec<Vec<Entry>> = vec![Vec::new()];
@@ -199,9 +189,8 @@ fn moved(
         finished: vec![record.clone()],
         ..entry(format!("moved-record-{number}"), before(number, contents.history.len()))
     });
-    let lines = chain_of::add(&ChainName::default(), end, &contents.audit);
-    let audit = lines.into_iter().enumerate().map(|(number, line)| Entry {
-        events: vec![line],
+    let audit = contents.audit.iter().enumerate().map(|(number, event)| Entry {
+        events: vec![event.clone()],
         ..entry(format!("moved-line-{number}"), before(number, contents.audit.len()))
     });
     for entry in history.chain(audit) {

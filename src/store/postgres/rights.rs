@@ -21,7 +21,7 @@ const WIDE: &str = "\
         || ': more than any role of the guide (see `store roles postgres`)'
     FROM given AS g
     WHERE g.may = 'TRUNCATE' OR g.may = 'TRIGGER'
-        OR g.may <> 'SELECT' AND g.name IN ('meta', 'owner_roles', 'schema_versions', 'audit_chain')
+        OR g.may <> 'SELECT' AND g.name IN ('meta', 'owner_roles', 'schema_versions')
         OR g.may <> 'SELECT' AND g.name = 'approvals' AND (g.may <> 'UPDATE' OR coalesce(g.part, '') <> 'used_by')
         OR g.may IN ('UPDATE', 'DELETE') AND g.name = 'audit'
         OR g.may = 'INSERT' AND g.name = 'audit' AND coalesce(g.part, '') NOT IN ('namespace', 'name', 'body')

@@ -290,7 +290,6 @@ fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &ErrorMapper) -> Result<
             revision: row.revision,
             lock,
             commits,
-            ends: Arc::default(),
         },
         leases: row.leases(faults)?,
         now: time(row.now, faults)?,

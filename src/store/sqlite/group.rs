@@ -124,12 +124,11 @@ impl Writer {
     /// Begins a transaction of the only writer; rejected after the format of the file changed.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
-        let (found, audit) = schema::beginning(&mut db, &self.faults).await?;
+        let found = schema::version(&mut db, &self.faults).await?;
         if let Err(newer) = format::check_open(found, &self.faults) {
             db.end("ROLLBACK").await?;
             return Err(newer);
         }
-        db.audit = audit;
         Ok(db)
     }
 
@@ -158,10 +157,7 @@ impl Writer {
                 }
             };
             wrote |= after != *before.lock || !after.finished.is_empty() || !after.events.is_empty();
-            let mut audit = db.audit.take();
-            let saved = rows::save(&mut db, &before, after, audit.as_mut(), &self.faults).await;
-            db.audit = audit;
-            let saved = match saved {
+            let saved = match rows::save(&mut db, &before, after, &self.faults).await {
                 Err(taken @ StoreError::NameTaken { .. }) => {
                     results.push(Err(taken));
                     continue;

@@ -17,10 +17,7 @@ use sqlx::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{fault::ErrorMapper, file::FileId};
-use crate::{
-    clock::within,
-    store::{ChainEnd, StoreError},
-};
+use crate::{clock::within, store::StoreError};
 
 /// Where connections come from.
 #[derive(Clone, Debug)]
@@ -101,7 +98,7 @@ impl Lane {
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Transaction { slot, connection, faults: &self.source.faults, audit: None };
+            let mut held = Transaction { slot, connection, faults: &self.source.faults };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -125,8 +122,6 @@ pub(super) struct Transaction<'a> {
     slot: MutexGuard<'a, ConnectionState>,
     connection: SqliteConnection,
     pub(super) faults: &'a ErrorMapper,
-    /// The end of the chain of the audit, in a transaction that writes a file which has one.
-    pub(super) audit: Option<ChainEnd>,
 }
 
 impl Transaction<'_> {

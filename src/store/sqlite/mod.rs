@@ -4,7 +4,7 @@
 //! ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads, so a
 //! paused clock would run into its time limits while SQLite is still working.
 
-mod chain;
+mod export;
 mod fault;
 mod file;
 mod group;
@@ -37,7 +37,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditProof, ChainEnds, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
     forgotten_before, lease_end,
     views::{CachedLock, LockCache, ReadResult},
     watchers::{ChangeTask, Watchers},
@@ -307,8 +307,8 @@ impl Store for SqliteStore {
         rows.into_iter().map(|row| rows::event(row, &self.faults)).collect()
     }
 
-    async fn verify_audit(&self, earlier: &ChainEnds) -> Result<AuditProof, StoreError> {
-        chain::verify(self, earlier).await
+    async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
+        export::read(self, start, most).await
     }
 
     async fn contents(&self) -> Result<Contents, StoreError> {

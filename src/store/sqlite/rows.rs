@@ -8,7 +8,6 @@ use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{
-    chain,
     fault::ErrorMapper,
     leases::{self, Moment},
 };
@@ -22,8 +21,7 @@ use crate::{
         state::Maintenance,
     },
     store::{
-        ChainEnd, StoreError,
-        chain::AuditLine,
+        StoreError,
         extended::{self, Form},
         optimistic::Commits,
         views::Stored,
@@ -74,7 +72,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> R
     let (revision, commits) = (row.7, Arc::new(Commits::parse(row.8.as_deref().unwrap_or_default(), "")));
     let mut lock = head(row, faults)?;
     (lock.active, lock.unreadable) = records;
-    Ok(Stored { revision, lock: Arc::new(lock), commits, ends: Arc::default() })
+    Ok(Stored { revision, lock: Arc::new(lock), commits })
 }
 
 /// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
@@ -214,7 +212,6 @@ pub(super) async fn save(
     db: &mut SqliteConnection,
     stored: &Stored,
     mut after: ServerLock,
-    mut audit: Option<&mut ChainEnd>,
     faults: &ErrorMapper,
 ) -> Result<Option<Stored>, StoreError> {
     let before = &*stored.lock;
@@ -243,45 +240,28 @@ pub(super) async fn save(
             save_record(db, record, true, faults).await?;
         }
     }
-    chain::save(db, &events, audit.as_deref_mut(), faults).await?;
-    let audit = audit.filter(|_| !events.is_empty());
+    for event in &events {
+        save_event(db, event, faults).await?;
+    }
     if !moved {
-        if let Some(end) = audit {
-            chain::write(db, chain::END, end, faults).await?;
-        }
         return Ok(None);
     }
     let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
-    save_commits(db, &stored, audit.as_deref(), faults).await?;
+    save_commits(db, &stored, faults).await?;
     Ok(Some(stored))
 }
 
-/// Names the last commits of a lock. A revision is given out again by a file that was restored; a
-/// name is not. With it goes the new end of the chain.
-async fn save_commits(
-    db: &mut SqliteConnection,
-    stored: &Stored,
-    audit: Option<&ChainEnd>,
-    faults: &ErrorMapper,
-) -> Result<(), StoreError> {
-    let (key, commits) = (&stored.lock.key.0, stored.commits.text());
-    let query = match audit {
-        None => sqlx::query(
-            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        )
-        .bind(key)
-        .bind(commits),
-        Some(end) => sqlx::query(
-            "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?), (?, ?) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        )
-        .bind(key)
-        .bind(commits)
-        .bind(chain::END)
-        .bind(chain::text(end)),
-    };
-    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
+/// Names the last commits of a lock. A restored file issues a revision again, but never a name.
+async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &ErrorMapper) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    )
+    .bind(&stored.lock.key.0)
+    .bind(stored.commits.text())
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 
@@ -373,33 +353,23 @@ pub(super) async fn save_record(
 
 pub(super) async fn save_event(
     db: &mut SqliteConnection,
-    line: &AuditLine,
+    event: &AuditEvent,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    let AuditLine { event, chain } = line;
-    // A file without the chain has no columns for it.
-    let sql = match chain {
-        None => {
-            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        }
-        Some(_) => {
-            "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail, number, hash) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        }
-    };
-    let mut query = sqlx::query(sql)
-        .bind(time_text(event.at))
-        .bind(event.id.namespace())
-        .bind(event.id.name())
-        .bind(&event.uid.0)
-        .bind(signed(event.generation, faults)?)
-        .bind(&event.by)
-        .bind(&event.what)
-        .bind(&event.detail);
-    if let Some(link) = chain {
-        query = query.bind(signed(link.number, faults)?).bind(&link.hash);
-    }
-    query.execute(db).await.map_err(|error| faults.sqlx(&error))?;
+    sqlx::query(
+        "INSERT INTO audit (at, namespace, name, uid, generation, actor, what, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(time_text(event.at))
+    .bind(event.id.namespace())
+    .bind(event.id.name())
+    .bind(&event.uid.0)
+    .bind(signed(event.generation, faults)?)
+    .bind(&event.by)
+    .bind(&event.what)
+    .bind(&event.detail)
+    .execute(db)
+    .await
+    .map_err(|error| faults.sqlx(&error))?;
     Ok(())
 }
 

@@ -6,13 +6,13 @@ use std::{sync::LazyLock, time::Duration};
 use sqlx::{SqliteConnection, migrate::Migrator};
 
 use super::{
-    SqliteOptions, chain,
+    SqliteOptions,
     fault::{ErrorMapper, is_busy},
 };
 use crate::{
     clock::Clock,
     store::{
-        ChainEnd, StoreError,
+        StoreError,
         format::{self, FORMAT},
         table::migrations_of,
     },
@@ -59,21 +59,6 @@ pub(super) async fn version(db: &mut SqliteConnection, faults: &ErrorMapper) -> 
     version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
 }
 
-/// The schema, and the end of the chain of the audit where it has one: what a transaction that
-/// writes begins with.
-pub(super) async fn beginning(
-    db: &mut SqliteConnection,
-    faults: &ErrorMapper,
-) -> Result<(i64, Option<ChainEnd>), StoreError> {
-    let found: (i64, Option<String>) = sqlx::query_as(
-        "SELECT coalesce(max(version), 0), (SELECT value FROM meta WHERE key = 'audit') FROM _sqlx_migrations",
-    )
-    .fetch_one(db)
-    .await
-    .map_err(|error| faults.sqlx(&error))?;
-    Ok((found.0, found.1.map(|end| chain::parse(&end, faults)).transpose()?))
-}
-
 /// Creates the schema of a new file. An existing schema is only read.
 pub(super) async fn open(
     db: &mut SqliteConnection,
@@ -107,7 +92,6 @@ async fn run(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), Stor
             .await
             .map_err(|error| faults.migration(&error, |error| faults.sqlx(error)))?,
     }
-    chain::adopt(&mut transaction, faults).await?;
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use super::{
-    SqliteStore, chain,
+    SqliteStore,
     rows::{self, AuditRow, LockRow, lock_columns},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         ids::LockKey,
         quarantine::{Records, Unreadable},
     },
-    store::{AuditProof, ChainEnds, Contents, StoreError},
+    store::{Contents, StoreError},
 };
 
 /// Reads everything, of one moment.
@@ -58,9 +58,6 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
-    if let AuditProof::Broken(line) = chain::read(&mut db, &ChainEnds::new(), faults).await? {
-        oddities.push(format!("the audit log was changed: {line}"));
-    }
     db.end("COMMIT").await?;
     Ok(Contents {
         store_id: store.id.clone(),
@@ -100,10 +97,8 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
         let query = sqlx::query("INSERT INTO bindings (server, lock_key) VALUES (?, ?)").bind(name).bind(&key.0);
         query.execute(&mut *db).await.map_err(fault)?;
     }
-    let mut audit = db.audit.take();
-    chain::save(&mut db, &contents.audit, audit.as_mut(), faults).await?;
-    if let Some(end) = &audit {
-        chain::write(&mut db, chain::END, end, faults).await?;
+    for event in &contents.audit {
+        rows::save_event(&mut db, event, faults).await?;
     }
     let id = sqlx::query("UPDATE meta SET value = ? WHERE key = 'store_id'").bind(&contents.store_id);
     id.execute(&mut *db).await.map_err(fault)?;
@@ -115,16 +110,11 @@ pub(super) async fn prune(store: &SqliteStore, before: Timestamp, most: u32) -> 
     let mut gone = 0;
     let mut db = store.write().await?;
     let before = rows::time_text(before);
-    let mut forget = vec![
+    for query in [
         "DELETE FROM maintenances WHERE id IN \
          (SELECT id FROM maintenances WHERE active = 0 AND ended_at < ? ORDER BY ended_at LIMIT ?)",
-    ];
-    if db.audit.is_some() {
-        gone += chain::prune(&mut db, &before, most, &store.faults).await?;
-    } else {
-        forget.push("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?)");
-    }
-    for query in forget {
+        "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? ORDER BY at LIMIT ?)",
+    ] {
         let query = sqlx::query(query).bind(&before).bind(most).execute(&mut *db).await;
         gone += query.map_err(|error| store.faults.sqlx(&error))?.rows_affected();
     }

@@ -1,0 +1,82 @@
+//! The audit log in the order of the commits.
+//!
+//! The log is in the locks and in the journals, which are two lists of different revisions. A commit
+//! that is newer than the newest listed lock can be missing from the lists, so it is left to the next
+//! read.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::{
+    KubernetesStore, journal,
+    link::{self, StoreClient},
+    objects,
+};
+use crate::store::{AuditLine, AuditPosition, AuditStart, StoreError, forgotten_before};
+
+/// Reads the next lines.
+pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<Vec<AuditLine>, StoreError> {
+    let store_link = &store.link;
+    // Locks first: an entry that moves to a journal in between is in both.
+    let mut maps = store_link.list(&objects::all("lock")).await?;
+    let mut newest = 0;
+    for map in &maps {
+        newest = newest.max(link::revision(&map.metadata, &store_link.faults)?);
+    }
+    maps.extend(journals(store_link, start).await?);
+    let mut entries = Vec::new();
+    for map in &maps {
+        match journal::entries(map, &store_link.faults) {
+            Ok(found) => entries.extend(found),
+            // One damaged object must not hide the lines of all other servers.
+            Err(error @ StoreError::Unreadable { .. }) => {
+                let name = map.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(%error, "the audit lines in the ConfigMap {name} are not exported");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    entries.retain(|entry| entry.order.is_none_or(|order| order <= newest));
+    let mut lines = Vec::new();
+    for entry in journal::in_order(entries) {
+        for (number, event) in (0..).zip(entry.events) {
+            let position = AuditPosition { order: entry.order.unwrap_or_default(), commit: entry.commit.clone(), number };
+            lines.push(AuditLine {
+                id: format!("{}-{number}", entry.commit),
+                position,
+                event: Ok(event),
+                stamp: None,
+            });
+        }
+    }
+    lines.sort_by(|one, other| one.position.cmp(&other.position));
+    match start {
+        AuditStart::Oldest => {}
+        AuditStart::Age(age) => {
+            let since = forgotten_before(store.now().await?, *age);
+            lines.retain(|line| line.event.as_ref().is_ok_and(|event| event.at >= since));
+        }
+        AuditStart::After(position) => lines.retain(|line| line.position > *position),
+        AuditStart::AfterId(id) => {
+            let found = lines.iter().position(|line| line.id == *id);
+            let found = found.ok_or_else(|| store_link.faults.no_such_line(id))?;
+            lines.drain(..=found);
+        }
+    }
+    Ok(lines)
+}
+
+/// Reads the journals that can contain lines of this start. A journal is named after a revision that
+/// is not older than its entries.
+async fn journals(link: &StoreClient, start: &AuditStart) -> Result<Vec<ConfigMap>, StoreError> {
+    let journals = objects::all("journal");
+    let AuditStart::After(position) = start else { return link.list(&journals).await };
+    let mut found = Vec::new();
+    for metadata in link.list_metadata(&journals).await? {
+        let name = metadata.name.unwrap_or_default();
+        let revision = name.rsplit('-').next().and_then(|number| number.parse::<i64>().ok());
+        if revision.is_some_and(|revision| revision >= position.order) {
+            found.extend(link.get(&name).await?);
+        }
+    }
+    Ok(found)
+}
