@@ -11,7 +11,6 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::plug::{self, BackendPlugin},
     cli::{self, Exit},
     plugin::{self, ServeOptions},
     provider::MetalProvider,
@@ -21,14 +20,9 @@ use crate::{
 /// Under which address configurations name this provider; shown by `--debug` only.
 const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
-/// Runs the provider or a command, as this process was started, with backends beside those of this
-/// crate.
+/// Runs the provider or a command, as this process was started.
 #[must_use]
-pub fn run(more: &[&'static dyn BackendPlugin]) -> ExitCode {
-    if !plug::add(more) {
-        eprintln!("this program has its backends already");
-        return ExitCode::FAILURE;
-    }
+pub fn run() -> ExitCode {
     // Several libraries here bring rustls; without one default for all of them the first connection
     // of one panics. aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

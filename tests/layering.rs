@@ -75,7 +75,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
     ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock", "files", "shown"]),
     // The program and the map: they start what there is.
-    ("program", &["cli", "provider", "plugin", "settings", "backend"]),
+    ("program", &["cli", "provider", "plugin", "settings"]),
     ("main", &["program"]),
 ];
 
@@ -149,6 +149,38 @@ fn rooms() -> Vec<Source> {
         text: source.text.replace("crate::", "crate::maintenance::"),
     });
     Source::read_all(&root.join("src")).into_iter().chain(rules).collect()
+}
+
+/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach BMCs
+/// through Redfish, so those can name its folder.
+#[test]
+fn a_backend_is_one_folder_and_one_registry_line() {
+    let rooms = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let folder = |source: &Source| Some(source.file.strip_prefix("backend/")?.strip_suffix("/plug.rs")?.to_owned());
+    let is_backend = |source: &&Source| source.text.contains("impl BackendPlugin for ");
+    let backends: Vec<String> = rooms.iter().filter(is_backend).filter_map(folder).collect();
+    assert!(backends.len() >= 4, "{backends:?}");
+    for backend in &backends {
+        let names = |source: &&Source| {
+            let (path, declared) = (format!("{backend}::"), format!("mod {backend};"));
+            let code = source.text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            code.map(|line| line.split('"').step_by(2).collect::<String>())
+                .any(|line| line.contains(&declared) || names_path(&line, &path))
+        };
+        let own = format!("backend/{backend}/");
+        let others: Vec<&str> =
+            rooms.iter().filter(names).map(|source| source.file.as_str()).filter(|file| !file.starts_with(&own)).collect();
+        let (registry, more): (Vec<&str>, Vec<&str>) =
+            others.iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
+        assert_eq!(registry.len(), 2, "{backend}: {registry:?}");
+        let allowed = backend == "redfish" && more.iter().all(|file| file.starts_with("backend/"));
+        assert!(more.is_empty() || allowed, "{more:?} name the backend {backend}");
+    }
+}
+
+/// Returns true if a line names a path, and not a longer word that ends like it.
+fn names_path(line: &str, path: &str) -> bool {
+    line.match_indices(path).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
 #[test]

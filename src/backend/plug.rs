@@ -1,12 +1,7 @@
 //! What makes a backend configurable. A backend brings all of it in its own folder; the one line
-//! outside is its entry in [`PLUGINS`]. A backend from another crate is registered by the `main` of
-//! its own program (`program.rs`).
+//! outside is its entry in [`PLUGINS`].
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use crate::{
     clock::Clock,
@@ -18,22 +13,12 @@ use super::{Backend, ironic, metal_operator, metal3, redfish};
 
 pub use super::block::{AttributeKind, Block, Given, Problem, Setting, Variables};
 
-/// The backends of this crate. The first one is used where the configuration names none.
+/// The backends. The first one is used where the configuration names none.
 static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
-
-/// The backends of this program.
-static OF_PROGRAM: OnceLock<Vec<&'static dyn BackendPlugin>> = OnceLock::new();
 
 /// All backends. The first one is used where the configuration names none.
 pub fn plugins() -> &'static [&'static dyn BackendPlugin] {
-    OF_PROGRAM.get_or_init(|| PLUGINS.to_vec())
-}
-
-/// Gives this program more backends. To be called before anything asks for one; `false`: it was too
-/// late.
-#[must_use]
-pub fn add(more: &[&'static dyn BackendPlugin]) -> bool {
-    OF_PROGRAM.set([PLUGINS, more].concat()).is_ok()
+    PLUGINS
 }
 
 /// The longest request that may change something: half of a lease, which is what is left of it when

@@ -27,7 +27,6 @@ mod demo;
 mod each_request;
 mod effects;
 mod ephemeral_server_lock;
-mod example_backend;
 mod examples;
 mod files;
 mod function_in_window;
