@@ -151,8 +151,8 @@ fn rooms() -> Vec<Source> {
     Source::read_all(&root.join("src")).into_iter().chain(rules).collect()
 }
 
-/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach BMCs
-/// through Redfish, so those can name its folder.
+/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach
+/// BMCs through Redfish, so they can name its folder.
 #[test]
 fn a_backend_is_one_folder_and_one_registry_line() {
     let rooms = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
@@ -168,10 +168,14 @@ fn a_backend_is_one_folder_and_one_registry_line() {
                 .any(|line| line.contains(&declared) || names_path(&line, &path))
         };
         let own = format!("backend/{backend}/");
-        let others: Vec<&str> =
-            rooms.iter().filter(names).map(|source| source.file.as_str()).filter(|file| !file.starts_with(&own)).collect();
+        let others: Vec<&str> = rooms
+            .iter()
+            .filter(names)
+            .map(|source| source.file.as_str())
+            .filter(|file| !file.starts_with(&own))
+            .collect();
         let (registry, more): (Vec<&str>, Vec<&str>) =
-            others.iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
+            others.into_iter().partition(|file| ["backend/mod.rs", "backend/plug.rs"].contains(file));
         assert_eq!(registry.len(), 2, "{backend}: {registry:?}");
         let allowed = backend == "redfish" && more.iter().all(|file| file.starts_with("backend/"));
         assert!(more.is_empty() || allowed, "{more:?} name the backend {backend}");

@@ -8,9 +8,7 @@ use secrecy::SecretString;
 use terraform_provider_metal::{
     clock::SystemClock,
     maintenance::ids::{LockKey, Runner},
-    store::{
-        KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store,
-    },
+    store::{KubernetesOptions, KubernetesStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore, Store},
 };
 
 use crate::support::{kubernetes::Kubernetes, postgres::Postgres};

@@ -13,10 +13,11 @@ use super::{Backend, ironic, metal_operator, metal3, redfish};
 
 pub use super::block::{AttributeKind, Block, Given, Problem, Setting, Variables};
 
-/// The backends. The first one is used where the configuration names none.
+/// The backends. The first is used unless the configuration names another.
 static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
 
 /// All backends. The first one is used where the configuration names none.
+#[must_use]
 pub fn plugins() -> &'static [&'static dyn BackendPlugin] {
     PLUGINS
 }

@@ -43,7 +43,7 @@ pub(super) enum AuditCommand {
 fn start(since: Option<&str>) -> AuditStart {
     match since {
         None => AuditStart::Oldest,
-        // An id has no unit of time.
+        // An id does not end with a unit of time.
         Some(text) => duration(text).map_or_else(|_| AuditStart::AfterId(text.to_owned()), AuditStart::Age),
     }
 }

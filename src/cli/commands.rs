@@ -23,8 +23,8 @@ use crate::{
 };
 
 use super::{
-    Cli, Command, GlobalArgs, ServerCommand, StoreCommand, approvals, check, drive, restrictions, servers, shape, show,
-    stores, table, tidy, watch,
+    Cli, Command, GlobalArgs, ServerCommand, StoreCommand, approvals, audit, check, drive, restrictions, servers,
+    shape, show, stores, table, tidy, watch,
 };
 
 /// Why a command failed.

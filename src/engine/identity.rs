@@ -144,26 +144,11 @@ impl Engine {
     /// changed; a plan follows moves only where identifiers do not agree.
     async fn located(&self, seen: &Sighting, certain: bool) -> Result<Identified, EngineError> {
         let mut places = self.places(&seen.aliases()).await?;
-        let former = self.former(seen, &places).await?;
-        if !certain && let Ok(found) = decide(seen, &places, &former) {
+        if !certain && let Ok(found) = decide(seen, &places) {
             return Ok(found);
         }
         self.follow(&mut places).await?;
-        Ok(decide(seen, &places, &former)?)
-    }
-
-    /// Locks in use that version 0.1.0 kept under identifiers which lead nowhere yet.
-    async fn former(&self, seen: &Sighting, places: &Places) -> Result<BTreeMap<Alias, LockKey>, EngineError> {
-        let unknown: Vec<Alias> = seen.hardware().into_iter().filter(|alias| !places.contains_key(alias)).collect();
-        if unknown.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let in_use = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
-        let former = unknown.into_iter().filter_map(|alias| {
-            let key = seen.former_keys(&alias).into_iter().find(|key| in_use.contains_key(key))?;
-            Some((alias, key))
-        });
-        Ok(former.collect())
+        Ok(decide(seen, &places)?)
     }
 
     /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a

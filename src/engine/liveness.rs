@@ -57,7 +57,7 @@ impl Mark {
         format!("{FORM}/{machine}/{boot}/{pids}/{user}/{pid}/{started}/{}", nonce.simple())
     }
 
-    /// `None`: written by an older or newer version, or by none.
+    /// `None`: it has another form.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split('/').collect();
         let [FORM, machine, boot, pids, user, pid, started, nonce] = fields[..] else { return None };

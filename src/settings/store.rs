@@ -25,8 +25,7 @@ enum StoreLocation {
 }
 
 /// What may be written, for people.
-const FORMS: &str =
-    "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
+const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
     async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {

@@ -10,15 +10,15 @@ use crate::maintenance::lock::AuditEvent;
 /// The place of a line in the order of an export. Later lines have a higher position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditPosition {
-    /// The order of the change that wrote the line.
+    /// The order of the line's commit.
     pub(super) order: i64,
-    /// The commit of the change, where the order alone does not identify it.
+    /// The commit, where the order alone does not identify it.
     pub(super) commit: String,
-    /// The number of the line within its commit, or within the store.
+    /// The line's number within its commit, or within the store.
     pub(super) number: i64,
 }
 
-/// One line of the audit log.
+/// An audit line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLine {
     /// Identifies the line in its store, forever.
@@ -27,7 +27,7 @@ pub struct AuditLine {
     pub position: AuditPosition,
     /// The event, or the stored text that cannot be read.
     pub event: Result<AuditEvent, String>,
-    /// The role and the time of the database, where the store's server records them.
+    /// The database's role and time, where the store's server records them.
     pub stamp: Option<(String, Timestamp)>,
 }
 
@@ -38,8 +38,7 @@ pub enum AuditStart {
     Oldest,
     /// The first line of this age or younger.
     Age(Duration),
-    /// The line after the one with this id. The id must exist: if it was pruned, later lines may be
-    /// missing too.
+    /// The line after this id. The id must exist: if it was pruned, later lines can be missing too.
     AfterId(String),
     /// The line after this position.
     After(AuditPosition),

@@ -58,11 +58,7 @@ impl StoreErrors {
     }
 
     /// A migration that failed; `sqlx` says what a statement's failure is.
-    pub(super) fn migration(
-        &self,
-        error: &MigrateError,
-        sqlx: impl Fn(&sqlx::Error) -> StoreError,
-    ) -> StoreError {
+    pub(super) fn migration(&self, error: &MigrateError, sqlx: impl Fn(&sqlx::Error) -> StoreError) -> StoreError {
         match error {
             MigrateError::VersionMissing(version) => self.newer(version, FORMAT),
             MigrateError::VersionMismatch(version) => {

@@ -1,4 +1,4 @@
-//! The format of a store: a number that is part of every commit's condition.
+//! A store's format: a number that is part of every commit's condition.
 
 use super::{StoreError, fault::StoreErrors};
 
@@ -10,7 +10,7 @@ pub(super) fn check(found: i64, about: &StoreErrors) -> Result<(), StoreError> {
     if found == FORMAT { Ok(()) } else { Err(about.newer(found, FORMAT)) }
 }
 
-/// Rejects a commit after another program changed the format of the open store.
+/// Rejects a commit after another program changed the open store's format.
 pub(super) fn check_open(found: i64, about: &StoreErrors) -> Result<(), StoreError> {
     if found == FORMAT {
         return Ok(());
@@ -33,7 +33,10 @@ mod tests {
             let refused = check(other, &about).unwrap_err().to_string();
             assert!(refused.contains(&format!("format {other}")) && refused.contains("newer version"), "{refused}");
             let refused = check_open(other, &about).unwrap_err().to_string();
-            assert!(refused.contains(&format!("format to {other}")) && refused.contains("Nothing was written"), "{refused}");
+            assert!(
+                refused.contains(&format!("format to {other}")) && refused.contains("Nothing was written"),
+                "{refused}"
+            );
         }
     }
 }

@@ -185,7 +185,7 @@ async fn lead(
                         Ok(content) => content.after,
                         Err(shared) => shared.after.clone(),
                     };
-                    let stored = stored.after(written, after, &name);
+                    let stored = stored.after(&written, after, &name);
                     known.wrote(&stored, clock.monotonic());
                     return leading.done(Some(&stored));
                 }

@@ -15,8 +15,7 @@ use uuid::Uuid;
 
 use super::{
     AuditLine, AuditPosition, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
-    forgotten_before, lease_end,
-    watchers::Watchers,
+    forgotten_before, lease_end, watchers::Watchers,
 };
 use crate::{
     clock::Clock,

@@ -9,7 +9,6 @@
 use std::{
     collections::{HashMap, HashSet},
     ops::Deref,
-    sync::Arc,
 };
 
 use async_trait::async_trait;
@@ -210,10 +209,7 @@ pub(super) struct CommittedChange {
 /// As a store writes it that keeps everything of a lock together.
 impl From<i64> for CommittedChange {
     fn from(revision: i64) -> Self {
-        Self {
-            revision,
-            parts: Parts { lock: true, words: false },
-        }
+        Self { revision, parts: Parts { lock: true, words: false } }
     }
 }
 

@@ -3,7 +3,7 @@
 //! sqlx's own macros for this are not used: to know the databases, they are compiled together with
 //! SQLite, PostgreSQL's client, TLS and tokio a second time, for the compiler, in every build.
 
-/// A row whose columns are named like the fields of the structure.
+/// A row whose columns are named like the structure's fields.
 macro_rules! row_of {
     (
         $(#[$about:meta])*

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+use jiff::{SignedDuration, Timestamp};
 
 use super::StoreError;
 use crate::clock::Clock;
@@ -76,11 +76,4 @@ impl ToldTime {
             Err(error) => self.known().map(|(now, _)| now).ok_or(error),
         }
     }
-}
-
-/// The time of a `Date`: the middle of the second that it names. An error is a sentence.
-pub(super) fn of_date(date: Option<&str>) -> Result<Timestamp, String> {
-    let date = date.ok_or("no Date in the answer")?;
-    let at = rfc2822::parse(date).map_err(|error| format!("{date:?}: {error}"))?;
-    Ok(at.timestamp() + SignedDuration::from_millis(500))
 }

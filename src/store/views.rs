@@ -49,16 +49,12 @@ pub(super) struct Stored {
 impl Stored {
     /// A key that nobody asked for yet.
     pub(super) fn none(key: &LockKey) -> Self {
-        Self {
-            revision: 0,
-            lock: Arc::new(ServerLock::new(key.clone())),
-            commits: Arc::default(),
-        }
+        Self { revision: 0, lock: Arc::new(ServerLock::new(key.clone())), commits: Arc::default() }
     }
 
     /// What a commit of ours made of it.
-    pub(super) fn after(&self, written: CommittedChange, lock: ServerLock, commit: &str) -> Self {
-        let CommittedChange { revision, parts } = written;
+    pub(super) fn after(&self, written: &CommittedChange, lock: ServerLock, commit: &str) -> Self {
+        let &CommittedChange { revision, parts } = written;
         Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)) }
     }
 

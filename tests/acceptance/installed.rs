@@ -75,7 +75,7 @@ async fn up_and_back(fleet: &Fleet, workspace: &Workspace) {
     init(workspace, &["-upgrade"]).await.succeeded();
     let plan = workspace.plan().await;
     ran_version(&plan.is_empty().run, VERSIONS[0]);
-    // As the plan shows it: `show` cannot read a state with attributes that the older version does
+    // As the plan shows it: `show` cannot read a state with attributes that the other version does
     // not have.
     let known = plan.json["prior_state"]["values"]["root_module"]["resources"].as_array().expect("a state");
     let held = known.iter().find(|resource| resource["address"] == HELD).expect("still held");

@@ -14,7 +14,7 @@ use crate::{
 /// The table.
 const TABLE: &str = include_str!("table.txt");
 
-/// The steps in which an older version did something else.
+/// The steps in which older controllers did something else.
 const OLDER: &str = include_str!("older.txt");
 
 /// Plays the scenario with the stand-ins, those of the newest version or of the older one.

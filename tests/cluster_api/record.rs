@@ -2,7 +2,7 @@
 //! hand:
 //!
 //! - `cargo test --test cluster_api record::ours -- --ignored --nocapture`; with `OLDER=1` for the
-//!   older version
+//!   older controllers
 //! - `EXTENSION=… MAINTENANCE_CONTROLLER=… cargo test --test cluster_api record::theirs --
 //!   --ignored --nocapture`: with programs that run these controllers in the foreground. Both read
 //!   `KUBECONFIG`, the second one also `config/maintenance.yaml` of the folder in which it is

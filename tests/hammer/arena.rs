@@ -147,7 +147,7 @@ enum Dies {
     Kubernetes(Box<Kubernetes>),
 }
 
-/// A server that dies and comes back with what is on its disk.
+/// A server that dies and restarts with its disk.
 struct Death(Mutex<Dies>);
 
 #[async_trait]

@@ -234,7 +234,7 @@ impl Supervisor {
         })
     }
 
-    /// Returns the command of the next process.
+    /// Returns the next process's command.
     fn program(&mut self) -> Command {
         if let Some(hidden) = &self.scene.hidden {
             let user = *self.chance.pick(&hidden::USERS).unwrap();

@@ -27,6 +27,7 @@ use terraform_provider_metal::{
         Store, StoreError,
     },
 };
+
 use crate::{
     records::{AGING, TTL},
     support::{
@@ -400,7 +401,7 @@ impl Bench {
     }
 }
 
-/// What a migration of a much newer version leaves, or takes it back.
+/// Writes another format number, or removes it.
 fn schemas(table: &str, number: i64) -> String {
     if number == THEIRS {
         format!(

@@ -74,7 +74,7 @@ macro_rules! conforms {
             a_key_may_hold_any_text
             whatever_happens_it_means_the_same_as_in_memory
             a_record_that_cannot_be_read_keeps_its_server_and_nothing_else
-            a_lock_of_a_later_form_is_refused_and_the_others_go_on
+            a_lock_of_another_format_is_refused_and_the_others_go_on
             an_open_process_notices_another_format_and_loses_nothing
             its_contents_may_be_moved_into_an_empty_store
             history_is_forgotten_after_its_time
@@ -564,7 +564,7 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
 }
 
-/// Exports the lines after a start, once they are visible in the order of the log.
+/// Exports the lines after a start, when they are visible in log order.
 async fn exported(store: &dyn Store, start: &AuditStart, count: usize) -> Vec<AuditLine> {
     soon("the export of all lines", async {
         loop {
@@ -616,7 +616,7 @@ pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &B
     }
     let young = exported(&*two, &AuditStart::Age(DAY / 2), 3).await;
     assert_eq!(young, all[first.len()..]);
-    // A pruned line is not a start: the lines after it can be gone, too.
+    // A pruned line is not a start: the lines after it can be missing, too.
     while one.prune(DAY / 2, 3).await.unwrap() > 0 {}
     assert_eq!(exported(&*two, &AuditStart::Oldest, 3).await, young);
     for id in [first[0].id.as_str(), "forged", ""] {
@@ -1119,12 +1119,12 @@ pub async fn a_record_that_cannot_be_read_keeps_its_server_and_nothing_else(benc
     assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
 }
 
-pub async fn a_lock_of_a_later_form_is_refused_and_the_others_go_on(bench: &Bench) {
+pub async fn a_lock_of_another_format_is_refused_and_the_others_go_on(bench: &Bench) {
     let one = bench.open().await;
     let Some(damage) = bench.damage() else { return assert_eq!(one.address(), "memory://") };
     let (uid, fence) = hold(&*one, &key("k"), &request("a", 1)).await;
     let (fine, its_fence) = hold(&*one, &key("other"), &request("fine", 3)).await;
-    (damage.lock)(r#"{"format":9,"needs":"0.9.0","weather":"fine"}"#).await;
+    (damage.lock)(r#"{"format":9,"weather":"fine"}"#).await;
     for store in [one.clone(), bench.open().await] {
         for error in [
             store.view(&key("k")).await.unwrap_err(),
@@ -1133,7 +1133,10 @@ pub async fn a_lock_of_a_later_form_is_refused_and_the_others_go_on(bench: &Benc
         ] {
             let said = error.to_string();
             assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
-            assert!(said.contains("format 9") && said.contains("0.9.0 or later") && said.contains('k'), "{said}");
+            assert!(
+                said.contains("format 9") && said.contains("use the version that wrote it") && said.contains('k'),
+                "{said}"
+            );
         }
         let shown: Vec<_> = store.view_all().await.unwrap().iter().flat_map(states).collect();
         let expected = [("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];

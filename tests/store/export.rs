@@ -46,7 +46,8 @@ async fn an_export_ends_with_its_reader_and_with_a_full_disk() {
     assert!(all.status.success(), "{all:?}");
     let lines: Vec<serde_json::Value> =
         text(&all.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let words: Vec<_> = lines.iter().map(|line| (line["id"].as_str().unwrap(), line["what"].as_str().unwrap())).collect();
+    let words: Vec<_> =
+        lines.iter().map(|line| (line["id"].as_str().unwrap(), line["what"].as_str().unwrap())).collect();
     assert_eq!(words, [("1", "enqueued"), ("2", "admitted"), ("3", "released")]);
     assert!(lines.iter().all(|line| line["maintenance"] == "ops/a" && line["store"].is_string()), "{lines:#?}");
 

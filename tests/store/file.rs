@@ -115,7 +115,7 @@ async fn a_file_of_a_newer_version_or_another_program_is_refused() {
     let mut db = raw(&path).await;
     run(&mut db, "INSERT INTO _sqlx_migrations SELECT 9999, description, installed_on, success, checksum, 0 FROM _sqlx_migrations LIMIT 1").await;
     let error = sqlite(&path, HandClock::new()).await.unwrap_err();
-    let expected = "newer version of this program (schema 9999; this one knows up to 5)";
+    let expected = "newer version of this program (format 9999; this version supports format 1)";
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(expected)), "{error}");
 
     let path = folder.path().join("photos.sqlite");

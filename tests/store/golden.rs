@@ -1,10 +1,8 @@
-//! What released versions stored is still read, means the same, and is still the same request.
+//! The golden file of format 1: an export of a store with everything that a record can contain.
 //!
-//! Each folder below `golden` has what one version wrote: an export of a store, and the digest of
-//! each specification in it. They are never changed. `GOLDEN=v1.2.3 cargo test --test store golden`
-//! writes the folder of the version that is about to be released.
+//! A changed file is a changed format. `GOLDEN=1 cargo test --test store golden` writes it.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use terraform_provider_metal::{
@@ -30,8 +28,8 @@ use crate::{
     records::{id, key, request, runner},
 };
 
-fn folder() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/golden"))
+fn file() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/golden.json"))
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -225,80 +223,29 @@ fn again(record: &Maintenance) -> EnqueueRequest {
     }
 }
 
-/// A version that makes another digest of the same specification finds the record, and voids no
-/// approval of it.
-fn a_digest_of_another_form_stays(lock: &ServerLock, now: Timestamp) {
-    let mut lock = lock.clone();
-    for record in &mut lock.active {
-        let other = format!("9:{}", record.digest);
-        for approval in &mut lock.ownership.approvals {
-            if let Scope::Maintenance { digest, .. } = &mut approval.scope
-                && *digest == record.digest
-            {
-                digest.clone_from(&other);
-            }
-        }
-        record.digest = other;
-    }
-    let approvals = lock.ownership.approvals.clone();
-    for record in lock.active.clone() {
-        let found = lock.enqueue(again(&record), &Leases::default(), now);
-        assert_eq!(found.unwrap().uid(), &record.uid, "the request is found again");
-        let fence = lock.attach(&record.uid, runner(9), Token::default(), &Leases::default(), now).unwrap();
-        // A run with another time limit asks for the same.
-        let patient = Spec { hold_place_for: Duration::from_hours(9), ..record.spec.clone() };
-        lock.revise(&record.uid, fence, &patient, now).unwrap();
-        assert_eq!(lock.get(&record.uid).unwrap().digest, record.digest, "an approval stays in force");
-        let other = Spec { reason: Some("something else".into()), ..record.spec.clone() };
-        lock.revise(&record.uid, fence, &other, now).unwrap();
-        assert_ne!(lock.get(&record.uid).unwrap().digest, record.digest, "another request needs another approval");
-    }
-    assert_eq!(lock.ownership.approvals, approvals);
-}
-
 #[tokio::test]
-async fn what_each_released_version_stored_is_read_and_means_the_same() {
-    if let Ok(version) = std::env::var("GOLDEN") {
-        let folder = folder().join(version);
-        fs::create_dir(&folder).expect("what a released version wrote is never written again");
-        let contents = everything();
-        let digests: BTreeMap<String, String> =
-            records(&contents).map(|record| (record.uid.0.clone(), record.spec.digest())).collect();
-        let pretty = |value: &serde_json::Value| format!("{value:#}\n");
-        fs::write(folder.join("store.json"), pretty(&serde_json::to_value(&contents).unwrap())).unwrap();
-        fs::write(folder.join("digests.json"), pretty(&serde_json::to_value(&digests).unwrap())).unwrap();
+async fn the_golden_file_of_format_1_is_read_and_means_the_same() {
+    let expected = everything();
+    let text = format!("{:#}\n", serde_json::to_value(&expected).unwrap());
+    if std::env::var_os("GOLDEN").is_some() {
+        fs::write(file(), &text).unwrap();
     }
-    let mut versions = 0;
-    for found in fs::read_dir(folder()).unwrap() {
-        let folder = found.unwrap().path();
-        versions += 1;
-        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
-        let contents: Contents = serde_json::from_str(&read("store.json")).unwrap();
-        let digests: BTreeMap<String, String> = serde_json::from_str(&read("digests.json")).unwrap();
-        assert_eq!(violations(&contents.locks, &contents.history), [""; 0], "{}", folder.display());
-        assert_eq!(records(&contents).count(), digests.len());
-        let store = MemoryStore::new(HandClock::new());
-        store.fill(&contents).await.unwrap();
-        for record in records(&contents) {
-            assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
-            // An approval is bound to it, and a state knows it.
-            assert_eq!(record.digest, digests[&record.uid.0], "{}", record.id);
-            // Another configuration may have approved it in advance. Only where the address of an
-            // image has a query, of which the signature does not count any more, it has to do so
-            // again (CHANGELOG).
-            let sealed = record.spec.sealed();
-            let expected = if sealed == record.spec { digests[&record.uid.0].clone() } else { sealed.digest() };
-            assert_eq!(record.spec.digest(), expected, "{}", record.id);
-        }
-        for mut lock in contents.locks {
-            let now = at(0) + SignedDuration::from_hours(1);
-            for record in lock.active.clone() {
-                let found = lock.enqueue(again(&record), &Leases::default(), now);
-                assert_eq!(found.unwrap().uid(), &record.uid, "the request of an older version is found again");
-                assert_eq!(lock.get(&record.uid).unwrap().digest, record.digest, "an approval stays in force");
-            }
-            a_digest_of_another_form_stays(&lock, now);
+    let golden = fs::read_to_string(file()).unwrap();
+    assert_eq!(golden, text, "the format has changed");
+    let contents: Contents = serde_json::from_str(&golden).unwrap();
+    assert_eq!(violations(&contents.locks, &contents.history), [""; 0]);
+    let store = MemoryStore::new(HandClock::new());
+    store.fill(&contents).await.unwrap();
+    for record in records(&contents) {
+        assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
+        // An approval is bound to the digest, and a state contains it.
+        assert_eq!(record.digest, record.spec.digest(), "{}", record.id);
+    }
+    for mut lock in contents.locks {
+        let now = at(0) + SignedDuration::from_hours(1);
+        for record in lock.active.clone() {
+            let found = lock.enqueue(again(&record), &Leases::default(), now);
+            assert_eq!(found.unwrap().uid(), &record.uid, "the request is found again");
         }
     }
-    assert!(versions > 0);
 }

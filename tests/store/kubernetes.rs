@@ -199,7 +199,7 @@ async fn machines_whose_clocks_are_years_apart_agree_on_the_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
+async fn a_store_of_a_newer_format_is_refused_and_left_alone() {
     let cluster = shared().await;
     let namespace = cluster.namespace();
     let newer = r#"{"store_id":"theirs","schema":9,"more":true}"#;
@@ -209,7 +209,7 @@ async fn a_store_of_a_newer_schema_is_refused_and_left_alone() {
     let refused = kubernetes(&cluster.store(&namespace), None).await.unwrap_err();
     assert!(matches!(refused, StoreError::Unreadable { .. }), "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("schema 9") && text.contains("up to 2"), "{text}");
+    assert!(text.contains("format 9") && text.contains("supports format 1"), "{text}");
     let found = maps(cluster, &namespace).await.get("metal-store").await.unwrap();
     assert_eq!(found.data.unwrap()["meta"], newer);
 }

@@ -317,8 +317,8 @@ async fn an_object_without_its_label_is_no_lock() {
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
 }
 
-/// The policy keeps the log append-only for approvers. A runner can rewrite it, so the guide tells
-/// how to export it first.
+/// The policy keeps the log append-only for approvers. A runner can rewrite it, so the guide shows
+/// how to export it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approver_adds_lines_and_removes_none() {
     let guarded = Guarded::start().await;

@@ -174,7 +174,7 @@ async fn a_schema_of_a_newer_version_is_refused() {
          FROM metal.schema_versions LIMIT 1",
     );
     let error = open(&url).await.unwrap_err();
-    let expected = "newer version of this program (schema 9999; this one knows up to 3)";
+    let expected = "newer version of this program (format 9999; this version supports format 1)";
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(expected)), "{error}");
 }
 

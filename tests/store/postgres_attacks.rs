@@ -10,12 +10,12 @@ use terraform_provider_metal::{
         lock::{EnqueueRequest, Leases, ServerLock},
         spec::{Policy, Spec},
     },
-    store::{PostgresStore, Store},
+    store::{AuditStart, PostgresStore, Store},
 };
 
 use crate::{
     bench::{WrongClock, apply, finish, join, postgres, soon, try_admit},
-    records::{TTL, id, key, request, runner, spec},
+    records::{id, key, request, spec},
     roles,
     support::postgres::Postgres,
     talk::{approval, approve, claim},
@@ -247,7 +247,7 @@ async fn no_role_changes_or_deletes_a_line_of_the_configured_age() {
     guarded.sql("UPDATE metal.audit SET at = at - interval '366 days' WHERE id <= 2");
     guarded.runs.prune(Duration::ZERO, 1000).await.unwrap();
     assert_eq!(count(), before - 2);
-    // The owner of the schema configures the age.
+    // The schema's owner configures the age.
     guarded.sql("UPDATE metal.meta SET value = '0' WHERE key = 'audit_age'");
     while guarded.runs.prune(Duration::ZERO, 100).await.unwrap() > 0 {}
     assert_eq!(count(), 0);
@@ -273,7 +273,7 @@ async fn a_transaction_that_stays_open_stops_no_other_server_and_loses_no_line()
     open.close().await.unwrap();
     let all = guarded.sql("SELECT count(*) FROM metal.audit").parse::<usize>().unwrap();
     soon("the export of all lines", async { while ids(&last).await.len() < all - before.len() {} }).await;
-    // The line that nobody can read is exported as text, with the role that wrote it.
+    // An unreadable line is exported as text, with the role that wrote it.
     let lines = guarded.runs.export_audit(&last, 1000).await.unwrap();
     let forged = lines.iter().find(|line| line.event.is_err()).unwrap();
     assert_eq!((&forged.event, forged.stamp.as_ref().unwrap().0.as_str()), (&Err("{}".to_owned()), RUNNER));

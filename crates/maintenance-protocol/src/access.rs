@@ -19,7 +19,7 @@ use super::{
 impl Maintenance {
     /// Why a state may not continue this record; `None`: it may.
     ///
-    /// A state without a number is one of version 0.1.0, or no state at all (the command line).
+    /// An empty `state` is the command line, which has no state.
     #[must_use]
     pub fn refuses_state(&self, state: &str) -> Option<Refusal> {
         let known = self.known_to.as_ref().filter(|known| !state.is_empty() && known.state != state)?;
@@ -52,8 +52,7 @@ impl Maintenance {
     #[must_use]
     pub fn refuses_request(&self, owner: &str, spec: &Spec) -> Option<Refusal> {
         let other = || Refusal::OtherSpec { id: self.id.clone(), existing: self.spec.summary(), asked: spec.summary() };
-        let same = self.digest == spec.digest() || self.asks_for(spec);
-        self.refuses_owner(owner).or_else(|| (!same).then(other))
+        self.refuses_owner(owner).or_else(|| (!self.asks_for(spec)).then(other))
     }
 
     /// Why a configuration of this owner may not act under this maintenance; `None`: it may.

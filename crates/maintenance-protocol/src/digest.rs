@@ -1,9 +1,4 @@
-//! Digests of specifications: which request is which, and what an approval is bound to.
-//!
-//! A digest outlives the version that made it, in records, in approvals and in configurations that
-//! approve in advance. So it has a form: form 1, without a number, covers what version 0.1.0 could
-//! ask; later forms begin with their number. A request has the lowest form that covers it, so that
-//! each version gives the same digest to what it can express.
+//! Digests of specifications: they identify a request, and approvals are bound to them.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -11,7 +6,6 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ids::Uid,
     machine::PowerTarget,
     model::{operation::OperationSpec, service::ServiceSpec},
     spec::{BootSpec, CompleteWhen, MaintenanceKind, Policy, Spec},
@@ -19,12 +13,11 @@ use super::{
     window::WindowSpec,
 };
 
-/// The fields of form 1 in the order in which version 0.1.0 wrote them. It never changes.
+/// The fields that change what happens to the server.
 #[derive(Serialize)]
-struct Form1<'a> {
+struct Digested<'a> {
     kind: MaintenanceKind,
     server: &'a str,
-    parent: Option<&'a Uid>,
     policy: Policy,
     require_claim: bool,
     escalate_after: Option<Duration>,
@@ -35,32 +28,12 @@ struct Form1<'a> {
     window: Option<&'a WindowSpec>,
     server_power: Option<PowerTarget>,
     operation: Option<&'a OperationSpec>,
+    service: Option<&'a ServiceSpec>,
     boot: Option<&'a BootSpec>,
     complete_when: Option<&'a CompleteWhen>,
     expires_after: Option<Duration>,
-    hold_place_for: Duration,
-    triggers: &'a BTreeMap<String, String>,
-}
-
-/// The further fields of form 2. A field that a later version adds belongs here, left out where it
-/// has its default: then the digest of a request that does not use the field stays.
-#[derive(Serialize)]
-struct Form2<'a> {
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     allow_under: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    service: Option<&'a ServiceSpec>,
-}
-
-fn text<T: Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-fn hex(text: &[u8]) -> String {
-    Sha256::digest(text)[..16].iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    triggers: &'a BTreeMap<String, String>,
 }
 
 impl Spec {
@@ -98,12 +71,12 @@ impl Spec {
             allow_under,
             triggers,
         } = self;
-        // As the boot below: without a token that each run may renew.
+        // Without signatures and tokens: each run can create new ones.
+        let boot = boot.as_ref().map(BootSpec::sealed);
         let complete_when = complete_when.as_ref().map(CompleteWhen::sealed);
-        let first = text(&Form1 {
+        let digested = Digested {
             kind: *kind,
             server,
-            parent: None,
             policy: *policy,
             require_claim: *require_claim,
             escalate_after: *escalate_after,
@@ -114,36 +87,26 @@ impl Spec {
             window: window.as_ref(),
             server_power: *server_power,
             operation: operation.as_ref(),
-            // Without the signature of an image's address: each run may sign it again.
-            boot: boot.as_ref().map(BootSpec::sealed).as_ref(),
+            service: service.as_deref(),
+            boot: boot.as_ref(),
             complete_when: complete_when.as_ref(),
             expires_after: *expires_after,
-            hold_place_for: Duration::ZERO,
+            allow_under,
             triggers,
-        });
-        let further = text(&Form2 { allow_under, service: service.as_deref() });
-        if further == b"{}" { hex(&first) } else { format!("2:{}", hex(&[first, further].concat())) }
+        };
+        let text = serde_json::to_vec(&digested).unwrap_or_default();
+        Sha256::digest(text)[..16].iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
     }
 }
 
 impl Maintenance {
-    /// Whether the specification in force is the wanted one. The specifications decide, not the
-    /// stored digest: another version may have given another digest to the same specification.
+    /// Returns true if the current specification is the wanted one.
     #[must_use]
     pub fn asks_for(&self, wanted: &Spec) -> bool {
         self.spec.digest() == wanted.digest()
-    }
-
-    /// The digest that the record has under a wanted specification: the stored one as long as the
-    /// specification is the same, because approvals are bound to it.
-    pub(super) fn digest_under(&self, wanted: &Spec) -> String {
-        let digest = wanted.digest();
-        let update = self.update.iter();
-        let stored = update
-            .flat_map(|update| [(&update.previous, &update.previous_digest), (&update.wanted, &update.wanted_digest)]);
-        let mut stored = stored.chain([(&self.spec, &self.digest)]);
-        let found = stored.find(|(spec, _)| spec.digest() == digest).map(|(_, stored)| stored.clone());
-        found.unwrap_or(digest)
     }
 }
 
@@ -152,13 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_has_the_lowest_form_that_covers_the_request() {
+    fn each_digested_field_changes_the_digest() {
         let plain = Spec::new(MaintenanceKind::Maintenance, "node-1");
         assert_eq!(plain.digest().len(), 32);
         let listed = Spec { allow_under: vec!["others".into()], ..plain.clone() };
-        assert!(listed.digest().starts_with("2:"), "{}", listed.digest());
-        assert_ne!(listed.digest()[2..], plain.digest());
-        let more = Spec { allow_under: vec!["others".into(), "more".into()], ..plain };
+        let more = Spec { allow_under: vec!["others".into(), "more".into()], ..plain.clone() };
+        let patient = Spec { hold_place_for: Duration::from_hours(9), ..plain.clone() };
+        assert_ne!(listed.digest(), plain.digest());
         assert_ne!(more.digest(), listed.digest());
+        assert_eq!(patient.digest(), plain.digest());
     }
 }

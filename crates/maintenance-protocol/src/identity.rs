@@ -45,20 +45,6 @@ impl Sighting {
         all.push(self.name.clone());
         all
     }
-
-    /// The lock keys under which version 0.1.0 kept a server that shows an identifier: it bound
-    /// names only, and took a UUID as it was spelled.
-    #[must_use]
-    pub fn former_keys(&self, alias: &Alias) -> Vec<LockKey> {
-        match self.uuid.filter(|uuid| uuid.alias() == *alias) {
-            Some(uuid) => {
-                let mut keys = vec![uuid.lock_key(), uuid.swapped().lock_key()];
-                keys.extend(keys.clone().into_iter().map(|key| LockKey(key.0.replace('-', ""))));
-                keys
-            }
-            None => alias.fallback_key().into_iter().collect(),
-        }
-    }
 }
 
 /// Where an identifier leads.
@@ -149,35 +135,17 @@ fn shown(others: &[(Alias, LockKey)]) -> String {
 
 /// The lock of a server.
 ///
-/// `places`: where its identifiers lead; one that is not in it leads nowhere yet. `former`: locks
-/// in use that version 0.1.0 kept under one of its identifiers, without the identifier itself.
-pub fn decide(
-    seen: &Sighting,
-    places: &BTreeMap<Alias, AliasTarget>,
-    former: &BTreeMap<Alias, LockKey>,
-) -> Result<Identified, IdentityError> {
-    // A name that version 0.1.0 bound to a fallback identity which is still this server's.
-    let adopted = match places.get(&seen.name) {
-        Some(AliasTarget::At { key, .. }) => {
-            let own = seen.hardware().into_iter().find(|alias| alias.fallback_key().as_ref() == Some(key));
-            own.filter(|alias| !places.contains_key(alias)).map(|alias| (alias, key.clone()))
-        }
-        _ => None,
-    };
+/// `places`: where its identifiers lead; one that is not in it leads nowhere yet.
+pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<Identified, IdentityError> {
     let at = |alias: &Alias| match places.get(alias) {
         Some(AliasTarget::At { key, .. }) => Some(key.clone()),
-        Some(AliasTarget::Shared) => None,
-        None => {
-            let adopted = adopted.as_ref().filter(|(own, _)| own == alias).map(|(_, key)| key.clone());
-            adopted.or_else(|| former.get(alias).cloned())
-        }
+        Some(AliasTarget::Shared) | None => None,
     };
     let shared = |alias: &Alias| matches!(places.get(alias), Some(AliasTarget::Shared));
     let key = if let Some(key) = &seen.configured {
         key.clone()
     } else if let Some(uuid) = seen.uuid {
-        let known = at(&uuid.alias()).or_else(|| adopted.as_ref().map(|(_, key)| key.clone()));
-        known.unwrap_or_else(|| uuid.lock_key())
+        at(&uuid.alias()).unwrap_or_else(|| uuid.lock_key())
     } else {
         without_uuid(seen, &at, &shared)?
     };
@@ -211,7 +179,9 @@ pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, A
             Some(AliasTarget::At { key, .. }) => Some(key.clone()),
             Some(AliasTarget::Shared) | None => None,
         };
-        let lock = known.or_else(|| seen.former_keys(alias).into_iter().find(|former| former == key));
+        // The UUID of a lock leads to it before it is claimed.
+        let own = seen.uuid.filter(|uuid| uuid.alias() == *alias).map(SystemUuid::lock_key);
+        let lock = known.or_else(|| own.filter(|own| own == key));
         Shown { alias: alias.clone(), lock }
     };
     let (uuid, serial) = (seen.uuid.map(|uuid| shown(&uuid.alias())), seen.serial.as_ref().map(shown));
@@ -287,14 +257,14 @@ mod tests {
 
     fn first() -> BTreeMap<Alias, AliasTarget> {
         let mut places = BTreeMap::new();
-        let found = decide(&seen(Some(ONE), Some("42")), &places, &BTreeMap::new()).unwrap();
+        let found = decide(&seen(Some(ONE), Some("42")), &places).unwrap();
         assert_eq!((found.key.clone(), found.fresh.len()), (key(ONE), 4));
         learn(&mut places, &found);
         places
     }
 
     fn told(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<LockKey, IdentityError> {
-        decide(seen, places, &BTreeMap::new()).map(|found| found.key)
+        decide(seen, places).map(|found| found.key)
     }
 
     /// A record is acted on where the server of its lock is, whatever that shows now.
@@ -305,7 +275,7 @@ mod tests {
         let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key().0;
         let other = Sighting { address: Alias::address("bmc2:443", "/1"), ..seen(Some(TWO), Some("43")) };
         let unknown = another_server(&other, &key(ONE), &places);
-        let found = decide(&other, &BTreeMap::new(), &BTreeMap::new()).unwrap();
+        let found = decide(&other, &BTreeMap::new()).unwrap();
         learn(
             &mut places,
             &Identified { fresh: found.fresh.into_iter().filter(|it| *it != other.name).collect(), ..found },
@@ -356,7 +326,7 @@ mod tests {
             let refused = told(&unknown, &BTreeMap::new()).unwrap_err();
             assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::Unknown(_) }), "{refused}");
         }
-        // Known by its name only, as version 0.1.0 left it: the name is no part of the hardware.
+        // Known by its name only: the name is not part of the hardware.
         let named = BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(ONE), version: 0 })]);
         assert!(told(&seen(None, Some("42")), &named).is_err());
         // Another server behind a known address.
@@ -384,7 +354,7 @@ mod tests {
     fn a_configured_key_takes_what_is_free_and_is_refused_what_is_not() {
         let configured = |server: Sighting| Sighting { configured: Some(key("rack1")), ..server };
         let mut places = BTreeMap::new();
-        let found = decide(&configured(seen(None, Some("42"))), &places, &BTreeMap::new()).unwrap();
+        let found = decide(&configured(seen(None, Some("42"))), &places).unwrap();
         learn(&mut places, &found);
         // Somebody else, without lock_key, meets the same lock.
         let other = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), Some("42")) };
@@ -409,28 +379,5 @@ mod tests {
         assert_eq!(told(&seen(Some(ONE), Some("42")), &places), Ok(key(ONE)));
         assert_eq!(told(&seen(None, Some("42")), &places), Ok(key(ONE)), "by its address");
         assert!(told(&Sighting { uuid: None, ..neighbour }, &places).is_err());
-    }
-
-    #[test]
-    fn what_version_0_1_0_left_goes_on() {
-        let none = BTreeMap::new();
-        let bound =
-            |to: &str| BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(to), version: 0 })]);
-        // By its UUID.
-        assert_eq!(told(&seen(Some(ONE), Some("42")), &bound(ONE)), Ok(key(ONE)));
-        // By a fallback, which goes on to lead to its lock, also when the UUID is there.
-        for server in [seen(None, Some("42")), seen(Some(ONE), Some("42"))] {
-            let found = decide(&server, &bound("serial:maker/42"), &none).unwrap();
-            assert_eq!(found.key, key("serial:maker/42"));
-            assert!(found.fresh.contains(&Alias::serial("maker", "42", None).unwrap()), "{found:?}");
-        }
-        // Its lock is in use under another spelling of the UUID.
-        let swapped = SystemUuid::read(ONE).unwrap().swapped().lock_key();
-        let former = BTreeMap::from([(SystemUuid::read(ONE).unwrap().alias(), swapped.clone())]);
-        let nowhere = BTreeMap::new();
-        assert_eq!(decide(&seen(Some(ONE), None), &nowhere, &former).unwrap().key, swapped);
-        // Somebody else holds it under its serial number.
-        let former = BTreeMap::from([(Alias::serial("maker", "42", None).unwrap(), key("serial:maker/42"))]);
-        assert!(decide(&seen(Some(ONE), Some("42")), &nowhere, &former).is_err());
     }
 }

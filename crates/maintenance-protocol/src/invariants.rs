@@ -6,7 +6,6 @@ use super::{
     aliases::Alias,
     ids::{LockKey, Uid},
     model::lock::ServerLock,
-    rebind::trail_end,
     state::{Maintenance, Phase},
 };
 
@@ -48,18 +47,11 @@ const LARGEST: u64 = 1 << 62;
 /// holder.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
-    let by_key: HashMap<&LockKey, &ServerLock> = locks.iter().map(|lock| (&lock.key, lock)).collect();
-    let in_use = |key: &LockKey| by_key.get(key).is_some_and(|lock| lock.slot.is_some());
     let mut wrong = Vec::new();
-    for (name, first) in bindings {
+    for (name, _) in bindings {
         let alias = Alias::of_stored(name);
         if alias.is_hardware() && Alias::read(&alias.to_string()).as_ref() != Some(&alias) {
             wrong.push(format!("{alias} is not in its canonical form, so that it may be known twice"));
-        }
-        let Some(key) = trail_end(&alias, first, |key| by_key.get(key).copied()) else { continue };
-        let former = alias.fallback_key().filter(|former| *former != key);
-        if let Some(former) = former.filter(|former| in_use(former) && in_use(&key)) {
-            wrong.push(format!("{alias} belongs to {key}, but its server is also held under {former}"));
         }
     }
     for lock in locks {

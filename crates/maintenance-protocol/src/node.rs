@@ -159,7 +159,7 @@ mod tests {
             let Verdict::Fail(why) = given_back(Some("c1"), Some("c2"), view) else { panic!() };
             assert!(why.contains("n1") && why.contains("c1"), "{why}");
         }
-        // Where a role hides a cluster, or an earlier version made the record, the name decides.
+        // Where a role hides a cluster, the name decides.
         for (taken_in, seen_in) in [(Some("c1"), Some("c1")), (None, Some("c1")), (Some("c1"), None), (None, None)] {
             assert_eq!(given_back(taken_in, seen_in, NodeView::Free), Verdict::Done);
             assert_eq!(given_back(taken_in, seen_in, NodeView::Ours), Verdict::Act(Action::ReturnNode));

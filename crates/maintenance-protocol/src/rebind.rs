@@ -112,23 +112,5 @@ pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
     MaintenanceId::new("locks", name.trim_matches('-')).ok()
 }
 
-/// The lock that an identifier leads to: the end of its trail from where it was claimed first.
-/// `None`: to no lock.
-#[must_use]
-pub fn trail_end<'a>(
-    alias: &Alias,
-    first: &LockKey,
-    lock: impl Fn(&LockKey) -> Option<&'a ServerLock>,
-) -> Option<LockKey> {
-    let (mut key, mut version) = (first.clone(), 0);
-    loop {
-        match lock(&key).and_then(|lock| lock.moved_on(alias, version)) {
-            None => return Some(key),
-            Some(AliasTarget::Shared) => return None,
-            Some(AliasTarget::At { key: next, version: moved }) => (key, version) = (next, moved),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,7 @@ impl Maintenance {
     /// the server has to change: see [`check`].
     pub(super) fn revise(&mut self, wanted: &Spec, now: Timestamp) {
         let wanted = Spec { parent: self.spec.parent.clone(), ..wanted.clone() };
-        let digest = self.digest_under(&wanted);
+        let digest = wanted.digest();
         let other = needs_preparing(&self.spec, &wanted);
         match (&self.phase, self.update.take()) {
             (Phase::InMaintenance { since }, _) if other => {

@@ -195,8 +195,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (private, meta) = (private.decode(diags)?, meta.decode(diags)?);
         let (state, private, replace) =
             Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
-        // An identity never changes, so that the known one stays. A state of an earlier version has
-        // none yet.
+        // An identity never changes, so the known one stays. A host without identities sends none.
         let known = request.prior_identity.as_ref().filter(|known| !codec::is_null(known.identity_data.as_ref()));
         let identity = match known {
             Some(known) if replace.is_empty() => Some(known.clone()),

@@ -193,27 +193,22 @@ mod tests {
         let asked = ExternalRequest { asked: true, ..wish.clone() };
         let mut skipped = machine();
         skipped["metadata"]["annotations"][SKIP_REMEDIATION] = json!("theirs");
-        for (before, old) in [(machine(), false), (skipped.clone(), false), (skipped, true)] {
+        for before in [machine(), skipped] {
             let enter = with(&before, &node(), |seen| enter(seen, "caph/m1", "node1", &wish, now)).unwrap().unwrap();
             let mut left = patched(&before, &enter);
             let all = left["metadata"]["annotations"].as_object_mut().unwrap();
             all.retain(|key, _| !key.starts_with("terraform-provider-metal/"));
-            if old {
-                all.insert(HOOK.to_owned(), json!(wish.id));
-            }
             left["metadata"]["labels"][MAINTENANCE] = json!("approved");
             let found = serde_json::from_value(left.clone()).unwrap();
             let found = super::super::clusters::request(&found);
             let named = found.map(|found| (found.uid, found.store, found.server));
-            // A hook of an earlier version says no store: only its own record finds it.
-            assert_eq!(named, (!old).then(|| ("u".to_owned(), "s".to_owned(), "node1".to_owned())));
+            assert_eq!(named, Some(("u".to_owned(), "s".to_owned(), "node1".to_owned())));
             let other = ExternalRequest { uid: "other".to_owned(), id: "ops/other".to_owned(), ..asked.clone() };
             assert_eq!(with(&left, &node(), |seen| leave(seen, "caph/m1", &other, now)), None);
             let ended = ExternalRequest { id: String::new(), ..asked.clone() };
-            let by = if old { &asked } else { &ended };
             for wait in [0, 60] {
                 let now = now.checked_add(jiff::SignedDuration::from_secs(wait)).unwrap();
-                let patch = with(&left, &node(), |seen| leave(seen, "caph/m1", by, now)).unwrap();
+                let patch = with(&left, &node(), |seen| leave(seen, "caph/m1", &ended, now)).unwrap();
                 left = patched(&left, &patch);
             }
             assert_eq!(left, before);

@@ -69,7 +69,6 @@ impl Author {
 
 /// The value of [`HOOK`]: our second mark. It keeps what the release and `tidy` need when a person
 /// removed our annotations, because the hook alone would keep the Machine from being deleted.
-/// Earlier versions wrote only the name of the maintenance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookValue {
     /// The maintenance, for people.
@@ -130,7 +129,7 @@ impl<'a> Machine<'a> {
         Some(Author { store: store.to_owned(), uid: uid.to_owned() })
     }
 
-    /// What our hook says; `None` also for one of an earlier version.
+    /// Returns the value of our hook.
     pub(super) fn hook(self) -> Option<HookValue> {
         serde_json::from_str(annotation(self.0, HOOK)?).ok()
     }
@@ -142,9 +141,7 @@ impl<'a> Machine<'a> {
 
     /// Whether the hook of a maintenance is on it whose marks were removed.
     pub(super) fn is_left_by(self, wish: &ExternalRequest) -> bool {
-        // A name alone could be that of an earlier maintenance.
-        let old = wish.asked && !wish.id.is_empty() && annotation(self.0, HOOK) == Some(wish.id.as_str());
-        self.marked().is_none() && (old || self.author() == Some(Author::of(wish)))
+        self.marked().is_none() && self.author() == Some(Author::of(wish))
     }
 
     /// The maintenance of its marks, for people.

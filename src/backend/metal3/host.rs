@@ -105,10 +105,8 @@ pub(super) struct Before {
     /// The id of its node in Ironic. Detaching deletes the node (`ironic.go`, `Detach`), and what
     /// registers the host again makes another one (`register.go`, `enrollNode`): so another id
     /// proves that. Empty: nothing does.
-    #[serde(default)]
     pub(super) id: String,
     /// The error that it had.
-    #[serde(default)]
     pub(super) error: String,
     /// The power that its owner wanted, where a hold changes that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,13 +323,12 @@ impl<'a> Host<'a> {
     }
 
     /// The maintenance whose key or consumer is on it: what acts, and stays where a person removed
-    /// our other annotations. Keys of earlier versions and consumers say no store.
+    /// our other annotations. Consumers name no store.
     pub(super) fn left_by(self) -> Option<Author> {
         let own = format!("{REBOOT}/{MANAGER}.");
         let key = self.0.metadata.annotations.iter().flatten().find_map(|(key, value)| {
-            let uid = key.strip_prefix(&own)?.to_owned();
-            let said = serde_json::from_str(value).ok().map(|value: OurValue| value.ours);
-            Some(said.unwrap_or(Author { uid, store: String::new() }))
+            key.strip_prefix(&own)?;
+            serde_json::from_str(value).ok().map(|value: OurValue| value.ours)
         });
         let consumer = || text(self.0, "/spec/consumerRef/name").filter(|uid| self.consumer_is(uid));
         key.or_else(|| Some(Author { uid: consumer()?.to_owned(), store: String::new() }))

@@ -372,8 +372,7 @@ fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
         return None;
     }
     let (shown, minutes) = (host.shown(), UNPROVEN.as_mins());
-    // Records of earlier versions have no id where it was not seen.
-    Some(if before.unseen.is_some() || before.id.is_empty() {
+    Some(if before.unseen.is_some() {
         format!(
             "{shown} was released before its operator showed it detached, and the operator has written nothing since: it is slow, \
              stopped, or has nothing to do (believed to manage the host {minutes} min after the release)"

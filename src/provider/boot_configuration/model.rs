@@ -209,16 +209,6 @@ impl BootConfigurationModel {
         Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
     }
 
-    /// Leaves null what a state of an earlier version lacks: a default value is not a change.
-    pub(in crate::provider) fn keep_absent(&mut self, prior: &Self) {
-        if prior.priority.is_null() && self.priority == Value::Value(0) {
-            self.priority = Value::Null;
-        }
-        if prior.hold_place_for.is_null() && given(&self.hold_place_for) == Some(HOLD_PLACE_FOR) {
-            self.hold_place_for = Value::Null;
-        }
-    }
-
     /// The name of its record: found again from the configuration alone. Without a hold it is made
     /// of the owner and the server, because names of servers belong to an owner.
     pub(in crate::provider) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {

@@ -99,7 +99,6 @@ impl Resource for ServerBootConfiguration {
         let mut model = config.with_outputs_of(&prior);
         model.set_defaults();
         model.boot().check_write_only(diags, &AttributePath::root());
-        model.keep_absent(&prior);
         if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
             engine.note_managed(&uid);
         }

@@ -24,11 +24,9 @@ use crate::provider::shared::values::{Text, given};
 pub(in crate::provider) struct Private {
     uid: String,
     store: String,
-    /// The random number of this state: the record is marked with it. Empty in states of 0.1.0.
-    #[serde(default)]
+    /// The random number of this state: the record is marked with it.
     state: String,
     /// The highest generation of the record that was seen. A store below it went back in time.
-    #[serde(default)]
     generation: u64,
 }
 
@@ -156,7 +154,6 @@ pub(in crate::provider) struct Owned {
     pub(in crate::provider) lock_key: String,
     pub(in crate::provider) store: String,
     /// Where claims are a cluster's: the incarnation of the claim that it is about.
-    #[serde(default)]
     pub(in crate::provider) claim: String,
 }
 

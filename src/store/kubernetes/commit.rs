@@ -132,6 +132,7 @@ async fn next<'a>(link: &StoreClient, row: &Row, change: &'a CommitDelta<'_>) ->
             next.active = Some(&after.active);
         }
         next.head = Some(Head::of(after, change.commits()));
+        next.used = after.ownership.uses();
         next.busy = Some(!after.is_idle());
     }
     Ok(next)

@@ -8,8 +8,7 @@ use super::{KubernetesStore, commit, link, lock::Row, whole};
 use crate::{
     maintenance::ids::LockKey,
     store::{
-        StoreError,
-        format,
+        StoreError, format,
         optimistic::{CommitDelta, CommittedChange, Conditional, Loaded},
         views::Stored,
     },
@@ -34,9 +33,9 @@ impl Conditional for KubernetesStore {
             _ => return Ok(None),
         };
         let commit = async {
-            // Another version can change the format while this process has the store open. This read
-            // is not part of the commit. A version that changes the format therefore writes the number
-            // first and then each lock, so that a prepared commit fails on its condition.
+            // Another version can change the format while this process has the store open. This
+            // read is not part of the commit. A version that changes the format must therefore
+            // write the number first and then each lock, so a prepared commit fails.
             if !row.checked {
                 format::check_open(whole::format(&self.link).await?, &self.link.faults)?;
             }
@@ -47,7 +46,7 @@ impl Conditional for KubernetesStore {
             self.keep(key, &Arc::new(Row { checked: true, ..row }));
         }
         let revision = link::revision(&map.metadata, &self.link.faults)?;
-        Ok(Some(CommittedChange { revision, parts: change.parts(), ..CommittedChange::from(revision) }))
+        Ok(Some(CommittedChange { revision, parts: change.parts() }))
     }
 
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError {

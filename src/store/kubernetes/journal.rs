@@ -61,12 +61,7 @@ impl Entry {
 
 /// Forgets what ended before a moment, the oldest first, at most `records` and `lines`. How much
 /// that was.
-pub(super) fn forget(
-    entries: &mut Vec<Entry>,
-    before: Timestamp,
-    records: &mut u32,
-    lines: &mut u32,
-) -> u64 {
+pub(super) fn forget(entries: &mut Vec<Entry>, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
     let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines)).sum();
     entries.retain(|entry| !entry.finished.is_empty() || !entry.events.is_empty());
     gone

@@ -41,12 +41,7 @@ use crate::{
         shared::Shared,
         state::Maintenance,
     },
-    store::{
-        StoreError,
-        extended::StoredSlot,
-        optimistic::Commits,
-        views::Stored,
-    },
+    store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
 /// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can
@@ -81,9 +76,6 @@ pub(super) struct Head {
     pub(super) last_ticket: u64,
     pub(super) slot: Option<StoredSlot>,
     pub(super) claim: Option<Claim>,
-    /// Marks as an earlier version keeps them: it reads no others.
-    #[serde(default)]
-    pub(super) used: Vec<(Uid, Uid)>,
     pub(super) commits: String,
 }
 
@@ -95,7 +87,6 @@ impl Head {
             last_ticket: lock.last_ticket,
             slot: StoredSlot::of(lock),
             claim: lock.ownership.claim.clone(),
-            used: lock.ownership.uses(),
             commits,
         }
     }
@@ -195,10 +186,7 @@ impl Row {
         let (marks, unneeded) = marks(map);
         let claim = head.claim.as_ref().map(|claim| &claim.uid);
         if claim.is_some() && claim == words.claim.as_ref() {
-            // A mark counts more than what the head says: a runner may change that.
-            let early =
-                |approval: &Uid| head.used.iter().find(|(used, _)| used == approval).map(|(_, run)| run.clone());
-            let run = |approval: &Uid| marks.get(&mark(approval)).cloned().or_else(|| early(approval));
+            let run = |approval: &Uid| marks.get(&mark(approval)).cloned();
             let given = words.approvals.into_iter();
             lock.ownership.approvals =
                 given.map(|approval| Approval { used_by: run(&approval.uid), ..approval }).collect();
@@ -330,6 +318,8 @@ fn listed(
 #[derive(Default)]
 pub(super) struct Next<'a> {
     pub(super) head: Option<Head>,
+    /// The approvals that were used, and the runs that used them; written with the head.
+    pub(super) used: Vec<(Uid, Uid)>,
     pub(super) active: Option<&'a [Shared<Maintenance>]>,
     pub(super) approvals: Option<ApprovalSet>,
     pub(super) outbox: Option<Vec<Entry>>,
@@ -350,7 +340,7 @@ impl Next<'_> {
         if let Some(head) = &self.head {
             kept.insert("head".into(), json(text(&name, head, faults)?));
             kept.extend(row.unneeded.iter().map(|key| (key.clone(), Value::Null)));
-            let new = head.used.iter().map(|(approval, run)| (mark(approval), run));
+            let new = self.used.iter().map(|(approval, run)| (mark(approval), run));
             let new = new.filter(|(key, _)| !row.marks.contains_key(key));
             kept.extend(new.map(|(key, run)| (key, json(run.0.clone()))));
         }

@@ -45,8 +45,7 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition,
-    forgotten_before,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition, forgotten_before,
     format::{self, FORMAT},
     group::transact,
     lease_end,

@@ -240,7 +240,7 @@ async fn write_fence(link: &StoreClient, row: &Row) -> Result<bool, StoreError> 
     let mut next = Next { fence: Some(&token), ..Next::default() };
     let written = if row.revision == 0 {
         // Whoever is about to make it finds it there.
-        next.head = Some(Head::of(&row.lock, String::new(), None));
+        next.head = Some(Head::of(&row.lock, String::new()));
         next.active = Some(&[]);
         link.create(&name, whole(next.patch(row, &link.faults)?)).await?
     } else {

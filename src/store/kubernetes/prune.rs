@@ -71,7 +71,7 @@ pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp,
     Ok(gone)
 }
 
-/// What can be removed: records and lines from before a moment, so many of each.
+/// Limits of one removal: records and lines from before a moment, so many of each.
 struct Limits {
     before: Timestamp,
     records: u32,
@@ -115,11 +115,8 @@ async fn from_lock(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) -> 
         return Ok(0);
     }
     // What did not move is not written: it may hold more than can be read.
-    let next = Next {
-        outbox: (from_outbox > 0).then_some(outbox),
-        said: (from_said > 0).then_some(said),
-        ..Next::default()
-    };
+    let next =
+        Next { outbox: (from_outbox > 0).then_some(outbox), said: (from_said > 0).then_some(said), ..Next::default() };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
     Ok(if matches!(written, WriteResult::Done(_)) { gone } else { 0 })
 }

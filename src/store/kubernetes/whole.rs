@@ -20,11 +20,7 @@ use crate::{
         ids::{LockKey, MaintenanceId},
         lock::ServerLock,
     },
-    store::{
-        Contents, StoreError,
-        format::FORMAT,
-        optimistic::Commits,
-    },
+    store::{Contents, StoreError, format::FORMAT, optimistic::Commits},
 };
 
 /// How much one journal of moved history holds, in bytes of JSON.
@@ -137,6 +133,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
         let approvals = lock.ownership.words();
         let next = Next {
             head: Some(Head::of(lock, String::new())),
+            used: lock.ownership.uses(),
             active: Some(&lock.active),
             approvals: claim.is_some().then(|| ApprovalSet { claim, approvals, commits: String::new() }),
             busy: Some(!lock.is_idle()),

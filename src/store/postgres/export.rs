@@ -1,11 +1,11 @@
 //! The audit log, in an order that no later line breaks.
 //!
-//! A transaction gets the ids of its lines before it ends, so a line with a lower id can appear
-//! later. Lines are therefore ordered by their transactions, and only lines of transactions are read
-//! that no running transaction precedes. A dump that was loaded into another server contains higher
-//! transactions than that server has: its lines are read at once.
+//! A transaction gets its lines' ids before it ends, so a line with a lower id can appear
+//! later. An export therefore orders lines by their transactions, and leaves out each transaction
+//! that a running transaction precedes. A dump that was loaded into another server contains higher
+//! transactions than that server has: its lines are read immediately.
 
-use super::{link::StoreClient, rows};
+use super::{link::StoreClient, rows::time};
 use crate::store::{AuditLine, AuditPosition, AuditStart, StoreError};
 
 const LINES: &str = "\
@@ -36,7 +36,7 @@ pub(super) async fn read(link: &StoreClient, start: &AuditStart, most: u32) -> R
             after = position(&writer.ok_or_else(|| link.faults.no_such_line(id))?, number, link)?;
         }
     }
-    let lines: Vec<(i64, String, String, i64, String)> = sqlx::query_as(LINES)
+    let rows: Vec<(i64, String, String, i64, String)> = sqlx::query_as(LINES)
         .bind(after.order.to_string())
         .bind(after.number)
         .bind(age)
@@ -46,15 +46,15 @@ pub(super) async fn read(link: &StoreClient, start: &AuditStart, most: u32) -> R
         .await
         .map_err(fault)?;
     session.end().await?;
-    let line = |(id, writer, role, at, body): (i64, String, String, i64, String)| {
+    let exported = |(id, writer, role, at, body): (i64, String, String, i64, String)| {
         Ok(AuditLine {
             id: id.to_string(),
             position: position(&writer, id, link)?,
             event: serde_json::from_str(&body).map_err(|_| body),
-            stamp: Some((role, rows::time(at, &link.faults)?)),
+            stamp: Some((role, time(at, &link.faults)?)),
         })
     };
-    lines.into_iter().map(line).collect()
+    rows.into_iter().map(exported).collect()
 }
 
 fn position(writer: &str, number: i64, link: &StoreClient) -> Result<AuditPosition, StoreError> {

@@ -286,11 +286,7 @@ fn whole(mut row: LockRow, faults: &ErrorMapper) -> Result<Loaded, StoreError> {
 fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &ErrorMapper) -> Result<Loaded, StoreError> {
     let commits = Arc::new(Commits::parse(&row.commits, ""));
     Ok(Loaded {
-        stored: Stored {
-            revision: row.revision,
-            lock,
-            commits,
-        },
+        stored: Stored { revision: row.revision, lock, commits },
         leases: row.leases(faults)?,
         now: time(row.now, faults)?,
     })

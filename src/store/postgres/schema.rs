@@ -7,11 +7,7 @@ use jiff::Timestamp;
 use sqlx::{Connection as _, PgConnection, migrate::Migrator};
 
 use super::{fault::ErrorMapper, rows};
-use crate::store::{
-    StoreError,
-    format::{self, FORMAT},
-    table::migrations_of,
-};
+use crate::store::{StoreError, format, table::migrations_of};
 
 static MIGRATIONS: LazyLock<Migrator> = migrations_of!("postgres":
     (1, "0001_coordination.sql", "coordination"),
@@ -23,7 +19,7 @@ const VERSIONS: &str = "metal.schema_versions";
 /// "metl": what those who migrate at the same time exclude each other with.
 const MIGRATING: i64 = 1_835_365_484;
 
-/// Returns the format of the database; 0 when it is empty.
+/// Returns the database's format; 0 when it is empty.
 pub(super) async fn version(db: &mut PgConnection, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let there: bool = sqlx::query_scalar(
@@ -65,7 +61,7 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     }
 }
 
-/// Creates the schema of a new database. An existing schema is only read.
+/// Creates a new database's schema. An existing schema is only read.
 pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     // In a transaction, as everything here: a pooler may give each one another session.
@@ -111,8 +107,8 @@ async fn run(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreErr
 
 #[cfg(test)]
 mod tests {
-    use super::{FORMAT, MIGRATIONS, loses};
-    use crate::store::table;
+    use super::{MIGRATIONS, loses};
+    use crate::store::{format::FORMAT, table};
 
     #[test]
     fn the_format_is_the_number_of_the_only_migration() {

@@ -1,5 +1,4 @@
-//! The audit log in the order of its ids. The file has one writer, so that is the order of the
-//! commits.
+//! The audit log in id order. The file has one writer, so that is the commit order.
 
 use jiff::Timestamp;
 
@@ -20,7 +19,8 @@ pub(super) async fn read(store: &SqliteStore, start: &AuditStart, most: u32) -> 
         AuditStart::AfterId(id) => {
             after = id.parse().map_err(|_| store.faults.no_such_line(id))?;
             let exists = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = ?)").bind(after);
-            if !exists.fetch_one(&mut *db).await.map_err(fault)? {
+            let exists: bool = exists.fetch_one(&mut *db).await.map_err(fault)?;
+            if !exists {
                 db.end("COMMIT").await?;
                 return Err(store.faults.no_such_line(id));
             }
@@ -42,7 +42,8 @@ pub(super) async fn read(store: &SqliteStore, start: &AuditStart, most: u32) -> 
         AuditLine {
             id: number.to_string(),
             position: AuditPosition { number, ..AuditPosition::default() },
-            event: rows::event((at, namespace, name, uid, generation, by, what, detail), &store.faults).map_err(|_| raw),
+            event: rows::event((at, namespace, name, uid, generation, by, what, detail), &store.faults)
+                .map_err(|_| raw),
             stamp: None,
         }
     };

@@ -121,7 +121,7 @@ fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'stati
 }
 
 impl Writer {
-    /// Begins a transaction of the only writer; rejected after the format of the file changed.
+    /// Begins the only writer's transaction; rejected after the file's format changed.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
         let found = schema::version(&mut db, &self.faults).await?;

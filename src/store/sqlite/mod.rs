@@ -37,8 +37,8 @@ use self::{
     watch::Watch,
 };
 use super::{
-    AuditLine, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition,
-    forgotten_before, lease_end,
+    AuditLine, AuditStart, Contents, LockView, RecordLookup, SWEEPER, Store, StoreError, Transition, forgotten_before,
+    lease_end,
     views::{CachedLock, LockCache, ReadResult},
     watchers::{ChangeTask, Watchers},
 };
@@ -66,11 +66,7 @@ pub struct SqliteOptions {
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self {
-            patience: Duration::from_secs(10),
-            watch_interval: Duration::from_millis(100),
-            shared: false,
-        }
+        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100), shared: false }
     }
 }
 

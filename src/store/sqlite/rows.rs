@@ -20,12 +20,7 @@ use crate::{
         quarantine::{Records, Unreadable},
         state::Maintenance,
     },
-    store::{
-        StoreError,
-        extended::{self, Form},
-        optimistic::Commits,
-        views::Stored,
-    },
+    store::{StoreError, extended, format::FORMAT, optimistic::Commits, views::Stored},
 };
 
 /// A row of `locks`.
@@ -95,41 +90,35 @@ fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
         lock.slot = Some(LockHolder { uid: Uid(uid), since: time(&since, faults)?, acting: slot_acting.map(Uid) });
     }
     if let Some(text) = ownership {
-        (lock.ownership, lock.extension) = match json(&format!("of the lock {}", lock.key), &text, faults)? {
-            Annex::Extended(Extended { ownership, extension, .. }) => (ownership, extension),
-            Annex::Plain(ownership) => (ownership, Extension::default()),
-        };
+        let Read(stored) = json(&format!("of the lock {}", lock.key), &text, faults)?;
+        (lock.ownership, lock.extension) = (stored.ownership, stored.extension);
     }
     Ok(lock)
 }
 
-/// What the column `ownership` holds. Version 0.1.0 wrote and reads the plain form only, and leaves
-/// a lock alone that has more (`store/extended.rs` says why).
-#[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Annex {
-    Extended(Extended),
-    Plain(Ownership),
-}
-
+/// The column `ownership`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Extended {
-    format: u32,
-    #[serde(default)]
-    needs: String,
+struct Owned {
     ownership: Ownership,
     extension: Extension,
 }
 
-impl<'de> Deserialize<'de> for Annex {
+/// The column with its format number, for reading.
+struct Read(Owned);
+
+impl<'de> Deserialize<'de> for Read {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match extended::form(deserializer)? {
-            Form::Plain(ownership) => Self::Plain(ownership),
-            Form::Numbered(extended) => Self::Extended(extended),
-        })
+        extended::checked(deserializer).map(Self)
     }
+}
+
+/// The column with its format number, for writing.
+#[derive(Serialize)]
+struct Written {
+    format: i64,
+    #[serde(flatten)]
+    owned: Owned,
 }
 
 /// Reads one lock. What is in memory at the same revision needs no reading.
@@ -246,7 +235,7 @@ pub(super) async fn save(
     if !moved {
         return Ok(None);
     }
-    let stored = stored.after(revision.into(), after, &Uuid::new_v4().simple().to_string());
+    let stored = stored.after(&revision.into(), after, &Uuid::new_v4().simple().to_string());
     save_commits(db, &stored, faults).await?;
     Ok(Some(stored))
 }
@@ -272,15 +261,9 @@ pub(super) async fn save_lock(
 ) -> Result<i64, StoreError> {
     let slot = lock.slot.as_ref();
     let (ownership, extension) = (lock.ownership.clone(), lock.extension.clone());
-    let annex = match (ownership.is_empty(), extended::is_extended(lock)) {
-        (true, false) => None,
-        (false, false) => Some(Annex::Plain(ownership)),
-        (_, true) => {
-            let needs = extended::NEEDS.to_owned();
-            Some(Annex::Extended(Extended { format: extended::FORMAT, needs, ownership, extension }))
-        }
-    };
-    let ownership = annex.map(|annex| serde_json::to_string(&annex));
+    let stored = (!ownership.is_empty() || !extension.is_empty())
+        .then_some(Written { format: FORMAT, owned: Owned { ownership, extension } });
+    let ownership = stored.map(|stored| serde_json::to_string(&stored));
     let ownership = ownership.transpose().map_err(|error| faults.record(&lock.key.0, &error))?;
     sqlx::query_scalar(
         "INSERT INTO locks (lock_key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, revision) \

@@ -11,11 +11,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    store::{
-        StoreError,
-        format::{self, FORMAT},
-        table::migrations_of,
-    },
+    store::{StoreError, format, table::migrations_of},
 };
 
 static MIGRATIONS: LazyLock<Migrator> = migrations_of!("sqlite":
@@ -59,7 +55,7 @@ pub(super) async fn version(db: &mut SqliteConnection, faults: &ErrorMapper) -> 
     version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
 }
 
-/// Creates the schema of a new file. An existing schema is only read.
+/// Creates a new file's schema. An existing schema is only read.
 pub(super) async fn open(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
@@ -119,7 +115,7 @@ async fn write_ahead_log(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::table;
+    use crate::store::{format::FORMAT, table};
 
     #[test]
     fn the_format_is_the_number_of_the_only_migration() {

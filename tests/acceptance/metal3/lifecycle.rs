@@ -181,8 +181,6 @@ for_one_host! {
         });
         let left = [
             json!({ "metadata": { "annotations": { key: value } } }),
-            // As earlier versions wrote it.
-            json!({ "metadata": { "annotations": { key: "{\"mode\":\"soft\"}" } } }),
             json!({ "spec": { "consumerRef": consumer } }),
         ];
         for change in left {

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{certificates::Certificates, provider, workspace::Workspace};
 
-/// Two versions. Both contain the program of this build.
+/// Two versions. Both contain this build's program.
 pub const VERSIONS: [&str; 2] = ["0.0.9", env!("CARGO_PKG_VERSION")];
 /// The platform that the tests run on.
 pub const HERE: &str = "linux_amd64";

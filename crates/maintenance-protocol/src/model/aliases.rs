@@ -179,12 +179,6 @@ impl Alias {
         self.0.starts_with(UUID)
     }
 
-    /// The lock key under which version 0.1.0 kept a server that it knew by nothing better.
-    #[must_use]
-    pub fn fallback_key(&self) -> Option<LockKey> {
-        (self.is_hardware() && !self.is_uuid()).then(|| LockKey(self.0.clone()))
-    }
-
     /// Its name among the bindings of a store. A configured name always has a `/` there, and any
     /// other alias never has, so that an owner called `serial:dell` names no hardware.
     #[must_use]

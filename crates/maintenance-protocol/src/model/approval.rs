@@ -68,6 +68,5 @@ pub struct Approval {
     /// Who gave it, for people.
     pub by: String,
     /// The incarnation that started with it. An approval of one maintenance is for one run.
-    #[serde(default)]
     pub used_by: Option<Uid>,
 }

@@ -1,7 +1,7 @@
 //! Facts of a lock beyond its holder, its queue and its owner.
 //!
-//! Stores keep all of it as one document (`store/extended.rs`), so that a new rule needs no change
-//! of any store: add a field here, with a default that means "nothing is known".
+//! Stores keep all of it as one document (`store/extended.rs`), so a new rule
+//! needs no change of any store: add a field here, with a default that means "nothing is known".
 
 use serde::{Deserialize, Serialize};
 

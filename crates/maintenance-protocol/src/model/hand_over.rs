@@ -28,7 +28,7 @@ impl HandOver {
         })
     }
 
-    /// Whether it is the default, which earlier versions know.
+    /// Returns true for the default.
     #[must_use]
     pub fn is_restore(&self) -> bool {
         *self == Self::Restore

@@ -185,7 +185,7 @@ impl fmt::Display for Runner {
 /// A random number that one process draws for one attachment.
 ///
 /// Generations repeat in a store that lost its last commits; a random number does not. The caller
-/// draws it, because rules are pure. Nil in records of version 0.1.0, which knew none.
+/// draws it, because rules are pure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub uuid::Uuid);
@@ -209,7 +209,6 @@ pub struct Attachment {
     /// The fencing token it was taken with.
     pub generation: Generation,
     /// The random number it was taken with.
-    #[serde(default)]
     pub token: Token,
     /// When, on the store's clock.
     pub since: Timestamp,

@@ -290,7 +290,6 @@ pub struct MachineView {
     pub boot_progress: Option<String>,
     /// `LastResetTime`, where the BMC tells (Redfish ComputerSystem v1.12 or newer): compared with
     /// itself only.
-    #[serde(default)]
     pub last_reset: Option<String>,
     /// The boot override, where the BMC has one.
     pub boot: Option<BootOverride>,
@@ -333,24 +332,18 @@ pub struct Capabilities {
     pub http_boot_uri: bool,
     /// Whether the firmware's boot menu is listed (`BootOptions`), so that one entry of it can be
     /// booted.
-    #[serde(default)]
     pub boot_menu: bool,
     /// The boot override target of a filled virtual drive, where the configuration names it.
-    #[serde(default)]
     pub media_target: Option<String>,
     /// The virtual drive to fill, where the configuration names it.
-    #[serde(default)]
     pub media_slot: Option<String>,
     /// Whether the power that it shows follows only changes that are made through it: a system that
     /// switches itself off is not seen.
-    #[serde(default)]
     pub power_not_followed: bool,
     /// Whether its external system boots it from the address of a live ISO, and hands no ignition
     /// file over.
-    #[serde(default)]
     pub live_iso: bool,
     /// Where it has no boot override: why, and what to use instead, in sentences.
-    #[serde(default)]
     pub instead_of_boot: Option<String>,
 }
 

@@ -31,7 +31,7 @@ pub struct NodeRecord {
     /// The one that may be ours: recorded before it is taken.
     pub taken: Option<NodeLease>,
     /// The cluster of the Node, by the UID of its namespace `kube-system`, as it was seen last
-    /// before the Lease was taken; `None`: a role hides it, or an earlier version made the record.
+    /// before the Lease was taken; `None`: a role hides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }

@@ -140,14 +140,11 @@ pub struct Spec {
     pub policy: Policy,
     /// With `OwnerApproval`: whether a server that nobody claimed has to be claimed (and approved)
     /// first.
-    #[serde(default)]
     pub require_claim: bool,
     /// With `OwnerApproval`: after how long without an answer it is taken all the same. Announced
     /// from the start.
-    #[serde(default)]
     pub escalate_after: Option<Duration>,
     /// The provider's `always_perform_maintenance`: nobody is asked, whatever the policy.
-    #[serde(default)]
     pub always_perform: bool,
     /// The Kubernetes Node that runs on the server, as the provider's `node_leases` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,12 +159,10 @@ pub struct Spec {
     /// Higher goes first.
     pub priority: i64,
     /// When it may start; `None`: at any time.
-    #[serde(default)]
     pub window: Option<WindowSpec>,
     /// Power wanted while in maintenance; `None` leaves it as it is.
     pub server_power: Option<PowerTarget>,
     /// The one power operation; `None` for everything else.
-    #[serde(default)]
     pub operation: Option<OperationSpec>,
     /// Work that the external system carries out; `None` for everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]

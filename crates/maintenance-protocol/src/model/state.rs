@@ -28,7 +28,6 @@ pub struct PriorState {
     /// Its virtual drives; empty when the maintenance has no business with them.
     pub media: Vec<MediaSlot>,
     /// When it was reset last, in the BMC's own words.
-    #[serde(default)]
     pub last_reset: Option<String>,
     /// When it was read, on the store's clock.
     pub recorded_at: Timestamp,
@@ -70,7 +69,6 @@ pub struct Progress {
     /// How often the sequence had to go back because the machine was changed by somebody else.
     pub restarts: u8,
     /// What came of an operation.
-    #[serde(default)]
     pub outcome: Option<OperationOutcome>,
     /// How often something under the hold changed the server meanwhile. What was decided before
     /// that is outdated.
@@ -236,8 +234,7 @@ impl Phase {
 /// The durable row of a maintenance: the truth. A state file is only a view of it.
 ///
 /// A field that this version does not know makes a record unreadable ([`super::quarantine`]):
-/// written back without the field, it would mean something else to the newer version that wrote it.
-/// So a new field is written only where it is not the default.
+/// written back without the field, it would mean something else to the version that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {
@@ -251,13 +248,12 @@ pub struct Maintenance {
     pub owner: String,
     /// The specification.
     pub spec: Spec,
-    /// Where the server is reached and its external request lies; `None` in records of versions
-    /// that did not keep it.
+    /// Where the server is reached and its external request lies, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
     /// The state of our requests to the gates before the server, the outermost first; the last
     /// one is the server's own maintenance system, where it has one.
-    #[serde(default, rename = "native", with = "super::gate::stored", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateRecord>,
     /// The state of the Lease of the Kubernetes Node that runs on it.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
@@ -282,7 +278,6 @@ pub struct Maintenance {
     /// When the slot was taken, on the store's clock.
     pub admitted_at: Option<Timestamp>,
     /// When the window closes in which the slot was taken, if its closing gives the server back.
-    #[serde(default)]
     pub closes_at: Option<Timestamp>,
     /// When the server was prepared for the first time, on the store's clock.
     pub started_at: Option<Timestamp>,
@@ -305,7 +300,6 @@ pub struct Maintenance {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
     /// What came of an operation.
-    #[serde(default)]
     pub outcome: Option<OperationOutcome>,
     /// The power that was seen last, for people.
     pub last_power: Option<PowerState>,
@@ -315,7 +309,6 @@ pub struct Maintenance {
     pub generation: Generation,
     /// Until when somebody from whom it was taken may be in the middle of a call, on the store's
     /// clock.
-    #[serde(default)]
     pub calls_until: Option<Timestamp>,
     /// Since when nobody is attached, on the store's clock.
     pub detached_at: Option<Timestamp>,

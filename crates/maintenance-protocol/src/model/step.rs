@@ -24,7 +24,6 @@ pub enum Step {
     /// Drain the Kubernetes Node that runs on the server.
     DrainNode,
     /// Take the server out of service in its own maintenance system, where that has no queue.
-    #[serde(rename = "EnterNative")]
     EnterGate,
     /// Off, so that the boot change takes effect at the next start.
     SwitchOff,
@@ -53,7 +52,6 @@ pub enum Step {
     /// Look once more.
     Verify,
     /// Give the server back to its own maintenance system.
-    #[serde(rename = "LeaveNative")]
     LeaveGate,
     /// Uncordon its Kubernetes Node, once that is Ready again.
     UncordonNode,
@@ -122,10 +120,8 @@ pub enum Action {
         slot: String,
     },
     /// Ask the server's own maintenance system for it.
-    #[serde(rename = "EnterNative")]
     EnterGate,
     /// Take the request back.
-    #[serde(rename = "LeaveNative")]
     LeaveGate,
     /// Let the external system begin its work.
     BeginService {

@@ -127,10 +127,10 @@ impl World {
         let places = |seen: &Sighting| -> BTreeMap<Alias, AliasTarget> {
             seen.aliases().into_iter().filter_map(|alias| Some((alias.clone(), self.place(&alias)?))).collect()
         };
-        let mut found = decide(&seen, &places(&seen), &BTreeMap::new());
+        let mut found = decide(&seen, &places(&seen));
         if found.is_err() && self.without == Without::NeedForUuid && seen.uuid.is_none() {
-            seen.configured = seen.serial.as_ref().unwrap_or(&seen.address).fallback_key();
-            found = decide(&seen, &places(&seen), &BTreeMap::new());
+            seen.configured = Some(LockKey(seen.serial.as_ref().unwrap_or(&seen.address).to_string()));
+            found = decide(&seen, &places(&seen));
         }
         self.processes[process] = Process { server, found: found.ok(), ..Process::default() };
     }
@@ -373,6 +373,18 @@ fn an_identifier_that_comes_back_is_found_from_anywhere_on_its_trail() {
         for first in [&one, &two] {
             let lock = |key: &LockKey| locks.iter().find(|lock| lock.key == *key);
             assert_eq!(trail_end(&alias, first, lock), Some(to.clone()), "move {version} from {first}");
+        }
+    }
+}
+
+/// Returns the lock at the end of an identifier's trail; `None` if several servers share it.
+fn trail_end<'a>(alias: &Alias, first: &LockKey, lock: impl Fn(&LockKey) -> Option<&'a ServerLock>) -> Option<LockKey> {
+    let (mut key, mut version) = (first.clone(), 0);
+    loop {
+        match lock(&key).and_then(|lock| lock.moved_on(alias, version)) {
+            None => return Some(key),
+            Some(AliasTarget::Shared) => return None,
+            Some(AliasTarget::At { key: next, version: moved }) => (key, version) = (next, moved),
         }
     }
 }

@@ -91,7 +91,7 @@ fn handshake_problem(cause: &str) -> Option<String> {
     signs.iter().any(|sign| cause.contains(sign)).then(|| {
         format!(
             "the TLS handshake failed ({cause}): the BMC offers neither TLS 1.3 nor TLS 1.2 with ECDHE and AES-GCM or ChaCha20. \
-             Older versions, the exchange of keys by RSA, and CBC ciphers are not supported. Update the BMC's firmware or enable \
+             TLS below 1.2, the exchange of keys by RSA, and CBC ciphers are not supported. Update the BMC's firmware or enable \
              TLS 1.2 with ECDHE ciphers on it; otherwise reach it through a TLS proxy"
         )
     })
