@@ -4,6 +4,7 @@
 //! The rooms, and who may know whom (held by `tests/layering.rs`): `{provider, cli} → settings →
 //! engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`; `plugin`
 //! is the wire, a crate of its own.
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 pub mod backend;
 pub mod cli;

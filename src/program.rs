@@ -3,7 +3,8 @@
 use std::{
     env,
     error::Error,
-    io::{stderr, stdout},
+    fmt,
+    io::{self, IsTerminal as _, Write, stderr, stdout},
     process::ExitCode,
     time::Duration,
 };
@@ -20,13 +21,35 @@ use crate::{
 /// Under which address configurations name this provider; shown by `--debug` only.
 const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
+/// Standard error whose writes always succeed: a message that nobody can read must not stop a
+/// process that holds a server.
+#[derive(Clone, Copy, Debug)]
+struct Notes;
+
+impl Write for Notes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _ = stderr().flush();
+        Ok(())
+    }
+}
+
+/// Writes a line to standard error, if that is possible.
+fn note(line: fmt::Arguments<'_>) {
+    let _ = writeln!(Notes, "{line}");
+}
+
 /// Runs the provider or a command, as this process was started.
 #[must_use]
 pub fn run() -> ExitCode {
     // Several libraries here bring rustls; without one default for all of them the first connection
     // of one panics. aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let debug = env::args().nth(1).is_some_and(|argument| argument == "--debug");
+    let debug = env::args_os().nth(1).is_some_and(|argument| argument == "--debug");
     if !debug {
         keep_memory();
     }
@@ -34,13 +57,22 @@ pub fn run() -> ExitCode {
         plugin::install_logging(&["terraform_provider_metal", "tf_plugin_server"]);
         return report(serve(debug));
     }
+    log_for_people();
+    report(by_hand())
+}
+
+/// Logs to standard error: in color only on a terminal without `NO_COLOR` (no-color.org).
+fn log_for_people() {
+    let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
-        .with_writer(stderr)
+        .with_writer(|| Notes)
+        // Otherwise the subscriber prints its own errors with a macro that panics.
+        .log_internal_errors(false)
+        .with_ansi(stderr().is_terminal() && !plain)
         .with_target(false)
         .without_time()
         .with_max_level(tracing::Level::INFO)
         .init();
-    report(by_hand())
 }
 
 /// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A
@@ -48,17 +80,17 @@ pub fn run() -> ExitCode {
 fn keep_memory() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
-        eprintln!("core dumps of this process cannot be switched off: {error}");
+        note(format_args!("core dumps of this process cannot be switched off: {error}"));
     }
 }
 
 fn report(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     result.unwrap_or_else(|error| {
         // The host shows standard error when the handshake does not come.
-        eprintln!("{error}");
+        note(format_args!("{error}"));
         let mut source = error.source();
         while let Some(cause) = source {
-            eprintln!("  because: {cause}");
+            note(format_args!("  because: {cause}"));
             source = cause.source();
         }
         ExitCode::FAILURE
@@ -95,7 +127,7 @@ fn by_hand() -> Result<ExitCode, Box<dyn Error>> {
                 interrupted.cancel();
             }
         });
-        cli::run(env::args().collect(), &Environment::of_process(), stop, &mut stdout(), &mut stderr()).await
+        cli::run(env::args_os().collect(), &Environment::of_process(), stop, &mut stdout(), &mut Notes).await
     });
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(match exit {

@@ -6,6 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::Err
 use crate::{
     backend::plug::{self, BackendFlag, BackendPlugin, Block, Given},
     settings::BackendInput,
+    shown::shell_word,
 };
 
 /// The name of the option that names a backend.
@@ -21,6 +22,18 @@ pub(super) struct BackendArgs {
 impl BackendArgs {
     pub(super) fn input(&self) -> BackendInput {
         BackendInput { plugin: self.plugin, block: self.block.clone() }
+    }
+
+    /// Returns these flags for another command.
+    pub(super) fn repeated(&self) -> String {
+        let name = self.plugin.name();
+        let is_default = name == BackendInput::default().plugin.name();
+        let mut text = if is_default { String::new() } else { format!(" --{BACKEND} {name}") };
+        for (_, flag) in flags().filter(|(owner, _)| owner.name() == name) {
+            let value = flag.setting.and_then(|setting| self.block.text(setting.name));
+            text.extend(value.map(|value| format!(" --{} {}", flag.name, shell_word(&value))));
+        }
+        text
     }
 }
 
@@ -103,6 +116,15 @@ mod tests {
         assert_eq!(file.as_deref(), Some("servers.yaml"));
         let refused = name(&["--inventory", "servers.yaml", "--backend", "ironic"]).unwrap_err();
         assert!(refused.contains("--inventory is of the backend redfish"), "{refused}");
+        for (arguments, repeated) in [
+            (&["--inventory", "a b.yaml"][..], " --inventory 'a b.yaml'"),
+            (&["--metal-operator"], " --backend metal_operator"),
+            (&["--coordination-url", "sqlite:///tmp/x"], " --coordination-url sqlite:///tmp/x"),
+            (&["--coordination-url", "postgres://ci:hunter2@db/metal", "--owner", "a"], ""),
+        ] {
+            let all = [&["terraform-provider-metal"], arguments, &["queue"]].concat();
+            assert_eq!(Cli::try_parse_from(all).unwrap().common.repeated(), repeated);
+        }
         assert!(name(&["--metal-operator", "--backend", "ironic"]).is_err());
         assert!(name(&["--backend", "unheard-of"]).is_err());
     }

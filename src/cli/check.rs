@@ -7,6 +7,7 @@ use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
+    settings::MissingStore,
 };
 
 use super::{
@@ -27,11 +28,11 @@ struct StoreCheck {
 
 /// Checks the store and the named servers, or all.
 ///
-/// `missing`: the address of an embedded store that is not there yet.
+/// `missing`: an embedded store that does not exist yet.
 pub(super) async fn run(
     engine: &Engine,
     servers: Vec<String>,
-    missing: Option<String>,
+    missing: Option<MissingStore>,
     plugin: &dyn BackendPlugin,
     json: bool,
 ) -> Result<Printed, CommandError> {
@@ -56,11 +57,11 @@ pub(super) async fn run(
     Ok(Printed { text, found_problems: !usable })
 }
 
-async fn check_store(engine: &Engine, missing: Option<String>) -> StoreCheck {
-    let reach = engine.store().reach_warning();
-    if let Some(address) = missing {
-        return StoreCheck { address, exists: false, reach, problem: None };
+async fn check_store(engine: &Engine, missing: Option<MissingStore>) -> StoreCheck {
+    if let Some(MissingStore { address, problem }) = missing {
+        return StoreCheck { address, exists: false, reach: None, problem };
     }
+    let reach = engine.store().reach_warning();
     let address = engine.store().address();
     let problem = engine.store().view_all().await.err().map(|error| error.to_string());
     StoreCheck { address, exists: true, reach, problem }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::plug::plugin,
+    backend::{BackendError, plug::plugin},
     engine::{Control, Engine, EngineError, ReconcileResult},
     maintenance::{
         decide::Finish,
@@ -23,8 +23,8 @@ use crate::{
 };
 
 use super::{
-    Cli, Command, GlobalArgs, ServerCommand, StoreCommand, approvals, audit, check, drive, restrictions, servers,
-    shape, show, stores, table, tidy, watch,
+    Cli, Command, GlobalArgs, StoreCommand, approvals, audit, check, drive, restrictions, servers, shape, show, stores,
+    table, tidy, watch,
 };
 
 /// Why a command failed.
@@ -40,7 +40,10 @@ pub(super) enum CommandError {
     Id { text: String, problem: String },
     #[error("{text:?} is not a valid duration; write for example 30m")]
     Duration { text: String },
-    #[error("{id} is being worked on by {by}; to end it by force, use release with --generation {generation}")]
+    #[error(
+        "{id} is being worked on by {by}. Nothing was done. To end it by force: terraform-provider-metal release {id} \
+         --generation {generation} --reason TEXT"
+    )]
     Attended { id: MaintenanceId, by: String, generation: u64 },
     #[error("releasing {id} failed: {cause}\nThe server stays held. Fix the cause and run the command again")]
     Stuck { id: MaintenanceId, cause: String },
@@ -101,6 +104,9 @@ impl From<EngineError> for CommandError {
                 }
                 _ => Self::Engine(EngineError::Refused(refusal)),
             },
+            EngineError::Machine(error @ BackendError::UnknownServer { advice, .. }) => {
+                Self::Other(format!("{error}. Nothing was done. {advice}"))
+            }
             error => Self::Engine(error),
         }
     }
@@ -138,10 +144,10 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     if let Command::Show { id } = &cli.command {
         parse(id)?;
     }
-    if only_reads(&cli)
-        && let Some(address) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
+    if only_reads_store(&cli)
+        && let Some(store) = settings::missing_store(cli.common.coordination_url.as_deref(), environment)?
     {
-        let missing = CommandError::NoStore(address);
+        let missing = CommandError::NoStore(store.address);
         return match cli.command {
             // Nobody waits in a store that is not there; only the reason is another one.
             Command::Queue { server: None } if cli.common.json => {
@@ -183,11 +189,11 @@ pub(super) async fn watch(
     if common.json {
         return Err(CommandError::Other("watch prints no JSON: leave --json out, or use queue --json".to_owned()));
     }
-    if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
-        return Err(CommandError::NoStore(address));
+    if let Some(store) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
+        return Err(CommandError::NoStore(store.address));
     }
     let engine = engine(common, environment, false, stop).await?;
-    let watched = watch::run(&engine, server, is_terminal, stop, out).await;
+    let watched = watch::run(&engine, server, &common.repeated(), is_terminal, stop, out).await;
     engine.close().await;
     watched
 }
@@ -201,8 +207,8 @@ pub(super) async fn export_audit(
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
-    if let Some(address) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
-        return Err(CommandError::NoStore(address));
+    if let Some(store) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
+        return Err(CommandError::NoStore(store.address));
     }
     let engine = engine(common, environment, false, stop).await?;
     let exported = audit::export(&engine, since, follow, stop, out).await;
@@ -228,15 +234,11 @@ async fn check_servers(
     checked
 }
 
-/// Whether a command reads the store and nothing else: then it does not make one.
-fn only_reads(cli: &Cli) -> bool {
-    match &cli.command {
-        Command::Queue { .. } | Command::Show { .. } | Command::History { .. } => true,
-        Command::Claims { .. } => approvals::in_store(cli.common.backend.plugin),
-        Command::Store { command } => matches!(command, StoreCommand::Check | StoreCommand::Export),
-        Command::Server { command } => matches!(command, ServerCommand::History { .. }),
-        _ => false,
-    }
+/// Returns true if a command only reads the coordination store: then it does not create one.
+fn only_reads_store(cli: &Cli) -> bool {
+    let claims_elsewhere =
+        matches!(cli.command, Command::Claims { .. }) && !approvals::in_store(cli.common.backend.plugin);
+    cli.command.only_answers() && !claims_elsewhere
 }
 
 /// An engine. Commands that only look at the store need no server in the configuration.
@@ -252,7 +254,7 @@ async fn engine(
         // One without servers.
         input.backend = BackendInput::default();
         let settings = input.backend.plugin.settings();
-        environment.variables.retain(|name, _| settings.iter().all(|setting| setting.variable() != name));
+        environment.forget(|name| settings.iter().any(|setting| setting.variable() == name));
     }
     Ok(settings::build(input, &environment, stop).await?.engine)
 }
@@ -272,7 +274,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             Ok(if json {
                 pretty(&json!({ "store": store, "queue": lines.iter().map(shape::line).collect::<Vec<_>>() }))
             } else {
-                table::queue(&lines, &store, now)
+                table::queue(&lines, &store, now, &cli.common.repeated())
             })
         }
         // They have an engine of their own, or none.
@@ -293,10 +295,10 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             approvals::owner(engine).approve(&parse(&id)?, approvals::Limits { not_before, expires }, json).await
         }
         Command::Withdraw { id } => approvals::owner(engine).withdraw(&parse(&id)?, json).await,
-        Command::Show { id } => show::run(engine, &parse(&id)?, json).await,
+        Command::Show { id } => show::run(engine, &parse(&id)?, &cli.common).await,
         Command::Complete { id, as_owner, reason, timeout } => {
             let id = parse(&id)?;
-            let record = engine.active(&id).await?;
+            let record = restrictions::restorable(engine, &id).await?;
             let by = match (as_owner, reason) {
                 (Some(owner), Some(reason)) => format!("{} as owner {owner:?} ({reason:?})", engine.runner()),
                 (_, Some(reason)) => format!("{} ({reason:?})", engine.runner()),
@@ -325,6 +327,9 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 let (record, request) =
                     engine.release_without_restore(&id, generation, &reason, block, &control).await?;
                 return Ok(tidy::accepted(&record, request.as_ref(), json));
+            }
+            if engine.active(&id).await.is_ok() {
+                restrictions::restorable(engine, &id).await?;
             }
             let driven = Box::pin(engine.force_release(&id, generation, &reason, block, &control)).await?;
             ended(engine, &driven, json).await

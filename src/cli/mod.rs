@@ -7,6 +7,7 @@ mod check;
 mod cluster_approvals;
 mod commands;
 mod drive;
+mod output;
 mod restrictions;
 mod servers;
 mod shape;
@@ -17,7 +18,10 @@ mod table;
 mod tidy;
 mod watch;
 
-use std::io::{IsTerminal as _, Write, stdout};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal as _, Write, stdout},
+};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -25,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use backend::BackendArgs;
 use commands::Printed;
+use output::{answered, print};
 
 use crate::{
     settings::{Environment, Input},
@@ -52,8 +57,8 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal history
   terraform-provider-metal show NAMESPACE/NAME
   terraform-provider-metal claims
-  terraform-provider-metal approve NAMESPACE/NAME
-  terraform-provider-metal withdraw NAMESPACE/NAME
+  terraform-provider-metal approve NAMESPACE/NAME --owner OWNER
+  terraform-provider-metal withdraw NAMESPACE/NAME --owner OWNER
   terraform-provider-metal drive NAMESPACE/NAME
   terraform-provider-metal complete NAMESPACE/NAME
   terraform-provider-metal release NAMESPACE/NAME --generation N --reason TEXT
@@ -198,7 +203,7 @@ enum Command {
     Release {
         /// NAMESPACE/NAME
         id: String,
-        /// The generation that `queue` or `show` shows: a hold that has changed since is not
+        /// The generation that `show` shows: a hold that has changed since is not
         /// released. Needed, except for an operation that was made
         #[arg(long)]
         generation: Option<u64>,
@@ -357,61 +362,69 @@ pub enum Exit {
     Problems,
 }
 
-/// Runs a command. What was asked for goes to `out`, everything else to `err`.
+/// The command line, as `clap` describes it.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs a command. Its answer goes to `out`, everything else to `err`.
+///
+/// Output never changes the effect of a command. A command with an effect runs to its end and
+/// reports that end in its status, even if its answer cannot be written.
 pub async fn run(
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
     environment: &Environment,
     stop: CancellationToken,
     out: &mut (dyn Write + Send),
     err: &mut (dyn Write + Send),
 ) -> Exit {
     if arguments.len() < 2 {
-        return ended(&out.write_all(HELP.as_bytes()));
+        return answered(HELP, Exit::Success, true, out, err);
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(problem) => {
-            let shown = !problem.use_stderr();
             let text = problem.render().to_string();
-            let written = if shown { out.write_all(text.as_bytes()) } else { err.write_all(text.as_bytes()) };
-            return if shown { ended(&written) } else { Exit::Usage };
+            if !problem.use_stderr() {
+                return answered(&text, Exit::Success, true, out, err);
+            }
+            print(err, &text);
+            return Exit::Usage;
         }
     };
     let json = cli.common.json;
     if let Command::Completion { shell } = cli.command {
         let mut script = Vec::new();
         clap_complete::generate(Shell::from(shell), &mut Cli::command(), NAME, &mut script);
-        return ended(&out.write_all(&script));
+        return answered(&String::from_utf8_lossy(&script), Exit::Success, true, out, err);
     }
-    let result = match cli.command {
-        Command::Watch { server } => {
+    let only_answers = cli.command.only_answers();
+    let result = match (environment.check(), cli.command) {
+        (Err(problem), _) => Err(problem.into()),
+        (Ok(()), Command::Watch { server }) => {
             commands::watch(&cli.common, server.as_deref(), environment, stdout().is_terminal(), &stop, out)
                 .await
                 .map(|()| Printed::from(String::new()))
         }
-        Command::Audit { command: audit::AuditCommand::Export { since, follow } } => {
+        (Ok(()), Command::Audit { command: audit::AuditCommand::Export { since, follow } }) => {
             commands::export_audit(&cli.common, since.as_deref(), follow, environment, &stop, out)
                 .await
                 .map(|()| Printed::from(String::new()))
         }
-        _ => Box::pin(commands::run(cli, environment, stop)).await,
+        (Ok(()), command) => Box::pin(commands::run(Cli { command, ..cli }, environment, stop)).await,
     };
     match result {
-        Ok(Printed { text, found_problems }) => match ended(&out.write_all(shown::lines(&text).as_bytes())) {
-            Exit::Success if found_problems => Exit::Problems,
-            exit => exit,
-        },
+        Ok(Printed { text, found_problems }) => {
+            let exit = if found_problems { Exit::Problems } else { Exit::Success };
+            answered(&shown::lines(&text), exit, only_answers, out, err)
+        }
         Err(problem) => {
             let text = if json { shape::document(problem.json()) } else { format!("Error: {problem}\n") };
-            let _ = err.write_all(shown::lines(&text).as_bytes());
+            print(err, &shown::lines(&text));
             Exit::Failure
         }
     }
-}
-
-fn ended(written: &std::io::Result<()>) -> Exit {
-    // Whoever reads may have closed its end; there is nobody left to tell.
-    if written.is_ok() { Exit::Success } else { Exit::Failure }
 }
 
 impl GlobalArgs {

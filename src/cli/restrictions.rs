@@ -20,7 +20,7 @@ use super::{
 /// The reason in the audit of a release of an operation that was made, where none is given.
 const FORGOTTEN: &str = "forgotten, to make it again";
 /// What every other release needs.
-const NEEDED: &str = "a release needs --generation, which queue and show print, and --reason. Only an operation that was \
+const NEEDED: &str = "a release needs --generation, which show prints, and --reason. Only an operation that was \
                       made needs neither: it holds nothing";
 
 /// The generation and the reason of a release. An operation that was made needs neither: its record
@@ -48,6 +48,16 @@ pub(super) async fn stated(
         return Err(CommandError::Other("--as-owner needs --reason: the owner will read it".to_owned()));
     }
     Ok((generation.unwrap_or(record.generation), reason.unwrap_or_else(|| FORGOTTEN.to_owned())))
+}
+
+/// Reads an active maintenance. Rejects one whose server is not configured here, before anything
+/// is recorded: it could not be restored.
+pub(super) async fn restorable(engine: &Engine, id: &MaintenanceId) -> Result<Maintenance, CommandError> {
+    let record = engine.active(id).await?;
+    if record.admitted_at.is_some() && !record.is_made() {
+        engine.machine(record.server())?;
+    }
+    Ok(record)
 }
 
 /// Lets a released name ask again.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::{
+    backend::plug::plugin_at,
     engine::{Engine, EngineError},
     maintenance::{
         ids::MaintenanceId,
@@ -13,9 +14,11 @@ use crate::{
         report,
         state::{Maintenance, Phase, Progress},
     },
+    shown::shell_word,
 };
 
 use super::{
+    GlobalArgs, NAME,
     commands::{CommandError, pretty},
     restrictions, shape, table,
 };
@@ -23,14 +26,14 @@ use super::{
 /// How many lines of history `show` prints.
 const HISTORY: usize = 50;
 
-pub(super) async fn run(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
+pub(super) async fn run(engine: &Engine, id: &MaintenanceId, common: &GlobalArgs) -> Result<String, CommandError> {
     let Some(held) = engine.held_by_name(id).await? else {
         return Err(EngineError::NotFound { id: id.clone(), store: engine.store().address() }.into());
     };
     let audit = engine.store().audit(id, HISTORY).await?;
     let line = engine.queue().await?.into_iter().find(|line| line.id == *id && line.state != report::BLOCKED);
     let forbidden = engine.forbidden(id).await?;
-    if json {
+    if common.json {
         let (released, block) = shape::forbidden(&forbidden);
         return Ok(pretty(&json!({
             "maintenance": described(&held.record), "queue": line.as_ref().map(shape::line), "audit": shape::events(&audit),
@@ -63,6 +66,9 @@ pub(super) async fn run(engine: &Engine, id: &MaintenanceId, json: bool) -> Resu
         rows.push(("before", format!("{}{boot}, recorded {}", prior.power, shown_time(prior.recorded_at))));
     }
     rows.extend(restrictions::rows(&forbidden));
+    if line.as_ref().is_some_and(table::needs_action) {
+        rows.push(("next", next(record, common)));
+    }
     let mut text = table::pairs(&rows);
     if !audit.is_empty() {
         text.push_str("\nhistory\n");
@@ -71,6 +77,15 @@ pub(super) async fn run(engine: &Engine, id: &MaintenanceId, json: bool) -> Resu
         }
     }
     Ok(text)
+}
+
+/// Returns the command that restores and releases the server if nothing continues its maintenance.
+fn next(record: &Maintenance, common: &GlobalArgs) -> String {
+    let plugin = plugin_at(record.location.as_ref()).filter(|_| common.backend.repeated().is_empty());
+    let backend = plugin.map(|plugin| plugin.name()).filter(|name| *name != common.backend.plugin.name());
+    let backend = backend.map(|name| format!(" --backend {name}")).unwrap_or_default();
+    let owner = shell_word(&record.owner);
+    format!("{NAME} complete {} --owner {owner}{}{backend}", record.id, common.repeated())
 }
 
 fn state(record: &Maintenance) -> String {

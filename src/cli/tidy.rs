@@ -9,7 +9,10 @@ use crate::{
     maintenance::state::Maintenance,
 };
 
-use super::commands::{CommandError, pretty};
+use super::{
+    NAME,
+    commands::{CommandError, pretty},
+};
 
 /// Withdraws orphaned requests.
 pub(super) async fn run(
@@ -137,11 +140,11 @@ pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, j
         }
         Some(DeletionResult::Left { why, by_hand }) => {
             let way = plugin_at(record.location.as_ref())
-                .map(|plugin| format!(" with {}", plugin.reach()))
+                .map(|plugin| format!(" --backend {}", plugin.name()))
                 .unwrap_or_default();
             text.push_str(&format!(
                 "External request NOT deleted: {system}\n  because  {why}\n  by hand  {by_hand}\n  or       \
-                 terraform-provider-metal tidy{way}, once that system responds (queue only reads)\n"
+                 once that system responds: {NAME} tidy{way}\n"
             ));
         }
     }

@@ -1,6 +1,9 @@
 //! `watch`: the queue as it is, again whenever it changes.
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::{ErrorKind, Write},
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +27,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub(super) async fn run(
     engine: &Engine,
     server: Option<&str>,
+    flags: &str,
     is_terminal: bool,
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
@@ -35,8 +39,8 @@ pub(super) async fn run(
         lines.retain(|line| server.is_none_or(|server| line.server == server));
         // What only the time changes is no change of the queue.
         let state: Vec<_> =
-            lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.attended)).collect();
-        let text = table::queue(&lines, &engine.store().address(), engine.now());
+            lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.process)).collect();
+        let text = table::queue(&lines, &engine.store().address(), engine.now(), flags);
         let text = shown::lines(&text);
         let now = shown_time(engine.now());
         let written = if is_terminal {
@@ -46,9 +50,10 @@ pub(super) async fn run(
         } else {
             write!(out, "{now}\n{text}\n")
         };
-        // Its reader has closed its end.
-        if written.and_then(|()| out.flush()).is_err() {
-            return Ok(());
+        match written.and_then(|()| out.flush()) {
+            // Its reader has read enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            written => written.map_err(|error| CommandError::Other(format!("standard output: {error}")))?,
         }
         shown = Some(state);
         tokio::select! {

@@ -230,7 +230,7 @@ impl Reconciler<'_> {
             }
         };
         if let Reply::Refused { message, .. } = &reply {
-            tracing::warn!("{action} on {}: {message}", self.server);
+            self.log_failure(&format!("{action} on {}: {message}", self.server));
         }
         self.note(reply).await
     }

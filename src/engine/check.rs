@@ -6,7 +6,7 @@ use crate::{
         ability::{Ability, abilities},
         ids::LockKey,
         machine::{Capabilities, MachineView, MediaSlot},
-        report::{self, QueueRow},
+        report::QueueRow,
     },
 };
 
@@ -140,7 +140,7 @@ impl Engine {
         if let Ok((key, _)) = &identity
             && let Ok(view) = self.store().view(key).await
         {
-            check.queue = Some(report::lines(&view.lock, &view.leases, self.tuning().aging, view.now));
+            check.queue = Some(self.lines(&view));
         }
         check.identity = Some(identity);
         if let Some(capabilities) = &check.capabilities {

@@ -116,7 +116,7 @@ impl Engine {
         let node = &drained.node;
         let or = self.drainer(record.server()).map(|drainer| format!(", or {}", drainer.by_hand(node)));
         tracing::warn!(
-            "{}: Node {node} stays as it is; if it is cordoned for this, run terraform-provider-metal tidy --nodes once it is Ready{}",
+            "{}: Node {node} stays as it is; if it is cordoned for this, run `terraform-provider-metal tidy --nodes` once it is Ready{}",
             record.id,
             or.unwrap_or_default()
         );

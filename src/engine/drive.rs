@@ -169,6 +169,9 @@ impl<'a> Reconciler<'a> {
         let ending = if let Goal::Release(ending) = &goal { Some(ending.clone()) } else { None };
         // Boxed: it is as large as everything that a step may wait for.
         let result = Box::pin(self.drive(goal, control)).await;
+        if let Err(error) = &result {
+            self.note_end(error).await;
+        }
         let given_up = matches!(&result, Ok(finish) if *finish == Finish::Lost);
         let detached = if given_up { true } else { self.detach().await };
         if detached {

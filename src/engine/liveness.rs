@@ -16,21 +16,11 @@
 use uuid::Uuid;
 
 use crate::clock::Boot;
+pub use crate::maintenance::report::Liveness;
 
 /// The form of marks that this version writes. Marks of any other form are not understood: nothing
 /// follows from them.
 const FORM: &str = "2";
-
-/// The state of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Liveness {
-    /// It runs, or is stopped.
-    Alive,
-    /// It has ended: there is proof.
-    Gone,
-    /// That cannot be known from here.
-    Unknown,
-}
 
 /// What a process says about itself, so that others of the same machine can tell whether it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

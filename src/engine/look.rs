@@ -8,7 +8,7 @@ use crate::{
     backend::BackendError,
     maintenance::{
         hand_over,
-        ids::{LockKey, MaintenanceId, Uid},
+        ids::{LockKey, MaintenanceId, Runner, Uid},
         machine::MachineView,
         queue::{self, Turn},
         report::{self, QueueRow},
@@ -18,7 +18,7 @@ use crate::{
     store::{LockView, RecordLookup, StoreError},
 };
 
-use super::{Engine, EngineError, location::unreached};
+use super::{Engine, EngineError, liveness::liveness, location::unreached};
 
 /// A record as it stands, with its place where it has one.
 #[derive(Clone, Debug)]
@@ -146,20 +146,27 @@ impl Engine {
     /// Every hold and every waiter, by machine, in one read of the store.
     pub async fn queue(&self) -> Result<Vec<QueueRow>, EngineError> {
         let views = self.store().view_all().await?;
-        let aging = self.tuning().aging;
-        Ok(views.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now)).collect())
+        let mut servers: Vec<Vec<QueueRow>> = views.iter().map(|view| self.lines(view)).collect();
+        servers.sort_by_cached_key(|rows| rows.first().map(QueueRow::natural_order));
+        Ok(servers.into_iter().flatten().collect())
+    }
+
+    /// Returns one lock's rows. Looks for each process on this machine, so that a killed process
+    /// shows before its lease ends.
+    pub(super) fn lines(&self, view: &LockView) -> Vec<QueueRow> {
+        let of_process = |runner: &Runner| liveness(&runner.process);
+        report::lines(&view.lock, &view.leases, self.tuning().aging, view.now, &of_process)
     }
 
     /// The same for one server by its name. All that one plan asks is read in one look at the
     /// store.
     pub async fn queue_of(&self, server: &str) -> Result<Vec<QueueRow>, EngineError> {
-        let aging = self.tuning().aging;
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let is_blocked = |view: &LockView| view.lock.block(view.now).is_some_and(|block| block.server == server);
         let asks = |view: &LockView| view.lock.active.iter().any(|record| record.server() == server);
         let mut about: Vec<_> = views.values().filter(|view| asks(view) || is_blocked(view)).collect();
         about.sort_by_key(|view| &view.lock.key);
-        let lines = about.iter().flat_map(|view| report::lines(&view.lock, &view.leases, aging, view.now));
+        let lines = about.iter().flat_map(|view| self.lines(view));
         Ok(lines.filter(|line| line.server == server).collect())
     }
 

@@ -11,6 +11,15 @@ pub enum SettingsError {
         /// What is wrong and what to do.
         problem: String,
     },
+    /// An environment variable cannot be read.
+    #[error(
+        "the environment variable {variable} is not valid UTF-8. Nothing was done: without it, another store or account might be \
+         used. Correct it, or unset it"
+    )]
+    NotText {
+        /// Its name.
+        variable: String,
+    },
     /// The coordination store cannot be opened.
     #[error("{problem}")]
     Store {
@@ -25,6 +34,7 @@ impl SettingsError {
     pub fn attribute(&self) -> Vec<String> {
         match self {
             Self::Value { attribute, .. } => attribute.clone(),
+            Self::NotText { .. } => Vec::new(),
             Self::Store { .. } => vec!["coordination_url".to_owned()],
         }
     }
@@ -34,6 +44,7 @@ impl SettingsError {
     pub fn summary(&self) -> &'static str {
         match self {
             Self::Value { .. } => "The provider's configuration cannot be used",
+            Self::NotText { .. } => "An environment variable cannot be read",
             Self::Store { .. } => "The coordination store cannot be opened",
         }
     }

@@ -1,6 +1,11 @@
 //! Who runs this process: user, host, and the CI job where there is one.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    fs,
+    sync::{Mutex, PoisonError},
+};
 
 use uuid::Uuid;
 
@@ -9,21 +14,60 @@ use crate::{
     maintenance::ids::{Runner, RunnerId},
 };
 
+use super::SettingsError;
+
 /// The process's environment, taken once at its start so that tests can give another one.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Environment variables.
     pub variables: BTreeMap<String, String>,
+    /// The variables whose value is not valid UTF-8.
+    not_text: BTreeSet<String>,
 }
 
+/// Prefixes of variables that select a store or an account: our own and the PostgreSQL client's.
+/// Backends read more, by name ([`Environment::lookup`]).
+const READ: [&str; 2] = ["METAL_", "PG"];
+
 impl Environment {
-    /// The environment of this process. Variables that are no text are left out.
+    /// Reads this process's environment.
     #[must_use]
     pub fn of_process() -> Self {
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        Self { variables }
+        Self::of(std::env::vars_os())
+    }
+
+    fn of(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let mut read = Self::default();
+        // This program reads only names in UTF-8.
+        for (name, value) in variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))) {
+            match value.into_string() {
+                Ok(value) => drop(read.variables.insert(name, value)),
+                Err(_) => drop(read.not_text.insert(name)),
+            }
+        }
+        read
+    }
+
+    /// Rejects a value that is not valid UTF-8. Ignored, the variable would silently select another
+    /// store, owner or account.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let wrong = self.not_text.iter().find(|name| READ.iter().any(|start| name.starts_with(start)));
+        wrong.map_or(Ok(()), |name| Err(SettingsError::NotText { variable: name.clone() }))
+    }
+
+    /// Reads a variable by a name that a backend or its inventory gives. Adds the name to `wrong`
+    /// if the value is not valid UTF-8.
+    pub(super) fn lookup(&self, name: &str, wrong: &Mutex<BTreeSet<String>>) -> Option<String> {
+        if let Some(name) = self.not_text.get(name) {
+            wrong.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        }
+        self.get(name).map(str::to_owned)
+    }
+
+    /// Forgets variables.
+    pub fn forget(&mut self, is_forgotten: impl Fn(&str) -> bool) {
+        self.variables.retain(|name, _| !is_forgotten(name));
+        self.not_text.retain(|name| !is_forgotten(name));
     }
 
     /// A variable that is set and not empty.
@@ -153,7 +197,24 @@ mod tests {
     use super::*;
 
     fn env(pairs: &[(&str, &str)]) -> Environment {
-        Environment { variables: pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect() }
+        Environment::of(pairs.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_read_must_be_utf_8() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let with = |name: &str| Environment::of([(name.into(), OsString::from_vec(b"\xff".to_vec()))].into_iter());
+        for name in [super::super::variables::COORDINATION_URL, super::super::variables::OWNER, "METAL_NEW", "PGHOST"] {
+            let error = with(name).check().unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        // A destroy must not fail because of an unrelated variable.
+        let other = with("CI_COMMIT_MESSAGE");
+        assert_eq!(other.check(), Ok(()));
+        let wrong = Mutex::default();
+        assert_eq!(other.lookup("CI_COMMIT_MESSAGE", &wrong), None);
+        assert_eq!(wrong.into_inner().unwrap().len(), 1, "a backend reads it by name");
     }
 
     #[test]

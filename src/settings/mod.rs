@@ -12,7 +12,10 @@ mod secrets;
 mod store;
 pub mod variables;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +38,7 @@ pub use gates::GateBlocks;
 pub use identity::{CiJob, Environment, ci_job, runner};
 pub use input::{BackendInput, Input};
 pub use secrets::image_addresses;
-pub use store::{missing_store, open_store};
+pub use store::{MissingStore, missing_store, open_store};
 
 /// The owner of maintenances when none is given.
 pub const DEFAULT_OWNER: &str = "default";
@@ -71,13 +74,20 @@ fn of_block(block: &str, problem: Problem) -> SettingsError {
 
 /// Makes an engine of a process that `stop` asks to stop. Opens the store; asks no BMC.
 pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) -> Result<Built, SettingsError> {
+    env.check()?;
     if let Some(problem) = check(&input).into_iter().next() {
         return Err(problem);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
-    let variable = |name: &str| env.get(name).map(str::to_owned);
+    let not_text = Mutex::default();
+    let variable = |name: &str| env.lookup(name, &not_text);
+    let all_text = || match not_text.lock().unwrap_or_else(PoisonError::into_inner).first() {
+        Some(name) => Err(SettingsError::NotText { variable: name.clone() }),
+        None => Ok(()),
+    };
     let plugin = input.backend.plugin;
     let connected = plugin.connect(&input.backend.block, &variable, &clock);
+    all_text()?;
     let Connected { backend, mut warnings } = connected.map_err(|problem| of_block(plugin.name(), problem))?;
     let mut probe = ProbeSettings::default();
     if let Some(path) = &input.image_ca_certificate_file {
@@ -112,6 +122,7 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     let (leases, drains) = (block(kubernetes_node::Leases.name()), block(kubernetes_node::Drains.name()));
     let nodes = gates::nodes(kubernetes_node::connect(leases, drains, of_store, &variable, &clock));
     let gates = gates::connect(&input.gates, &variable, &clock);
+    all_text()?;
     let mut tuning = Tuning::default();
     tuning.aging = input.aging.unwrap_or(tuning.aging);
     tuning.history = match input.history_days.unwrap_or(HISTORY_DAYS) {

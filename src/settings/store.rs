@@ -9,7 +9,7 @@ use crate::{
     kubernetes::ClusterSettings,
     store::{
         KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
-        Store, StoreError, default_path,
+        Store, StoreError, cannot_be_created, default_path,
     },
 };
 
@@ -100,10 +100,22 @@ pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
     place(Some(url))?.address().map_err(|error| SettingsError::Store { problem: error.to_string() }).map(drop)
 }
 
-/// The address of the embedded store, where nothing has made it yet: reading it would make it.
-pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
+/// An embedded store that does not exist yet.
+#[derive(Clone, Debug)]
+pub struct MissingStore {
+    /// Its address.
+    pub address: String,
+    /// Why an apply cannot create it, if that is known.
+    pub problem: Option<String>,
+}
+
+/// Returns the embedded store if it does not exist yet: reading it would create it.
+pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<MissingStore>, SettingsError> {
     match place(url.or_else(|| env.get(variables::COORDINATION_URL)))? {
-        StoreLocation::File(path, _) if !path.exists() => Ok(Some(format!("sqlite://{}", path.display()))),
+        StoreLocation::File(path, _) if !path.exists() => {
+            let address = format!("sqlite://{}", path.display());
+            Ok(Some(MissingStore { address, problem: cannot_be_created(&path) }))
+        }
         _ => Ok(None),
     }
 }

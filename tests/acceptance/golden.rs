@@ -33,7 +33,7 @@ macro_rules! golden {
                 (r"\b\d+(\.\d+)?m?s\b", "<while>"),
                 (r"os error \d+", "os error <n>"),
                 (r#""(\d+ ){4}\*" UTC"#, "<schedule> UTC"),
-                (r"\b\d+h \d+m\b", "<while>"),
+                (r"\b\d+h ?\d+m\b", "<while>"),
                 (r" {2,}", "  "),
                 (r" +\n", "\n"),
             ],

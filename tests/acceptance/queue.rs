@@ -78,7 +78,7 @@ for_one_host! {
         let run = second.apply().await.failed();
         run.says("node1 was not available in time").says("1 ahead: tests/first").says("is reserved for 15m");
         assert!(second.resource("metal_server_maintenance.held").await.is_none());
-        first.metal(&["queue"]).await.succeeded().says("no process, queue position reserved until");
+        first.metal(&["queue"]).await.succeeded().says("NO PROCESS; queue position reserved until").says("apply again to continue");
         first.destroy().await.succeeded();
         second.apply().await.succeeded();
         second.destroy().await.succeeded();

@@ -112,7 +112,7 @@ for_one_host! {
         let queue = other.resource("data.metal_maintenance_queue.all").await.unwrap();
         assert_eq!((&queue["entries"][0]["state"], &queue["entries"][0]["id"]), (&"Blocked".into(), &"tests/m".into()), "{queue}");
         let queue = workspace.metal(&["queue"]).await.succeeded();
-        queue.says("Blocked").says("expires in");
+        queue.says("Blocked").says("waits for: the end of the block");
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("block").says("node needed");
         let resets = fleet.resets("node1");
         // Nobody got in, also not by force of a higher priority.

@@ -17,6 +17,7 @@ pub const QUOTED: &[(&str, &[&str])] = &[
     ("cli/approvals.rs", &["reason", "you"]),
     ("cli/cluster_approvals.rs", &["owner"]),
     ("cli/commands.rs", &["asked", "existing", "owner", "reason", "server", "text"]),
+    ("cli/table.rs", &["reason"]),
     ("provider/approval/lifecycle.rs", &["reason"]),
     ("provider/approval/model.rs", &["text"]),
     ("provider/approval/of_store.rs", &["owner"]),

@@ -11,7 +11,7 @@ pub async fn run(arguments: &[&str], url: &str) -> Result<String, String> {
     // As `main` does.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let all = [&["terraform-provider-metal", "--coordination-url", url], arguments].concat();
-    let all = all.into_iter().map(str::to_owned).collect();
+    let all = all.into_iter().map(Into::into).collect();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let exit = cli::run(all, &Environment::default(), CancellationToken::new(), &mut out, &mut err).await;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -9,6 +9,7 @@
 //! - [`Personality`]: how BMCs behave where vendors differ; [`Behaviour`]: how machines behave.
 //! - [`Fault`]: what goes wrong; [`HeldRequest`]: a request that waits for the test.
 //! - [`JournalEntry`]: a request that was made; [`Event`]: what a machine did.
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 mod bmc;
 mod clock;

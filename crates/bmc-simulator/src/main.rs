@@ -2,6 +2,7 @@
 //!
 //! It prints one line of JSON when every BMC answers, and stops on SIGTERM, on SIGINT, or when its
 //! standard input ends if it was told so.
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

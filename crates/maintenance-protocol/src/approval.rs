@@ -11,6 +11,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use shown_text as shown;
 
 use super::{
     ids::{MaintenanceId, Uid},
@@ -135,7 +136,12 @@ impl fmt::Display for Missing {
                     write!(f, "waiting until the approval by {} counts, {}", claim.owner, shown_time(from))?;
                 }
                 answer => {
-                    write!(f, "waiting for approval by {claim}: terraform-provider-metal approve {}", self.id)?;
+                    let owner = shown::shell_word(&claim.owner);
+                    write!(
+                        f,
+                        "waiting for approval by {claim}: `terraform-provider-metal approve {} --owner {owner}`",
+                        self.id
+                    )?;
                     match answer {
                         Some(ApprovalState::Void) => write!(f, " (the request changed after the approval)")?,
                         Some(ApprovalState::Expired(at)) => write!(f, " (an approval expired {})", shown_time(at))?,

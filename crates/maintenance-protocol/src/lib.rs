@@ -3,6 +3,7 @@
 //! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the
 //! transitions that stores apply atomically; [`queue`] says whose turn it is; [`prepare`],
 //! [`restore`] and [`power`] are the rules of the single steps.
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 pub mod ability;
 pub mod access;

@@ -22,6 +22,47 @@ use super::{
     state::{Maintenance, Phase, Progress},
 };
 
+/// The result of a look for a process on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs, or is stopped.
+    Alive,
+    /// It has ended: there is proof.
+    Gone,
+    /// This machine cannot see it.
+    Unknown,
+}
+
+/// The process that acts on a maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ProcessState {
+    /// It works: its lease runs.
+    Working,
+    /// It ended before its work did: this machine has proof.
+    Killed,
+    /// It exists on this machine, but its lease ended: it is suspended or does not reach the store.
+    Suspended,
+    /// Its lease ended, and this machine cannot see it.
+    Silent,
+    /// No process: the last process finished, or detached after an interrupt.
+    Detached,
+}
+
+impl ProcessState {
+    /// Every state.
+    pub const ALL: [Self; 5] = [Self::Working, Self::Killed, Self::Suspended, Self::Silent, Self::Detached];
+
+    fn of(record: &Maintenance, leases: &Leases, now: Timestamp, liveness: &dyn Fn(&Runner) -> Liveness) -> Self {
+        let Some(attachment) = &record.attachment else { return Self::Detached };
+        match (liveness(&attachment.runner), leases.alive(attachment, now)) {
+            (Liveness::Gone, _) => Self::Killed,
+            (_, true) => Self::Working,
+            (Liveness::Alive, false) => Self::Suspended,
+            (Liveness::Unknown, false) => Self::Silent,
+        }
+    }
+}
+
 /// One maintenance in the queue of its machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
@@ -49,6 +90,12 @@ pub struct QueueRow {
     pub by: Runner,
     /// Whether a living process is attached.
     pub attended: bool,
+    /// The process that acts on it.
+    pub process: ProcessState,
+    /// The step under way, for example `2/5`.
+    pub step: Option<String>,
+    /// The current step, with the last recorded cause of its delay.
+    pub doing: Option<String>,
     /// The provider's owner that asked.
     pub owner: String,
     /// The reason, for people.
@@ -66,6 +113,15 @@ pub struct QueueRow {
     pub hand_over: Option<String>,
     /// Its generation.
     pub generation: Generation,
+}
+
+impl QueueRow {
+    /// Orders servers as people count them: node2 before node10.
+    #[must_use]
+    pub fn natural_order(&self) -> Vec<(Option<u64>, String)> {
+        let parts = self.server.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+        parts.map(|part| String::from_utf8_lossy(part).into_owned()).map(|part| (part.parse().ok(), part)).collect()
+    }
 }
 
 /// The state of a server that a person blocked.
@@ -86,6 +142,9 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
         requested_at: block.since,
         admitted_at: None,
         attended: false,
+        process: ProcessState::Detached,
+        step: None,
+        doing: None,
         by: block.by.clone(),
         owner: block.owner.clone(),
         reason: Some(block.reason.clone()),
@@ -99,9 +158,15 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
 }
 
 /// The lines of one machine: the holder, what acts under it, then the waiters in the order in which
-/// they are served.
+/// they are served. `liveness`: looks for a process on this machine.
 #[must_use]
-pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp) -> Vec<QueueRow> {
+pub fn lines(
+    lock: &ServerLock,
+    leases: &Leases,
+    aging: Duration,
+    now: Timestamp,
+    liveness: &dyn Fn(&Runner) -> Liveness,
+) -> Vec<QueueRow> {
     let waiting = queue::waiting(lock, aging, now);
     let waits = |record: &Maintenance| waiting.iter().any(|waiter| waiter.uid == record.uid);
     let shown = lock.active.iter().filter(|record| !waits(record) && !record.is_made());
@@ -114,9 +179,14 @@ pub fn lines(lock: &ServerLock, leases: &Leases, aging: Duration, now: Timestamp
     let shown = holding.chain(waiting);
     // Found once for all of them: it sorts the whole queue.
     let next = lock.holder().and_then(|holder| hand_over::successor(lock, leases, holder, aging, now));
-    let lines = shown.map(|(position, record)| QueueRow {
-        hand_over: hand_over(lock, record, next),
-        ..line(&queue, lock, leases, record, position, aging, now)
+    let lines = shown.map(|(position, record)| {
+        let process = ProcessState::of(record, leases, now, liveness);
+        QueueRow {
+            hand_over: hand_over(lock, record, next),
+            process,
+            attended: process == ProcessState::Working,
+            ..line(&queue, lock, leases, record, position, aging, now)
+        }
     });
     lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).chain(unreadable).collect()
 }
@@ -146,6 +216,9 @@ fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<
         requested_at: time("requested_at").unwrap_or(now),
         admitted_at: time("admitted_at"),
         attended: false,
+        process: ProcessState::Detached,
+        step: None,
+        doing: None,
         by: serde_json::from_value(found["requester"].clone()).unwrap_or_else(|_| Runner {
             id: RunnerId(String::new()),
             user: "unknown".to_owned(),
@@ -181,6 +254,7 @@ fn line(
         Phase::Releasing { stuck, .. } => stuck.clone(),
         _ => None,
     };
+    let progress = record.phase.progress();
     let (waiting_for, waiting_briefly) = waiting_for(queue, lock, leases, record, aging, now);
     QueueRow {
         server: record.server().to_owned(),
@@ -193,7 +267,10 @@ fn line(
         stuck,
         requested_at: record.requested_at,
         admitted_at: record.admitted_at,
-        attended: record.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now)),
+        attended: false,
+        process: ProcessState::Detached,
+        step: progress.map(Progress::place),
+        doing: progress.and_then(Progress::doing),
         by: shown.by,
         owner: record.owner.clone(),
         reason: record.spec.reason.clone(),
@@ -243,10 +320,12 @@ fn waiting_for(
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
             Turn::Yours => ("an attached process: apply again".to_owned(), None),
             Turn::ReclaimOverdue(_) => ("an overdue hold that the next process releases".to_owned(), None),
+            // The queue position shows the same in brief.
+            Turn::Wait { reason: reason @ WaitReason::Turn { .. }, .. } => return (Some(reason.to_string()), None),
             Turn::Wait { reason, .. } => {
                 let brief = match &reason {
                     WaitReason::NotYet { blockers, .. } => blockers.first().map(StartBlocker::brief),
-                    WaitReason::Turn { ahead } => Some(format!("turn, {} ahead", ahead.len())),
+                    WaitReason::Turn { .. } => None,
                     WaitReason::SameHold { actor } => Some(format!("{} to be done", actor.id)),
                     WaitReason::HoldNotReady { hold, .. } => Some(format!("{hold} to be prepared")),
                 };
@@ -273,10 +352,7 @@ fn waiting_for(
 fn in_step(doing: &str, progress: &Progress, waits_for: Option<String>) -> (String, Option<String>) {
     let text = progress.text();
     match waits_for {
-        Some(why) => {
-            let place = format!("{}/{}", progress.current + 1, progress.steps.len());
-            (format!("{doing} {text}: {why}"), Some(format!("{place}: {why}")))
-        }
+        Some(why) => (format!("{doing} {text}: {why}"), Some(format!("{}: {why}", progress.place()))),
         None => (format!("{doing} {text}"), Some(text)),
     }
 }

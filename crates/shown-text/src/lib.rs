@@ -4,6 +4,7 @@
 //! Terminals, CI logs and comments act on what they show: an escape sequence clears a screen or
 //! makes a link, a line end forges a row of a table or a command for the CI system, a mark of
 //! direction turns a sentence around. Such characters are shown, and have no effect.
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -45,6 +46,16 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && acts(c))
 }
 
+/// Quotes a text as one shell word, for commands that can be pasted.
+#[must_use]
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:#@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) && !text.starts_with(['-', '#']) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
+}
+
 fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&acts) {
         return Cow::Borrowed(text);
@@ -63,6 +74,15 @@ fn escaped(text: &str, acts: impl Fn(char) -> bool) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_split_it() {
+        assert_eq!(shell_word("serial:maker/42"), "serial:maker/42");
+        assert_eq!(shell_word("serial:dell inc./42"), "'serial:dell inc./42'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
+        assert_eq!(shell_word("$HOME `id`"), "'$HOME `id`'");
+        assert_eq!(shell_word(""), "''");
+    }
 
     #[test]
     fn nothing_that_acts_is_left_and_everything_else_is() {

@@ -11,6 +11,7 @@
 //! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
 //! * `deferral`: what is put off while the provider's configuration is not known
 //! * `panics`, `logging`: what goes wrong, told in the host's terms
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 #![deny(clippy::print_stdout)]
 #![allow(clippy::doc_markdown, reason = "OpenTofu and MessagePack are names, not code")]
 

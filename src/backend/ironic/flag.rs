@@ -136,7 +136,7 @@ pub(super) fn behind(node: &Node, wish: &ExternalRequest) -> Option<Uid> {
 /// The reason that is left on a flag which Ironic's own fault keeps, in the place of ours.
 pub(super) fn left_to_ironic(fault: &str, id: &str) -> String {
     format!(
-        "fault {fault:?} recorded by Ironic while the node was in maintenance for {id}; this flag is not of terraform-provider-metal any more"
+        "fault {fault:?} recorded by Ironic while the node was in maintenance for {id}; this flag no longer belongs to terraform-provider-metal"
     )
 }
 

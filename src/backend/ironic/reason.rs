@@ -37,8 +37,7 @@ pub(super) fn write(wish: &ExternalRequest) -> String {
     if !wish.run.is_empty() {
         text.push_str(&format!("; run: {}", short(&wish.run)));
     }
-    text.push_str("; to end it: terraform-provider-metal release ");
-    text.push_str(&short(&wish.id));
+    text.push_str(&format!("; see: `terraform-provider-metal show {}`", short(&wish.id)));
     format!("{text}{MARK}store={} uid={} id={}]", code(&wish.store), code(&wish.uid), code(&wish.id))
 }
 
@@ -116,7 +115,9 @@ pub(super) mod tests {
         let wish = wish();
         let reason = write(&wish);
         assert_eq!(read(&reason), Some(Mark { store: wish.store.clone(), uid: wish.uid.clone(), id: wish.id.clone() }));
-        for words in ["ops/bios-2-19", "team-storage", "BIOS 2.19", "https://tickets/7", "ci-4711 (alice)", "release"] {
+        for words in
+            ["ops/bios-2-19", "team-storage", "BIOS 2.19", "https://tickets/7", "ci-4711 (alice)", "show ops/bios-2-19"]
+        {
             assert!(reason.contains(words), "{reason}");
         }
         assert!(!shown_reason(Some(&reason)).contains("store="));

@@ -18,6 +18,7 @@ use crate::{
         spec::Policy,
     },
     plugin::diagnostic,
+    shown::shell_word,
     store::LockView,
 };
 
@@ -277,13 +278,20 @@ impl From<PendingMaintenance> for AskedModel {
     }
 }
 
-/// Tells the owner what is asked; an answer may be needed. `command`: how the command line is
-/// called for that.
-pub(in crate::provider) fn tell(diags: &mut Diagnostics, server: &str, asked: &[PendingMaintenance], command: &str) {
+/// Warns the owner about pending maintenance. `backend`: the command-line flag for these claims, if
+/// they need it.
+pub(in crate::provider) fn tell(
+    diags: &mut Diagnostics,
+    server: &str,
+    asked: &[PendingMaintenance],
+    backend: Option<&str>,
+    owner: &str,
+) {
     if asked.is_empty() {
         return;
     }
-    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, command))).collect();
+    let flags = format!("{} --owner {}", backend.map(|flag| format!(" {flag}")).unwrap_or_default(), shell_word(owner));
+    let lines: Vec<String> = asked.iter().map(|asked| format!("  {}", line(asked, &flags))).collect();
     diags.add_warning(diagnostic(
         "Maintenance pending on claimed servers",
         format!("{server}:\n{}", lines.join("\n")),
@@ -291,7 +299,7 @@ pub(in crate::provider) fn tell(diags: &mut Diagnostics, server: &str, asked: &[
     ));
 }
 
-fn line(asked: &PendingMaintenance, command: &str) -> String {
+fn line(asked: &PendingMaintenance, flags: &str) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {
         text.push_str(&format!(" ({reason})"));
@@ -314,7 +322,7 @@ fn line(asked: &PendingMaintenance, command: &str) -> String {
             let resource =
                 format!(". It waits for your approval: metal_maintenance_approval with maintenance = {id:?}");
             text.push_str(&resource);
-            text.push_str(&format!(", or {command} approve {id}."));
+            text.push_str(&format!(", or `terraform-provider-metal approve {id}{flags}`."));
         }
     }
     if let Some(at) = asked.escalates_at {

@@ -279,7 +279,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         let asked = self.show(&mut model, &claim, key.as_ref()).await;
         model.contact = known(claim.contact.clone());
         model.take_over(&claim, self.there.ignition_secret(&claim_name(&claim), "").as_str());
-        tell(diags, &server, &asked, &format!("terraform-provider-metal {}", self.there.texts().flag));
+        tell(diags, &server, &asked, Some(self.there.texts().flag), self.engine.owner());
         Some(model)
     }
 

@@ -114,7 +114,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
             }
         };
         let claim = view.lock.ownership.claim.as_ref().filter(|claim| claim.uid == owned.own_uid())?;
-        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), "terraform-provider-metal");
+        tell(diags, &claim.server, &approval::asked(&view.lock, view.now), None, &claim.owner);
         model.contact = known(claim.contact.clone());
         model.show(claim, &view);
         Some(model)

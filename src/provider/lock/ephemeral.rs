@@ -18,6 +18,7 @@ use crate::{
         state::{Ending, Maintenance, Phase},
     },
     plugin::{EphemeralResource, Opened, diagnostic},
+    shown::shell_word,
 };
 
 use crate::provider::{
@@ -125,8 +126,9 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
             format!("Releasing {server} failed"),
             format!(
                 "{cause}\nThe lock stays, because its prior state is not restored. Fix the cause and apply again, or run: \
-                 terraform-provider-metal release {}",
-                record.id
+                 terraform-provider-metal complete {} --owner {}",
+                record.id,
+                shell_word(&record.owner)
             ),
         ),
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => (
@@ -250,7 +252,7 @@ impl EphemeralResource for ServerLock {
                     EngineError::StoreLost { id, .. } => id.to_string(),
                     _ => "NAMESPACE/NAME".to_owned(),
                 };
-                diags.add_error(not_released(&server, &error.to_string(), "", &id));
+                diags.add_error(not_released(&server, &error.to_string(), "", &id, engine.owner()));
                 None
             }
         }
@@ -271,15 +273,16 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
         _ => format!("It is {}", record.phase.name()),
     };
     let expires = record.expires_at().map(|at| format!(" from {} on", shown_time(at))).unwrap_or_default();
-    diags.add_error(not_released(server, &cause, &expires, &record.id.to_string()));
+    diags.add_error(not_released(server, &cause, &expires, &record.id.to_string(), &record.owner));
     None
 }
 
 /// Why a server stays locked, and what releases it.
-fn not_released(server: &str, cause: &str, expires: &str, id: &str) -> Diagnostic {
+fn not_released(server: &str, cause: &str, expires: &str, id: &str, owner: &str) -> Diagnostic {
+    let owner = shell_word(owner);
     let detail = format!(
         "{cause}.\nThe lock stays, because its prior state is not restored. Fix the cause; then the next run of this configuration or, \
-         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal release {id}"
+         as it is overdue{expires}, the next waiter releases the server. By hand: terraform-provider-metal complete {id} --owner {owner}"
     );
     diagnostic(format!("Releasing {server} failed"), detail, AttributePath::root())
 }

@@ -8,6 +8,7 @@ use crate::{
     engine::EngineError,
     maintenance::{location::Elsewhere, lock::Refusal, queue::shown_time, state::Maintenance},
     plugin::diagnostic,
+    shown::shell_word,
     store::StoreError,
 };
 
@@ -22,7 +23,7 @@ const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. 
 
 /// What to do about a store that lost commits.
 pub(in crate::provider) const AFTER_A_RESTORE: &str = "A backup, a snapshot or a standby replaced newer data. Stop all runs, then follow \
-    the guide \"After a restore\": terraform-provider-metal store restored --reason TEXT.";
+    the guide \"After a restore\": `terraform-provider-metal store restored --reason TEXT`.";
 
 /// Returns the value of an operation on a server, or adds the diagnostic of its failure.
 pub(in crate::provider) fn value_or_error<T>(
@@ -126,21 +127,28 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
     diagnostic(summary, detail, AttributePath::root())
 }
 
-/// The summary of a warning about a BMC that did not answer.
-pub(in crate::provider) const BMC_SILENT: &str = "BMC did not answer";
-
-/// The summary of a warning about a machine of which nothing could be learned now.
+/// Returns the warning summary for a server that could not be read.
 pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
-    if matches!(error, BackendError::Elsewhere { .. }) {
-        return "A maintenance is not reached by this configuration";
-    }
     match error {
+        BackendError::UnknownServer { .. } => "A server is not configured",
+        BackendError::Elsewhere { .. } => "A maintenance is not reached by this configuration",
+        // A server error is not an answer to the question.
+        BackendError::Unreachable { .. } | BackendError::Rejected { transient: true, .. } => "BMC did not answer",
         BackendError::ClusterAway { .. } => "The cluster did not answer",
         BackendError::Untrusted { .. } => "A BMC is not trusted",
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
         BackendError::Missing { .. } => "Something that a server needs is missing",
-        _ => BMC_SILENT,
+        BackendError::Rejected { transient: false, .. } => "A request about a server was refused",
+        BackendError::Unsupported { .. } => "A server does not support a request",
+        BackendError::Denied { .. } => "Access to a server was denied",
+        BackendError::Invalid { .. } => "A server's configuration was refused",
+        BackendError::Node { .. } => "A Node was not reached",
+        BackendError::OtherServer { .. } => "A server was replaced by another server",
+        BackendError::Protocol { .. } => "A BMC did not return a Redfish response",
+        BackendError::ReplyLost { .. } | BackendError::OutcomeUnknown { .. } | BackendError::NotSent { .. } => {
+            "A request to a server has an unknown outcome"
+        }
     }
 }
 
@@ -227,8 +235,9 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!(
                 "Its owner is {existing:?}; this provider's owner is {asked:?}. {NOTHING_DONE} If both are yours, set the \
                  provider's owner to {existing:?} until this maintenance has ended. Otherwise choose another namespace or name; \
-                 in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {existing:?} \
-                 --reason TEXT"
+                 in agreement with its owner, end it with: terraform-provider-metal complete {id} --as-owner {} \
+                 --reason TEXT",
+                shell_word(existing)
             ),
             AttributePath::new("name"),
         ),
@@ -316,7 +325,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
             format!(
                 "The coordination store was restored at {} ({reason:?}), so its last changes are lost: the server may be \
                  changed, and the prior state may be wrong. {NOTHING_DONE} Inspect {server}, then run \
-                 terraform-provider-metal store inspected {id} --reason TEXT.",
+                 `terraform-provider-metal store inspected {id} --reason TEXT`.",
                 shown_time(*since)
             ),
             AttributePath::root(),

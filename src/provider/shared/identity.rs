@@ -10,6 +10,7 @@ use crate::{
         ids::LockKey,
     },
     plugin::diagnostic,
+    shown::shell_word,
 };
 
 /// The diagnostic of a server that has no lock of its own.
@@ -34,7 +35,7 @@ fn without_uuid(why: &NoUuid) -> String {
 
 fn other_lock(name: &Alias, key: &LockKey, others: &[(Alias, LockKey)]) -> String {
     let lines: Vec<String> = others.iter().map(|(alias, key)| format!("  {alias} belongs to the lock {key}")).collect();
-    let moved: Vec<String> = others.iter().map(|(alias, _)| quoted(&alias.to_string())).collect();
+    let moved: Vec<String> = others.iter().map(|(alias, _)| shell_word(&alias.to_string()).into_owned()).collect();
     let shared = others.iter().map(|(alias, _)| alias).find(|alias| alias.is_hardware() && !alias.is_uuid());
     let mut text = format!(
         "Here {name} belongs to the lock {key}, but\n{}\nOne server must have one lock. {NOTHING_DONE}\nIf the mainboard, the \
@@ -42,37 +43,21 @@ fn other_lock(name: &Alias, key: &LockKey, others: &[(Alias, LockKey)]) -> Strin
          server rebind {} --key {} --reason WHY",
         lines.join("\n"),
         moved.join(" "),
-        quoted(&key.0),
+        shell_word(&key.0),
     );
     if let Some(shared) = shared {
         text.push_str(&format!(
             "\nIf several servers report one of them, such as the serial number of a chassis, it identifies none of \
              them:\n  terraform-provider-metal server rebind {} --shared --reason WHY",
-            quoted(&shared.to_string())
+            shell_word(&shared.to_string())
         ));
     }
     text
 }
 
-/// A word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:#@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) && !word.starts_with(['-', '#']) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_word_is_quoted_where_a_shell_would_split_it() {
-        assert_eq!(quoted("serial:maker/42"), "serial:maker/42");
-        assert_eq!(quoted("serial:dell inc./42"), "'serial:dell inc./42'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-    }
 
     #[test]
     fn both_locks_and_the_way_out_are_shown() {

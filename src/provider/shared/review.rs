@@ -21,7 +21,7 @@ use crate::{
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
-    shared::diagnostics::{BMC_SILENT, of_engine, of_machine, silent, value_or_error},
+    shared::diagnostics::{of_engine, of_machine, silent, value_or_error},
     shared::ended::is_over,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
     shared::standing::becomes_of,
@@ -251,10 +251,10 @@ async fn server(
         Ok(capabilities) => capabilities,
         Err(error) if error.is_transient() || unchecked(&error) => {
             diags.add_warning(diagnostic(
-                match silent(&error) {
+                match &error {
                     _ if unchecked(&error) => "A server could not be looked at",
-                    BMC_SILENT => NOT_CHECKED,
-                    other => other,
+                    BackendError::ClusterAway { .. } => silent(&error),
+                    _ => NOT_CHECKED,
                 },
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),

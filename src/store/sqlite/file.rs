@@ -24,6 +24,29 @@ fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf
     Some(state.join("terraform-provider-metal").join("coordination.sqlite"))
 }
 
+/// Returns why a file that does not exist cannot be created, if that is known without trying: the
+/// first folder above it that exists is not a folder, or this user cannot write it.
+#[must_use]
+pub fn cannot_be_created(path: &Path) -> Option<String> {
+    let above = path.ancestors().skip(1).find(|above| above.symlink_metadata().is_ok())?;
+    if !above.is_dir() {
+        return Some(format!("it cannot be created: {} is not a folder", above.display()));
+    }
+    let problem = not_writable(above)?;
+    Some(format!("it cannot be created in {}: {problem}", above.display()))
+}
+
+#[cfg(unix)]
+fn not_writable(folder: &Path) -> Option<io::Error> {
+    use rustix::fs::{Access, access};
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).err().map(io::Error::from)
+}
+
+#[cfg(not(unix))]
+fn not_writable(_: &Path) -> Option<io::Error> {
+    None
+}
+
 /// Which file is behind a path, so that one that was removed or replaced under us is noticed: we
 /// would go on with a file that nobody else sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +122,16 @@ fn sync_folder(_: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_in_a_place_that_is_not_a_folder_cannot_be_created() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(cannot_be_created(&folder.path().join("new/x.sqlite")), None);
+        let file = folder.path().join("file");
+        File::create(&file).unwrap();
+        let problem = cannot_be_created(&file.join("deeper/x.sqlite")).unwrap();
+        assert!(problem.ends_with("file is not a folder"), "{problem}");
+    }
 
     #[test]
     fn the_default_follows_the_base_directory_rules() {

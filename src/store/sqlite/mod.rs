@@ -25,7 +25,7 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::watch::Receiver;
 
-pub use file::default_path;
+pub use file::{cannot_be_created, default_path};
 
 use self::{
     fault::ErrorMapper,

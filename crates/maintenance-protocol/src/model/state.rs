@@ -122,9 +122,22 @@ impl Progress {
     #[must_use]
     pub fn text(&self) -> String {
         match self.step() {
-            Some(step) => format!("{}/{}: {step}", self.current + 1, self.steps.len()),
-            None => format!("{0}/{0}", self.steps.len()),
+            Some(step) => format!("{}: {step}", self.place()),
+            None => self.place(),
         }
+    }
+
+    /// `2/5`: the step under way, of all.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}/{}", (self.current + 1).min(self.steps.len()), self.steps.len())
+    }
+
+    /// `switching off: no answer within 10s`: what the step under way does and waits for.
+    #[must_use]
+    pub fn doing(&self) -> Option<String> {
+        let step = self.step()?;
+        Some(self.waits_for.as_ref().map_or_else(|| step.to_string(), |why| format!("{step}: {why}")))
     }
 }
 

@@ -34,7 +34,7 @@ fn apply(lock: &mut ServerLock, leases: &Leases, uid: &Uid, fence: Fence, change
 }
 
 fn told(lock: &ServerLock, leases: &Leases) -> (String, String) {
-    let row = lines(lock, leases, Duration::from_mins(10), now()).remove(0);
+    let row = lines(lock, leases, Duration::from_mins(10), now(), &|_| Liveness::Unknown).remove(0);
     (row.waiting_for.unwrap(), row.waiting_briefly.unwrap())
 }
 
@@ -56,4 +56,24 @@ fn what_a_step_waits_for_is_told_while_its_process_is_there_and_until_the_next_s
     apply(&mut lock, &leases, &uid, fence, &RecordChange::Detach);
     lock.attach(&uid, EnqueueRequest::sample("a").runner, Token(uuid::Uuid::nil()), &leases, now()).unwrap();
     assert_eq!(told(&lock, &leases), nothing, "another process has not waited yet");
+}
+
+#[test]
+fn a_process_is_judged_by_its_lease_and_by_what_this_machine_knows() {
+    let (lock, leases, ..) = preparing();
+    for (leases, liveness, process) in [
+        (&leases, Liveness::Unknown, ProcessState::Working),
+        (&leases, Liveness::Alive, ProcessState::Working),
+        (&leases, Liveness::Gone, ProcessState::Killed),
+        (&Leases::default(), Liveness::Gone, ProcessState::Killed),
+        (&Leases::default(), Liveness::Alive, ProcessState::Suspended),
+        (&Leases::default(), Liveness::Unknown, ProcessState::Silent),
+    ] {
+        let row = lines(&lock, leases, Duration::from_mins(10), now(), &|_| liveness).remove(0);
+        assert_eq!((row.process, row.attended), (process, process == ProcessState::Working), "{liveness:?}");
+    }
+    let (mut lock, leases, uid, fence) = preparing();
+    apply(&mut lock, &leases, &uid, fence, &RecordChange::Detach);
+    let row = lines(&lock, &leases, Duration::from_mins(10), now(), &|_| Liveness::Gone).remove(0);
+    assert_eq!((row.process, row.step.as_deref()), (ProcessState::Detached, Some("1/2")));
 }

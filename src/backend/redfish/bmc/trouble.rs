@@ -35,7 +35,7 @@ impl Bmc {
             ),
             None => format!(
                 "the BMC's certificate is not trusted ({cause}). Give the authority that signed it (ca_certificate_file) or \
-                 pin it (certificate_sha256: terraform-provider-metal check shows its SHA-256)"
+                 pin it (certificate_sha256: `terraform-provider-metal check` shows its SHA-256)"
             ),
         })
     }
