@@ -1,5 +1,5 @@
-//! Plain words: the patterns of `patterns.tsv` find sentences that a reader stumbles over. Their number
-//! can only fall; CONTRIBUTING.md shows how to write instead.
+//! Plain words: the patterns of `patterns.tsv` find sentences that a reader stumbles over. Their
+//! number can only fall; CONTRIBUTING.md shows how to write instead.
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 

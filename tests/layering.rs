@@ -152,8 +152,8 @@ fn rooms() -> Vec<Source> {
     Source::read_all(&root.join("src")).into_iter().chain(rules).collect()
 }
 
-/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach BMCs
-/// through Redfish, so those can name its folder.
+/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach
+/// BMCs through Redfish, so they can name its folder.
 #[test]
 fn a_backend_is_one_folder_and_one_registry_line() {
     let rooms = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));

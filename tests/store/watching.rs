@@ -11,8 +11,8 @@ use crate::{
     talk::enqueue,
 };
 
-/// Whoever watches through `way` is woken for what was missed, although the API server has compacted it away,
-/// and the watch itself is back within `patience`, which is sooner than it would look by itself.
+/// A watcher behind `way` is woken for changes that it missed and that the API server compacted,
+/// and the watch itself returns within `patience`, which is sooner than it would look by itself.
 pub async fn outlives(
     direct: &dyn Store,
     watching: &dyn Store,

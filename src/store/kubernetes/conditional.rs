@@ -33,9 +33,9 @@ impl Conditional for KubernetesStore {
             _ => return Ok(None),
         };
         let commit = async {
-            // Another version can change the format while this process has the store open. This read
-            // is not part of the commit. A version that changes the format therefore writes the number
-            // first and then each lock, so that a prepared commit fails on its condition.
+            // Another version can change the format while this process has the store open. This
+            // read is not part of the commit. A version that changes the format must therefore
+            // write the number first and then each lock, so a prepared commit fails.
             if !row.checked {
                 format::check_open(whole::format(&self.link).await?, &self.link.faults)?;
             }

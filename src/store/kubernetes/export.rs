@@ -1,8 +1,7 @@
 //! The audit log in commit order.
 //!
-//! The log is in the locks and in the journals, which are two lists of different revisions. A commit
-//! that is newer than the newest listed lock can be missing from the lists, so the next read
-//! returns it.
+//! Locks and journals contain the log. These are two lists with different revisions, so a commit
+//! that is newer than the newest listed lock can be missing. The next read returns it.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -61,8 +60,8 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
     Ok(lines)
 }
 
-/// Reads the journals that can contain lines of this start. A journal is named after a revision that
-/// is not older than its entries.
+/// Reads the journals that can contain lines after this start. The revision in a journal's name is
+/// not older than its entries.
 async fn journals(link: &StoreClient, start: &AuditStart) -> Result<Vec<ConfigMap>, StoreError> {
     let journals = objects::all("journal");
     let AuditStart::After(position) = start else { return link.list(&journals).await };
