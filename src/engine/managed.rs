@@ -1,5 +1,5 @@
-//! The state that manages a record, the takeover after an import, and names that a person refused or
-//! allows again.
+//! The state that manages a record, the takeover after an import, and names that a person refused
+//! or allows again.
 
 use std::sync::PoisonError;
 

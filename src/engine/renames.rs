@@ -1,9 +1,9 @@
 //! Renames that a plan announces to an apply in the same folder.
 //!
-//! With `create_before_destroy` a create meets its predecessor, which is released only afterwards, so
-//! it would wait in vain. Hosts pass no data about the predecessor to that create, and a plan must
-//! not write into the store. So the plan writes a file, which only this user's runs in the same
-//! folder with the same store read. Without the file (another machine) the create waits.
+//! With `create_before_destroy` a create meets its predecessor, which is released only afterwards,
+//! so it would wait in vain. Hosts pass no data about the predecessor to that create, and a plan
+//! must not write into the store. So the plan writes a file, which only this user's runs in the
+//! same folder with the same store read. Without the file (another machine) the create waits.
 
 use std::{env, fs, io, path::Path};
 
@@ -22,19 +22,20 @@ const MOST: usize = 1024;
 impl Engine {
     /// Announces the next name of a record's resource; `None`: the resource keeps its name.
     pub fn announce(&self, uid: &Uid, successor: Option<&MaintenanceId>) {
-        let announced = (|| -> io::Result<()> {
-            let place = self.place()?;
-            let file = private_folder()?.join(digest(&format!("{place}\n{}", uid.0)) + SUFFIX);
-            match successor {
-                Some(id) => fs::write(file, format!("{place}\n{id}\n{}", uid.0)),
-                None => fs::remove_file(file).or_else(|error| match error.kind() {
-                    io::ErrorKind::NotFound => Ok(()),
-                    _ => Err(error),
-                }),
-            }
-        })();
-        if let Err(error) = announced {
+        if let Err(error) = self.write_announcement(uid, successor) {
             tracing::debug!(%error, "a create before the destroy of its predecessor will wait");
+        }
+    }
+
+    fn write_announcement(&self, uid: &Uid, successor: Option<&MaintenanceId>) -> io::Result<()> {
+        let place = self.place()?;
+        let file = private_folder()?.join(digest(&format!("{place}\n{}", uid.0)) + SUFFIX);
+        match successor {
+            Some(id) => fs::write(file, format!("{place}\n{id}\n{}", uid.0)),
+            None => fs::remove_file(file).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
         }
     }
 

@@ -62,10 +62,11 @@ pub trait ResourceExt: Resource {
     }
 
     /// Completes private state that the host lost or that is outdated; called before each request
-    /// about an existing resource. It only reads, and returns `private` unless it finds a better value.
+    /// about an existing resource. It only reads, and returns `private` unless it finds a better
+    /// value.
     ///
-    /// Hosts send no private state when they destroy tainted resources. If such a destroy fails, the
-    /// host stores the completed private state for later requests.
+    /// Hosts send no private state when they destroy tainted resources. If such a destroy fails,
+    /// the host stores the completed private state for later requests.
     async fn recover<'a>(&self, state: Self::State<'a>, private: Self::PrivateState<'a>) -> Self::PrivateState<'a> {
         drop(state);
         private

@@ -233,8 +233,8 @@ impl Owned {
         Self { uid, lock_key: key.0.clone(), store, claim: String::new() }
     }
 
-    /// Of a claim or approval whose machine this store has. Without `uid` it was deleted. `None`: the
-    /// store does not have the machine, so it could be another store.
+    /// Of a claim or approval whose machine this store has. Without `uid` it was deleted. `None`:
+    /// the store does not have the machine, so it could be another store.
     pub(in crate::provider) fn found(engine: &Engine, view: &LockView, uid: Option<&Uid>) -> Option<Self> {
         let known = *view.lock != ServerLock::new(view.lock.key.clone());
         known.then(|| Self::new(engine, &view.lock.key, uid.unwrap_or(&Uid(String::new()))))

@@ -1,5 +1,5 @@
-//! Records that another state manages: imported records until apply takes them over, and records that
-//! this state lost.
+//! Records that another state manages: imported records until apply takes them over, and records
+//! that this state lost.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 

@@ -1,10 +1,10 @@
 //! Runs each resource kind through each situation while a request fails, loses its reply, is
 //! interrupted, or kills the provider. Afterwards a destroy succeeds and restores the server.
 //!
-//! The kinds come from the provider's schema and the requests from a run in which nothing goes wrong,
-//! so that a new one is tried, or fails the test, without being named here. `HOST_STATE=long`, which
-//! the soak test sets, plays every cell; any other value plays the cells with that text in their
-//! names; by default a sample is played.
+//! The kinds come from the provider's schema and the requests from a run in which nothing goes
+//! wrong, so that a new one is tried, or fails the test, without being named here.
+//! `HOST_STATE=long`, which the soak test sets, plays every cell; any other value plays the cells
+//! with that text in their names; by default a sample is played.
 
 use std::{
     collections::BTreeSet,
@@ -25,10 +25,11 @@ use crate::support::{
 
 /// How many cells run at the same time.
 const AT_ONCE: usize = 4;
-/// How many cells of each host the short form plays.
-const SAMPLE: usize = 12;
+/// The short form plays each so many-th cell of the requests that change nothing.
+const OTHERS: usize = 41;
 
-/// A kind of resource, with two configurations of it: on `node1`, and on `node2` under another name.
+/// A kind of resource, with two configurations of it: on `node1`, and on `node2` under another
+/// name.
 struct Kind {
     type_name: &'static str,
     body: fn(node: usize, word: &str, more: &str) -> String,
@@ -262,14 +263,13 @@ async fn wrong_after(bench: &mut Bench, cell: &Cell) -> Vec<String> {
     if !destroyed.status.success() {
         wrong.push(format!("destroy: {}", destroyed.words()));
     }
-    let queue = bench.workspace.metal(&["queue"]).await.succeeded();
-    let claims = bench.workspace.metal(&["claims"]).await.succeeded();
-    if !queue.words().contains("No server is held") || !claims.words().contains("No claims") {
-        // The host did not save a finished create, or imported nothing. A person takes the record over.
+    if let Some(held) = held(bench).await {
+        // The host did not save a finished create, or imported nothing. A person takes the record
+        // over.
         let lost = cell.rpc == "ApplyResourceChange" && cell.fault == Fault::ReplyLost;
         let lost = lost || cell.situation == Situation::Imported;
         if !lost {
-            wrong.push(format!("held: {} {}", queue.words(), claims.words()));
+            wrong.push(format!("held: {held}"));
         }
         import(bench, cell.kind);
         let taken = bench.run(&["apply"], cell, false).await;
@@ -277,10 +277,7 @@ async fn wrong_after(bench: &mut Bench, cell: &Cell) -> Vec<String> {
         if !taken.status.success() || !destroyed.status.success() {
             wrong.push(format!("taken over: {} {}", taken.words(), destroyed.words()));
         }
-        let queue = bench.workspace.metal(&["queue"]).await.succeeded();
-        if !queue.words().contains("No server is held") {
-            wrong.push(format!("still held: {}", queue.words()));
-        }
+        wrong.extend(self::held(bench).await.map(|held| format!("still held: {held}")));
     }
     if !bench.is_empty().await {
         wrong.push("the state is not empty".to_owned());
@@ -295,6 +292,19 @@ async fn wrong_after(bench: &mut Bench, cell: &Cell) -> Vec<String> {
         wrong.push(format!("{after:?}, before {:?}", bench.before));
     }
     wrong
+}
+
+/// The servers and claims in the store; `None`: nothing is held.
+async fn held(bench: &Bench) -> Option<String> {
+    let mut held = Vec::new();
+    for (command, nothing) in [("queue", "No server is held"), ("claims", "No claims")] {
+        let words = bench.workspace.metal(&[command]).await.words();
+        // A request that never reached the provider leaves no store.
+        held.extend(
+            Some(words).filter(|words| ![nothing, "no coordination store yet"].iter().any(|none| words.contains(none))),
+        );
+    }
+    (!held.is_empty()).then(|| held.join(" "))
 }
 
 /// The disturbed command's requests, from a run without a fault.
@@ -335,21 +345,18 @@ async fn cells(host: Host) -> Vec<Cell> {
         {
             for fault in Fault::ALL {
                 let n = cells.len();
-                let (refresh, same_process) = (n % 2 == 0, n % 4 < 2 && fault.keeps_process());
+                let refresh = n % 2 == 0 || rpc == "ReadResource";
+                let same_process = n % 4 < 2 && fault.keeps_process();
                 cells.push(Cell { host, kind, situation, rpc: rpc.clone(), fault, refresh, same_process });
             }
         }
     }
     if only.is_none() {
-        // Most of what goes wrong goes wrong in requests that change something.
-        let changes =
-            |cell: &Cell| ["ApplyResourceChange", "ReadResource", "PlanResourceChange"].contains(&cell.rpc.as_str());
-        cells.retain(changes);
-        let step = cells.len().div_ceil(SAMPLE).max(1) | 1;
+        // Each fault of each request that changes something, and some of the others.
         let mut n = 0;
-        cells.retain(|_| {
+        cells.retain(|cell| {
             n += 1;
-            n % step == 0
+            cell.rpc == "ApplyResourceChange" || n % OTHERS == 0
         });
     }
     cells
