@@ -35,14 +35,6 @@ use terraform_provider_metal::{
     },
 };
 
-use crate::{
-    records::{AGING, TTL},
-    support::{
-        kubernetes::Kubernetes,
-        postgres::{Pooler, Postgres},
-    },
-};
-
 /// The time of a store stands still until a test moves it; waiting takes real time.
 #[derive(Debug)]
 pub struct HandClock {
