@@ -196,7 +196,7 @@ for_one_host! {
         let (fleet, workspace) = (Fleet::with(config).await, Workspace::new(host));
         arm(&fleet, "node1", OverrideEnabled::Continuous, BootTarget::Pxe, BootMode::UEFI);
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"On\""));
-        workspace.plan().await.run.says("Boot override: Pxe Continuous is armed, and this start boots it.");
+        workspace.plan().await.run.says("node1: the boot override Pxe Continuous is armed, and this start boots it.");
         let hold = |once: &str| {
             let boot = format!("server_power = \"On\"\n  boot_configuration = {{ method = \"pxe\"{once} }}");
             maintenance("node2", "m", &boot)
@@ -220,7 +220,7 @@ resource "metal_server_operation" "restart" {
         fleet.configure(&workspace, &hold(", once = false"));
         workspace.apply().await.succeeded();
         fleet.configure(&workspace, &(hold(", once = false") + restart));
-        workspace.plan().await.run.says("Boot override: Pxe Continuous is armed").is_silent_about("used up");
+        workspace.plan().await.run.says("node2: the boot override Pxe Continuous is armed").is_silent_about("used up");
         workspace.destroy().await.succeeded();
     }
 }

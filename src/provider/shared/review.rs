@@ -74,8 +74,8 @@ async fn under(
 ) {
     let spec = asked.spec;
     let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
-    if let Some(start) = Box::pin(starts::under(engine, hold, spec, view)).await {
-        detail = format!("{detail}\n{start}");
+    if let Some((summary, start)) = Box::pin(starts::under(engine, hold, spec, view)).await {
+        diags.add_warning(diagnostic(summary, start, AttributePath::root()));
     }
     if let Ok(hold) = hold.parse()
         && let Some(node) = Box::pin(engine.drain_outlook_under(&hold)).await
@@ -190,9 +190,11 @@ pub(in crate::provider) async fn changed(
 ) {
     let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
     let Some(effect) = effect else { return };
-    let power = seen.view.as_ref().map_or("unknown".to_owned(), |view| view.power.to_string());
+    if let Some((summary, start)) = starts::armed(spec, seen.view.as_ref()) {
+        diags.add_warning(diagnostic(summary, start, AttributePath::root()));
+    }
+    let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
     let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
-    lines.extend(starts::armed(spec, seen.view.as_ref()));
     if let Some(uid) = uid {
         lines.extend(Box::pin(engine.drain_outlook_of_change(spec, uid)).await);
     }
@@ -409,8 +411,8 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     }
     let summary = if prospect.effect.is_empty() { "Servers will be taken out of service" } else { SWITCHED };
     let mut lines = prospect.lines();
-    lines.extend(start);
     let (mut obstacles, mut unasked) = (prospect.obstacles(), None);
+    obstacles.extend(start);
     match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
         Ok(more) => {
             lines.extend(more.lines);

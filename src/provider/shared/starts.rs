@@ -11,10 +11,16 @@ use crate::{
     },
 };
 
-/// Names the armed boot override that a planned start uses.
-pub(in crate::provider) fn armed(spec: &Spec, view: Option<&MachineView>) -> Option<String> {
+/// Summary of a warning: the server does not boot its disk.
+const ARMED: &str = "A start uses an armed boot override";
+/// Summary of a warning: the server boots its disk during a maintenance that booted another system.
+const USED_UP: &str = "A restart boots the server's own disk";
+
+/// Names the armed boot override that a planned start uses, as summary and detail.
+pub(in crate::provider) fn armed(spec: &Spec, view: Option<&MachineView>) -> Option<(&'static str, String)> {
     let view = view.filter(|view| starts(spec, view))?;
-    Some(format!("Boot override: {} is armed, and this start boots it.", boot::armed(view)?))
+    let boot = boot::armed(view)?;
+    Some((ARMED, format!("{}: the boot override {boot} is armed, and this start boots it.", spec.server)))
 }
 
 /// Warns if a restart under a maintenance boots production, because the first start used the one-time
@@ -24,7 +30,7 @@ pub(in crate::provider) async fn under(
     hold: &str,
     spec: &Spec,
     view: Option<&MachineView>,
-) -> Option<String> {
+) -> Option<(&'static str, String)> {
     if view.map_or(spec.operation.is_none(), |view| !starts(spec, view)) {
         return None;
     }
@@ -32,18 +38,19 @@ pub(in crate::provider) async fn under(
         return Some(armed);
     }
     let seen = view.and_then(|view| view.boot.as_ref());
-    match hold.parse().ok().map(|id| boots_once(engine, id)) {
+    let text = match hold.parse().ok().map(|id| boots_once(engine, id)) {
         Some(found) => match found.await {
-            Some(Some(boot)) if seen.is_some() => Some(format!(
+            Some(boots) if boots.is_empty() => None,
+            Some(boots) if seen.is_some() => Some(format!(
                 "The one-time boot override of {hold} is used up, so this start boots the server's own disk in the middle of the \
                  maintenance. Set once = false to boot by {} again.",
-                boot.method.name()
+                boots[0].method.name()
             )),
-            Some(None) => None,
             _ => Some(may_be_used(hold)),
         },
         None => Some(may_be_used(hold)),
-    }
+    };
+    text.map(|text| (USED_UP, format!("{}: {text}", spec.server)))
 }
 
 fn may_be_used(hold: &str) -> String {
@@ -53,15 +60,14 @@ fn may_be_used(hold: &str) -> String {
     )
 }
 
-/// Returns the one-time boot that a maintenance, or a boot configuration under it, requested. The
-/// outer `None`: the maintenance does not exist yet.
-async fn boots_once(engine: &Engine, id: MaintenanceId) -> Option<Option<BootSpec>> {
+/// Returns the one-time boots that a maintenance, and boot configurations under it, requested. `None`:
+/// the maintenance does not exist yet.
+async fn boots_once(engine: &Engine, id: MaintenanceId) -> Option<Vec<BootSpec>> {
     let hold = engine.planned_record(&id).await.ok()??;
     let view = engine.planned_view(&hold.lock_key).await.ok()?;
     let under = view.lock.active.iter().filter(|record| record.spec.parent.as_ref() == Some(&hold.uid));
-    let boots =
-        std::iter::once(&hold.spec).chain(under.map(|record| &record.spec)).filter_map(|spec| spec.boot.clone());
-    Some(boots.into_iter().find(|boot| boot.once))
+    let specs = std::iter::once(&hold.spec).chain(under.map(|record| &record.spec));
+    Some(specs.filter_map(|spec| spec.boot.clone()).filter(|boot| boot.once).collect())
 }
 
 /// Returns true if a request starts or restarts the server without a boot configuration.
