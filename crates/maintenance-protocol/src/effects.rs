@@ -155,7 +155,7 @@ mod tests {
                 };
                 let mut attempts = vec![attempt(at, answered)];
                 // What leads to one state is sent once more; both are observed until the end.
-                if matches!(action, Action::Reset(ResetType::On | ResetType::ForceOff)) {
+                if matches!(action, Action::Reset(ResetType::On | ResetType::ForceOff) | Action::SetBoot { .. }) {
                     let half = after(answered, within / 2);
                     assert_eq!(pursue(action.clone(), &attempts, within, &limits, half), Verdict::Act(action.clone()));
                     attempts.push(attempt(half, half));

@@ -255,16 +255,3 @@ impl Attempt {
         self.answered.unwrap_or(self.at)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gates_are_stored_under_the_names_that_older_versions_read() {
-        let step = |step: Step| serde_json::to_string(&step).unwrap();
-        let action = |action: Action| serde_json::to_string(&action).unwrap();
-        assert_eq!([step(Step::EnterGate), action(Action::EnterGate)], ["\"EnterNative\"", "\"EnterNative\""]);
-        assert_eq!([step(Step::LeaveGate), action(Action::LeaveGate)], ["\"LeaveNative\"", "\"LeaveNative\""]);
-    }
-}
