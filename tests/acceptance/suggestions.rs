@@ -97,9 +97,8 @@ const CASES: &[(&str, &str, Proof)] = &[
     ),
     ("release --allow NAMESPACE/NAME", "release --allow tests/m", Proof::Parser),
     ("store check", "store check", Proof::Anywhere),
-    ("store migrate", "store migrate", Proof::Anywhere),
     ("store roles postgres", "store roles postgres", Proof::Anywhere),
-    ("audit verify", "audit verify", Proof::Anywhere),
+    ("audit export", "audit export", Proof::Anywhere),
     ("completion bash", "completion bash", Proof::Anywhere),
     ("--help", "--help", Proof::Anywhere),
     // Messages.
