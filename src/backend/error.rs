@@ -61,8 +61,8 @@ pub enum BackendError {
         request: String,
         /// The task's state and the machine's message.
         message: String,
-        /// Whether the message shows that the task changed nothing. Otherwise only the machine shows
-        /// how far it came.
+        /// Whether the message shows that the task changed nothing. Otherwise only the machine
+        /// shows how far it came.
         nothing_changed: bool,
     },
     /// A request that follows another one of the same call was not sent, because the process may

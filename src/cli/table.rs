@@ -117,8 +117,8 @@ pub(super) fn needs_action(line: &QueueRow) -> bool {
     line.position == 0 && without_process(line).is_some()
 }
 
-/// Returns why no process works on a maintenance, and its next event. `None`: a process works on it,
-/// or it does not need a process.
+/// Returns why no process works on a maintenance, and its next event. `None`: a process works on
+/// it, or it does not need a process.
 fn without_process(line: &QueueRow) -> Option<String> {
     let why = match line.process {
         ProcessState::Working => return None,

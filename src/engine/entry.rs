@@ -71,7 +71,8 @@ impl Engine {
                     key.clone_from(&server.key);
                     continue;
                 }
-                // The server got another lock while an earlier run waited, as with a new `lock_key`.
+                // The server got another lock while an earlier run waited, as with a new
+                // `lock_key`.
                 Err(EngineError::Store(StoreError::NameTaken { .. })) if races < RACES => {
                     races += 1;
                     self.leave_former_queue(wish, control).await?;

@@ -156,8 +156,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Explains other names with the same lock: names in its queue, and names that this process saw at
-    /// another address.
+    /// Explains other names with the same lock: names in its queue, and names that this process saw
+    /// at another address.
     #[must_use]
     pub fn shared_lock(&self, server: &str, lock: &ServerLock) -> Option<String> {
         let own = Alias::name(&self.bound_name(server));

@@ -175,7 +175,8 @@ impl Engine {
         Ok(lines.filter(|line| line.server == server).collect())
     }
 
-    /// Reads the facts that a release needs. Unread facts are missing, and the error is their cause.
+    /// Reads the facts that a release needs. Unread facts are missing, and the error is their
+    /// cause.
     pub async fn release_facts(&self, record: &Maintenance) -> (Facts, Option<BackendError>) {
         let mut facts = Facts::default();
         let read = async {
@@ -234,8 +235,8 @@ impl Engine {
     }
 }
 
-/// Returns the reason if the external system, which answers, no longer has the server that it granted. Without an answer nothing
-/// is known, and nothing is lost.
+/// Returns the reason if the external system, which answers, no longer has the server that it
+/// granted. Without an answer nothing is known, and nothing is lost.
 fn missing(record: &Maintenance, error: &EngineError) -> Option<String> {
     let entered = record.gates.iter().any(|gate| gate.entered && !gate.left);
     let absent = matches!(error, EngineError::Machine(BackendError::Missing { .. } | BackendError::NoServer { .. }));

@@ -67,8 +67,8 @@ impl Reconciler<'_> {
         true
     }
 
-    /// Records the error that ended a drive as its step's cause, for `queue` and `show`. A store error
-    /// cannot be recorded there.
+    /// Records the error that ended a drive as its step's cause, for `queue` and `show`. A store
+    /// error cannot be recorded there.
     pub(super) async fn note_end(&self, error: &EngineError) {
         let Some(record) = self.record() else { return };
         let (Some(progress), false) =

@@ -92,13 +92,11 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
         "tidy" => ("tidy", Needs::Nothing, 1),
         "server rebind" => ("server rebind serial:no/such --shared --reason x", Needs::Nothing, 1),
         "server history" => ("server history no-such-key", Needs::Nothing, 0),
-        "audit verify" => ("audit verify", Needs::Nothing, 0),
         "audit export" => ("audit export", Needs::Nothing, 0),
         "store roles" => ("store roles postgres", Needs::Nothing, 0),
         "store check" => ("store check", Needs::Nothing, 0),
         "store export" => ("store export", Needs::Nothing, 1),
         "store import" => ("store import no-such-file", Needs::Nothing, 1),
-        "store migrate" => ("store migrate", Needs::Nothing, 0),
         "store inspected" => ("store inspected tests/held0 --reason x", Needs::Nothing, 0),
         // Runs last: it fences every process.
         "store restored" => ("store restored --reason x", Needs::Nothing, 0),

@@ -1,5 +1,5 @@
-//! Another author ends a maintenance in the system that manages the server. No plan is empty then, and a dependent runs only
-//! under a new lock.
+//! Another author ends a maintenance in the system that manages the server. No plan is empty then,
+//! and a dependent runs only under a new lock.
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -45,7 +45,8 @@ enum Next {
     Refused,
 }
 
-/// The default: the plan replaces the maintenance, and the dependent runs only if the replacement has the lock.
+/// The default: the plan replaces the maintenance, and the dependent runs only if the replacement
+/// has the lock.
 async fn is_replaced(workspace: &Workspace, why: &str, add_dependent: impl FnOnce(), next: Next) {
     workspace.plan().await.only_replaces(HELD).run.says(why).says("The plan replaces the resource");
     add_dependent();

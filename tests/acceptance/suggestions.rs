@@ -97,9 +97,8 @@ const CASES: &[(&str, &str, Proof)] = &[
     ),
     ("release --allow NAMESPACE/NAME", "release --allow tests/m", Proof::Parser),
     ("store check", "store check", Proof::Anywhere),
-    ("store migrate", "store migrate", Proof::Anywhere),
     ("store roles postgres", "store roles postgres", Proof::Anywhere),
-    ("audit verify", "audit verify", Proof::Anywhere),
+    ("audit export", "audit export", Proof::Anywhere),
     ("completion bash", "completion bash", Proof::Anywhere),
     ("--help", "--help", Proof::Anywhere),
     // Messages.
@@ -241,8 +240,8 @@ async fn each_suggestion_works_where_a_message_shows_it() {
     workspace.destroy().await.succeeded();
 }
 
-/// Kills a release of `tests/m` at its last power change. Returns the output of a second release that
-/// ran into it.
+/// Kills a release of `tests/m` at its last power change. Returns the output of a second release
+/// that ran into it.
 async fn killed_release(fleet: &Fleet, workspace: &Workspace) -> Run {
     let held = Fault::hold(Phase::Before).on_request("POST", "*Reset").on_system("node1").times(1);
     let fault = fleet.simulator.inject(held);

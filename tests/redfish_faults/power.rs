@@ -1,5 +1,5 @@
-//! Resets that a BMC accepts and does not carry out, carries out only the second time, or carries out
-//! as another reset: every power request from every power state, released by a new process.
+//! Resets that a BMC accepts and does not carry out, carries out only the second time, or carries
+//! out as another reset: every power request from every power state, released by a new process.
 //!
 //! The rows are the resets of a run without faults. `On` and `ForceOff` lead to one state, so an
 //! ignored one is sent once more and the run succeeds. A restart is never sent twice.

@@ -104,7 +104,8 @@ fn untouched(simulator: &Simulator, name: &str) -> Vec<String> {
 /// A case and the function that plays it once.
 type Case = (String, Box<dyn Fn() -> BoxFuture<'static, Vec<String>> + Send + Sync>);
 
-/// Plays all cases. A busy computer can exceed the short limits, so a case fails after several tries.
+/// Plays all cases. A busy computer can exceed the short limits, so a case fails after several
+/// tries.
 async fn all(cases: Vec<Case>) {
     let tries = async |(name, play): Case| {
         let mut problems = Vec::new();

@@ -1,10 +1,10 @@
 //! Which configurations may continue a record or act under it: the state that manages it, and the
 //! owners that it names.
 //!
-//! A process that ends detaches, so a detached record is either left over from a killed apply, which
-//! the next apply has to find, or managed by a state. Each state has a random number. The last commit
-//! of a create writes it into the record, and afterwards only an import or `adopt = true` moves the
-//! record to another state. Plans and refreshes do not write.
+//! A process that ends detaches, so a detached record is either left over from a killed apply,
+//! which the next apply has to find, or managed by a state. Each state has a random number. The
+//! last commit of a create writes it into the record, and afterwards only an import or `adopt =
+//! true` moves the record to another state. Plans and refreshes do not write.
 
 use jiff::Timestamp;
 

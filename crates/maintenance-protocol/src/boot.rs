@@ -92,8 +92,8 @@ pub fn requested(wanted: &BootOverride, found: &BootOverride, accepted: bool) ->
     all
 }
 
-/// Adds the mode UEFI to a request if the BMC chose Legacy. Supermicro does so if the request does not
-/// contain a mode.
+/// Adds the mode UEFI to a request if the BMC chose Legacy. Supermicro does so if the request does
+/// not contain a mode.
 #[must_use]
 pub fn with_mode(wanted: BootOverride, before: Option<&BootOverride>, found: Option<&BootOverride>) -> BootOverride {
     let was_uefi = before.and_then(|before| before.mode.as_deref()) == Some("UEFI");

@@ -190,9 +190,9 @@ pub fn shared_lock<'a>(key: &LockKey, names: impl IntoIterator<Item = &'a str>) 
 }
 
 impl Identified {
-    /// Leaves this server's own identifiers unclaimed if only its UUID leads to a lock, and a server
-    /// with another name requested that lock before. Both can be different machines with one UUID,
-    /// and `lock_key` tells them apart later.
+    /// Leaves this server's own identifiers unclaimed if only its UUID leads to a lock, and a
+    /// server with another name requested that lock before. Both can be different machines with one
+    /// UUID, and `lock_key` tells them apart later.
     pub fn leave_unclaimed(&mut self, lock: &ServerLock, uid: &Uid) {
         let Some(ours) = lock.get(uid) else { return };
         let by_uuid = SystemUuid::read(&self.key.0).is_some() && self.claims.iter().all(|it| it.alias.is_uuid());

@@ -1,5 +1,5 @@
-//! The rules that bring a server to a power state: graceful, then forced after a deadline. The observed
-//! state decides.
+//! The rules that bring a server to a power state: graceful, then forced after a deadline. The
+//! observed state decides.
 
 use jiff::Timestamp;
 
@@ -29,7 +29,8 @@ const SHUTDOWN: Action = Action::Reset(ResetType::GracefulShutdown);
 /// Returns why a request cannot reach its power from the power that the machine has, or cannot
 /// restore it, with the attribute. `systems`: the external systems that manage the server.
 ///
-/// [`missing_capabilities`](super::prepare::missing_capabilities) comes first: it does not depend on the power.
+/// [`missing_capabilities`](super::prepare::missing_capabilities) comes first: it does not depend
+/// on the power.
 #[must_use]
 pub fn unreachable<'a>(
     spec: &Spec,
@@ -140,9 +141,9 @@ pub fn switch_off(
     if runs && !forced_before && capabilities.can(ResetType::GracefulShutdown) {
         let Some(last) = attempts_at(attempts, &SHUTDOWN).last() else { return Verdict::Act(SHUTDOWN) };
         match &last.reply {
-            // It did not reach the operating system: a BMC that is busy, or unreachable for a moment, is
-            // no reason to cut power. The time limit for a shutdown does not limit how long a BMC is busy, and
-            // no request was sent while it was unreachable.
+            // It did not reach the operating system: a BMC that is busy, or unreachable for a
+            // moment, is no reason to cut power. The time limit for a shutdown does not limit how
+            // long a BMC is busy, and no request was sent while it was unreachable.
             Reply::Refused { message, transient: true }
                 if after(last.answered_at(), pause_after(message, limits))
                     < busy_until(attempts, last, message, limits) =>
@@ -241,7 +242,8 @@ pub fn switch_on(
 }
 
 /// Returns what starts a machine that is `Paused`: `ForceRestart`, because it accepts `On` and does
-/// nothing. Without it a machine is switched off and on; a plan rejects that, and a release needs it.
+/// nothing. Without it a machine is switched off and on; a plan rejects that, and a release needs
+/// it.
 fn leave_pause(
     machine: &MachineView,
     capabilities: &Capabilities,

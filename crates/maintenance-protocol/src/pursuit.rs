@@ -22,14 +22,16 @@ pub(super) fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> im
 /// Whether a call is sent again whose effect is not visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeats {
-    /// Once, after half of the time limit, including after it was accepted: BMCs accept `On`, `ForceOff`
-    /// and boot overrides and do nothing, and each leads to one state however often it is sent.
+    /// Once, after half of the time limit, including after it was accepted: BMCs accept `On`,
+    /// `ForceOff` and boot overrides and do nothing, and each leads to one state however often it
+    /// is sent.
     OnceAccepted,
     /// Once, after an unknown outcome.
     OnceUnknown,
     /// Never: each call hits the server again.
     Never,
-    /// Some times after an unknown outcome, with growing pauses: the machine does not show its effect.
+    /// Some times after an unknown outcome, with growing pauses: the machine does not show its
+    /// effect.
     Unseen,
 }
 
@@ -72,8 +74,8 @@ pub fn pursue(
     pursue_as(action, repeats, attempts, effect_within, limits, now)
 }
 
-/// Decides about a request without a visible effect: the machine is in the wanted state already, and
-/// an external system keeps it there. It is sent again after an unknown outcome.
+/// Decides about a request without a visible effect: the machine is in the wanted state already,
+/// and an external system keeps it there. It is sent again after an unknown outcome.
 #[must_use]
 pub fn declare(action: Action, attempts: &[Attempt], limits: &Limits, now: Timestamp) -> Verdict {
     pursue_as(action, Repeats::Unseen, attempts, limits.settle, limits, now)
@@ -143,8 +145,8 @@ fn describe(last: &Attempt, sent: usize) -> String {
     }
 }
 
-/// Decides about a call whose last try the machine refused. `awaited`: until when an earlier try can
-/// still take effect.
+/// Decides about a call whose last try the machine refused. `awaited`: until when an earlier try
+/// can still take effect.
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 fn refused(
     action: &Action,
@@ -181,8 +183,8 @@ fn refused(
     Verdict::Fail(if transient { format!("{why} (tried {tries} times)") } else { why })
 }
 
-/// Returns since when the machine refuses a call for now, without a break. A time without a request,
-/// because the machine did not answer, is a break: afterwards it can be busy for a while.
+/// Returns since when the machine refuses a call for now, without a break. A time without a
+/// request, because the machine did not answer, is a break: afterwards it can be busy for a while.
 fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp, limits: &Limits) -> Timestamp {
     let mut since = last;
     for attempt in attempts.iter().rev().filter(|attempt| attempt.action == *action) {

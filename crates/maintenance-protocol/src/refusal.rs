@@ -12,8 +12,8 @@ use super::model::verdict::Limits;
 ///
 /// Dell: the provider is not ready (RAC0508), an internal service failed (SYS446), an import is in
 /// progress (SYS431), data sources are unavailable (SYS518), iDRAC is not ready (SWC0700). HPE: the
-/// resource is not ready (`ResourceNotReadyRetry`), is flashed (`ResourceTemporarilyUnavailable`), or
-/// iLO resets (`ResetInProgress`). The others are of the DMTF's base registry.
+/// resource is not ready (`ResourceNotReadyRetry`), is flashed (`ResourceTemporarilyUnavailable`),
+/// or iLO resets (`ResetInProgress`). The others are of the DMTF's base registry.
 const NOT_READY: [&str; 11] = [
     "RAC0508",
     "SYS431",
@@ -44,7 +44,8 @@ const PHRASES: [&str; 8] = [
 const WAIT: [&str; 4] = ["wait", "minutes", "later", "seconds"];
 const AGAIN: [&str; 5] = ["retry", "try again", "again later", "again in ", "resubmit"];
 
-/// Returns true if a machine that answers so is not ready yet: the same request succeeds once it is.
+/// Returns true if a machine that answers so is not ready yet: the same request succeeds once it
+/// is.
 #[must_use]
 pub fn asks_to_wait(text: &str) -> bool {
     let has_id = |id: &&str| {

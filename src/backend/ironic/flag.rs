@@ -25,8 +25,9 @@ pub(super) const INSTANCE: &str = "instance";
 pub(super) const BOOT: &str = "boot_device";
 /// In the memory: the provision state at entry.
 pub(super) const STATE: &str = "provision_state";
-/// In the memory: when Ironic changed the provision state last. It moves with every deployment, rebuild and rescue, even if the
-/// state is the same afterwards (Ironic 39.0.0, db/sqlalchemy/api.py, `_do_update_node`).
+/// In the memory: when Ironic changed the provision state last. It moves with every deployment,
+/// rebuild and rescue, even if the state is the same afterwards (Ironic 39.0.0,
+/// db/sqlalchemy/api.py, `_do_update_node`).
 const SINCE: &str = "provision_updated_at";
 /// In the memory: the node's owner.
 const OWNER: &str = "owner";
@@ -78,8 +79,8 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
     })
 }
 
-/// Returns the reason if an entered node serves another purpose now. Ironic allows its owner to undeploy, rebuild, rescue and
-/// reassign a node in maintenance.
+/// Returns the reason if an entered node serves another purpose now. Ironic allows its owner to
+/// undeploy, rebuild, rescue and reassign a node in maintenance.
 pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> {
     if !wish.entered {
         return None;

@@ -74,7 +74,8 @@ impl NodeMachine {
         self.fleet.change(Method::PATCH, node, "", PROTECTED, Some(&patch)).await.map(|_| ())
     }
 
-    /// Prevents undeploying, rebuilding and deleting the node until it is left. The record states this before the call.
+    /// Prevents undeploying, rebuilding and deleting the node until it is left. The record states
+    /// this before the call.
     async fn protect(&self, node: &Node, wish: &ExternalRequest) -> Result<(), BackendError> {
         if !wish.memory.contains_key(PROTECT) || node.protected {
             return Ok(());
@@ -234,7 +235,8 @@ impl Gate for NodeMachine {
             // the fault says it again.
             return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
         }
-        // A node that waits for its agent continues only without the flag. A repurposed node is not ours to restore.
+        // A node that waits for its agent continues only without the flag. A repurposed node is not
+        // ours to restore.
         let restores = !node.waits_for_agent() && flag::repurposed(&node, wish).is_none();
         if let Some(work) = node.working().filter(|_| restores) {
             return Err(self.rejected("DELETE maintenance", &format!("not sent: waiting for {work}"), true));

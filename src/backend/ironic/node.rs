@@ -199,7 +199,8 @@ impl Node {
         self.name.as_deref().is_some_and(|name| name.contains('~'))
     }
 
-    /// Returns true if Ironic allows `protected` on it (Ironic 39.0.0, conductor/manager.py, `_check_update_protected`).
+    /// Returns true if Ironic allows `protected` on it (Ironic 39.0.0, conductor/manager.py,
+    /// `_check_update_protected`).
     pub(super) fn can_be_protected(&self) -> bool {
         matches!(self.provision_state.as_deref(), Some("active" | "rescue"))
     }

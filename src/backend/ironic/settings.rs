@@ -112,8 +112,8 @@ pub struct IronicSettings {
     /// How a BMC gets an image (`image_download_source`): `http`, from its own address, or `local`,
     /// from the conductor.
     pub image_download_source: String,
-    /// Sets `protected` on active and rescued nodes for the time of a maintenance (API 1.48): Ironic then rejects undeploying,
-    /// rebuilding and deleting them.
+    /// Sets `protected` on active and rescued nodes for the time of a maintenance (API 1.48):
+    /// Ironic then rejects undeploying, rebuilding and deleting them.
     pub protect: bool,
     /// Time limit of one request that may change something: within the lease that allows it.
     pub request_timeout: Duration,

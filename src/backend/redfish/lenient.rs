@@ -1,8 +1,8 @@
 //! Reads JSON that violates RFC 8259 in an unused field.
 //!
 //! BMCs copy bytes from EEPROMs, sensors and neighbors into their answers. Such a byte must not
-//! disable a server, so the text is repaired and parsed again. The repair does not change valid JSON,
-//! and never closes a truncated document.
+//! disable a server, so the text is repaired and parsed again. The repair does not change valid
+//! JSON, and never closes a truncated document.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,8 @@ pub(super) struct Document {
     pub(super) is_refusal: bool,
 }
 
-/// Parses a body. Uses the first of several documents, and skips success messages before a resource.
+/// Parses a body. Uses the first of several documents, and skips success messages before a
+/// resource.
 pub(super) fn parse(bytes: &[u8]) -> Result<Document, serde_json::Error> {
     let strict = match serde_json::from_slice(bytes) {
         Ok(body) => return Ok(Document { body, flaw: None, is_refusal: false }),

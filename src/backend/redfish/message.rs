@@ -9,8 +9,8 @@ use crate::{maintenance::refusal::asks_to_wait, shown};
 /// besides those of a machine that is not ready ([`asks_to_wait`]).
 const LATER: [&str; 3] = ["UnableToModifyDuringSystemPOST", "InvalidOperationForSystemState", "ResourceInUse"];
 
-/// Message ids of a machine that is not ready and has changed nothing. Others, such as Dell's SYS518
-/// and RAC0508, also occur after a change that was applied.
+/// Message ids of a machine that is not ready and has changed nothing. Others, such as Dell's
+/// SYS518 and RAC0508, also occur after a change that was applied.
 const NOT_READY: [&str; 3] = ["ServiceTemporarilyUnavailable", "ServiceInUnknownState", "ServiceShuttingDown"];
 
 /// Message ids of the standard registries that refuse a request before anything is done (DSP8011),

@@ -60,8 +60,9 @@ impl RedfishMachine {
 
     /// Returns the only member that supports reset, or all members if there are several or none.
     ///
-    /// A board next to the host is a system without reset. NVIDIA's `HGX_Baseboard_0` answers 503 while
-    /// its host is off. So a failing member is ignored if exactly one other member supports reset.
+    /// A board next to the host is a system without reset. NVIDIA's `HGX_Baseboard_0` answers 503
+    /// while its host is off. So a failing member is ignored if exactly one other member supports
+    /// reset.
     async fn with_reset(&self, members: Vec<String>) -> Result<Vec<String>, BackendError> {
         let read = self.siblings(&members, false).await;
         let names = || members.iter().map(|path| name(path)).collect::<Vec<_>>().join(", ");

@@ -70,8 +70,8 @@ fn standing(task: &Value) -> Task {
     }
 }
 
-/// Interprets the answer of a task or its monitor. A failed task's monitor answers with the change's
-/// own error (DSP0266, "Asynchronous operations").
+/// Interprets the answer of a task or its monitor. A failed task's monitor answers with the
+/// change's own error (DSP0266, "Asynchronous operations").
 fn read_standing(read: Result<RedfishResponse, BackendError>) -> Result<Task, BackendError> {
     match read {
         Ok(answer) => Ok(standing(&answer.body)),

@@ -227,8 +227,9 @@ pub(in crate::provider) fn show(
     };
 }
 
-/// Warns of everything that another author did to a held server since the last run. Returns true if the maintenance no longer
-/// protects the server: its state is then [`ended::REVOKED`], so that no plan is empty.
+/// Warns of everything that another author did to a held server since the last run. Returns true if
+/// the maintenance no longer protects the server: its state is then [`ended::REVOKED`], so that no
+/// plan is empty.
 fn warn_of_others(
     seen: &Observation,
     server: &str,

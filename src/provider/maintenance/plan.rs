@@ -155,7 +155,8 @@ impl ServerMaintenance {
         if accepted { model } else { prior }
     }
 
-    /// Ends a revoked maintenance that the configuration keeps: restores what is still ours and frees the lock.
+    /// Ends a revoked maintenance that the configuration keeps: restores what is still ours and
+    /// frees the lock.
     pub(in crate::provider) async fn end_revoked(
         &self,
         diags: &mut Diagnostics,

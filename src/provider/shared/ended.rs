@@ -55,8 +55,8 @@ fn stays_wanted(model: &MaintenanceModel) -> bool {
 /// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not
 /// replaced.
 ///
-/// A maintenance that is being released ends as well, because resuming it frees the server. A revoked one no longer protects
-/// the server.
+/// A maintenance that is being released ends as well, because resuming it frees the server. A
+/// revoked one no longer protects the server.
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
     let ends = is_over(&prior.state) || is_revoked(&prior.state) || given(&prior.state) == Some("Releasing");
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))

@@ -23,8 +23,8 @@ pub(in crate::provider) fn armed(spec: &Spec, view: Option<&MachineView>) -> Opt
     Some((ARMED, format!("{}: the boot override {boot} is armed, and this start boots it.", spec.server)))
 }
 
-/// Warns if a restart under a maintenance boots production, because the first start used the one-time
-/// override.
+/// Warns if a restart under a maintenance boots production, because the first start used the
+/// one-time override.
 pub(in crate::provider) async fn under(
     engine: &Engine,
     hold: &str,
@@ -60,8 +60,8 @@ fn may_be_used(hold: &str) -> String {
     )
 }
 
-/// Returns the one-time boots that a maintenance, and boot configurations under it, requested. `None`:
-/// the maintenance does not exist yet.
+/// Returns the one-time boots that a maintenance, and boot configurations under it, requested.
+/// `None`: the maintenance does not exist yet.
 async fn boots_once(engine: &Engine, id: MaintenanceId) -> Option<Vec<BootSpec>> {
     let hold = engine.planned_record(&id).await.ok()??;
     let view = engine.planned_view(&hold.lock_key).await.ok()?;

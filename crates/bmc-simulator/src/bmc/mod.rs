@@ -166,7 +166,8 @@ impl Bmc {
         self.drive_owner().filter(|_| !self.shared)
     }
 
-    /// The machine that keeps the BMC's drives: the only machine, or the first if several share them.
+    /// The machine that keeps the BMC's drives: the only machine, or the first if several share
+    /// them.
     pub(crate) fn drive_owner(&self) -> Option<Arc<Machine>> {
         if self.has_node_managers() {
             return None;

@@ -389,8 +389,8 @@ impl Maintenance {
         unchanged || self.restored_power().is_none_or(|target| power.settled() == Some(target))
     }
 
-    /// Returns true if the server was `Paused` before and ends `On`, because this maintenance changes
-    /// its power.
+    /// Returns true if the server was `Paused` before and ends `On`, because this maintenance
+    /// changes its power.
     #[must_use]
     pub fn leaves_pause(&self) -> bool {
         let was_paused = self.prior.as_ref().is_some_and(|prior| prior.power == PowerState::Paused);

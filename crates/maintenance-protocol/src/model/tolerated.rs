@@ -1,5 +1,5 @@
-//! The quirk table: differences between the requested or recorded state and the BMC's values that do
-//! not fail a step. The output reports each difference.
+//! The quirk table: differences between the requested or recorded state and the BMC's values that
+//! do not fail a step. The output reports each difference.
 
 use std::fmt;
 

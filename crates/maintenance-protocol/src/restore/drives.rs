@@ -14,8 +14,8 @@ use crate::{
     step::{Action, Reply},
 };
 
-/// Returns true if the maintenance could change drives. sushy-tools inserts the image for HTTP boot,
-/// so a network boot counts. Otherwise only other people changed them.
+/// Returns true if the maintenance could change drives. sushy-tools inserts the image for HTTP
+/// boot, so a network boot counts. Otherwise only other people changed them.
 pub(super) fn concerns_drives(record: &Maintenance) -> bool {
     let spec = &record.spec;
     !record.drives.is_empty() || record.booted || spec.boot.is_some() || spec.server_power.is_some()
@@ -72,8 +72,8 @@ pub(super) fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&
     same.or_else(|| media.iter().find(|now| drive_name(&now.slot) == drive_name(&before.slot)))
 }
 
-/// Waits for a drive that this maintenance could have filled or emptied and that is missing from the
-/// list. Then the step fails, because the drive's content is unknown.
+/// Waits for a drive that this maintenance could have filled or emptied and that is missing from
+/// the list. Then the step fails, because the drive's content is unknown.
 pub(super) fn absent(
     record: &Maintenance,
     before: &MediaSlot,

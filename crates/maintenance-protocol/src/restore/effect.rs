@@ -11,8 +11,8 @@ use crate::{
     step::Action,
 };
 
-/// Describes the changes that a release would send now, after the server's name; `None`: it does not
-/// change the server. Missing facts follow from the record.
+/// Describes the changes that a release would send now, after the server's name; `None`: it does
+/// not change the server. Missing facts follow from the record.
 #[must_use]
 pub fn effect(record: &Maintenance, facts: &Facts, limits: &Limits, now: Timestamp) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
@@ -104,8 +104,8 @@ pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     }
 }
 
-/// Returns the end of a release for a server that was `Paused` before and whose power changed, in words
-/// after the server's name.
+/// Returns the end of a release for a server that was `Paused` before and whose power changed, in
+/// words after the server's name.
 #[must_use]
 pub fn ends_on(record: &Maintenance) -> Option<&'static str> {
     let verified = verifies(record) && record.leaves_pause();

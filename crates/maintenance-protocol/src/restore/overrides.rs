@@ -71,8 +71,8 @@ pub(super) fn restore_boot(
     if before.is_disabled() && !found.is_disabled() && !external {
         return end_override(change, found, attempts, limits, now);
     }
-    // The quirk table tolerates the remaining differences. The BMC still gets one request to restore
-    // them. Only a busy BMC blocks the release.
+    // The quirk table tolerates the remaining differences. The BMC still gets one request to
+    // restore them. Only a busy BMC blocks the release.
     let writes = record.boot_writes.as_ref();
     let tolerated = !external && boot::refused(&boot::recorded(before, found, writes)).is_none();
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);

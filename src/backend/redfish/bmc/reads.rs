@@ -82,8 +82,8 @@ impl Bmc {
         }
     }
 
-    /// Reads a neighbor's resource once. Its failure does not mark the BMC as down, and a 401 does not
-    /// count as refused credentials.
+    /// Reads a neighbor's resource once. Its failure does not mark the BMC as down, and a 401 does
+    /// not count as refused credentials.
     pub(in crate::backend::redfish) async fn probe(&self, path: &str) -> Result<Value, BackendError> {
         self.fail_if_down()?;
         let _place = self.places.acquire().await;
