@@ -73,10 +73,10 @@ impl OwnerCommands for InStore<'_> {
             return Err(CommandError::Other(format!("--expires {until} is before the approval takes effect")));
         }
         let record = self.engine.active(id).await?;
-        let Some(asked) = record.awaiting_turn() else {
+        let Some(asked) = record.awaiting_consent() else {
             let state = record.phase.name();
             return Err(CommandError::Other(format!(
-                "{id} has started ({state}); an approval counts at the start only"
+                "{id} has started ({state}); an approval covers only actions that have not begun"
             )));
         };
         let wish =

@@ -100,8 +100,10 @@ impl Engine {
                 let scope = match &wish.maintenance {
                     None => Scope::All,
                     Some(id) => {
-                        let asked = lock.active.iter().find(|record| record.id == *id).map(|found| &found.digest);
-                        let digest = wish.digest.as_ref().or(asked).cloned().ok_or(Refusal::Gone)?;
+                        let asks = lock.active.iter().find(|record| record.id == *id);
+                        let asked = asks
+                            .map(|found| found.awaiting_consent().map_or(found.digest.clone(), |it| it.digest.clone()));
+                        let digest = wish.digest.clone().or(asked).ok_or(Refusal::Gone)?;
                         Scope::Maintenance { id: id.clone(), digest }
                     }
                 };

@@ -129,7 +129,8 @@ impl ServerLock {
             RecordChange::Progress(progress) => return self.advance(uid, fence, progress),
             RecordChange::NoteWait(why) => self.note_wait(uid, fence, why)?,
             RecordChange::Prepared => self.prepared(uid, fence, now)?,
-            RecordChange::BeginUpdate => self.begin_update(uid, fence, now)?,
+            RecordChange::AllowActions => return self.begin_allowed(uid, fence, false, now),
+            RecordChange::BeginUpdate => return self.begin_allowed(uid, fence, true, now),
             RecordChange::RefuseUpdate(cause) => {
                 self.refuse_update(uid, fence, cause, now)?;
                 let (cause, undone) = (cause.clone(), Undone::NothingChanged);

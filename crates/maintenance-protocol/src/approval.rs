@@ -240,10 +240,10 @@ pub struct PendingMaintenance {
     pub window: Option<String>,
 }
 
-/// The requests for a server that have not started, in the order in which they came.
+/// The pending actions on a server by time of request: of waiters, and of in-place changes.
 #[must_use]
 pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
-    let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_turn()).collect();
+    let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_consent()).collect();
     waiting.retain(|record| record.spec.parent.is_none() || record.spec.policy == Policy::OwnerApproval);
     waiting.sort_by_key(|record| record.ticket_number);
     let asked = waiting.iter().map(|record| {

@@ -101,6 +101,21 @@ pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -
     found
 }
 
+/// Why owner or window reject the record's actions. Empty: they allowed them.
+///
+/// Windows do not apply to a record with a parent.
+#[must_use]
+pub fn unallowed(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<StartBlocker> {
+    let Some(asks) = record.awaiting_consent() else { return Vec::new() };
+    let window = asks.spec.window.as_ref().filter(|_| asks.spec.parent.is_none());
+    let closed = window.and_then(|window| closed(window, now));
+    let missing = match consent(lock, &asks, now) {
+        Consent::Missing(missing) => Some(StartBlocker::Approval(missing)),
+        _ => None,
+    };
+    closed.into_iter().chain(missing).collect()
+}
+
 /// What a window says against a start now.
 #[must_use]
 pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<StartBlocker> {
@@ -118,8 +133,8 @@ pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<StartBlocker> {
 
 /// When the answer of [`start_blockers`] may change although nobody says anything.
 pub(super) fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
-    let waiter = record.awaiting_turn();
-    let record = waiter.as_deref().unwrap_or(record);
+    let asks = record.awaiting_turn().or_else(|| record.awaiting_consent());
+    let record = asks.as_deref().unwrap_or(record);
     let window = record.spec.window.as_ref().and_then(|window| window.changes_at(now));
     let block = lock.block(now).map(|block| block.until);
     [approval::changes_at(lock, record, now), window, block].into_iter().flatten().min()

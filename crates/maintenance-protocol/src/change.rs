@@ -191,6 +191,8 @@ pub enum RecordChange {
     HandOver(Uid, Ending),
     /// Giving back cannot go on.
     Stuck(String),
+    /// Owner and window allow a specification that changed during the preparation.
+    AllowActions,
     /// What can be checked of a change in place was: the server may be changed.
     BeginUpdate,
     /// A check of a change in place failed; nothing was changed.
@@ -296,6 +298,7 @@ impl RecordChange {
             Self::PowerAfter(_, None) => "the power to restore is the recorded one again".to_owned(),
             Self::Progress(_)
             | Self::NoteWait(_)
+            | Self::AllowActions
             | Self::Reclaim(_)
             | Self::Gate { .. }
             | Self::NodeSeen { .. }

@@ -14,7 +14,7 @@ use super::{
     node, prepare,
     queue::{Turn, turn_in},
     restore, service,
-    situation::{MOST_RESTARTS, fails, not_reclaimed, perform, take_turn, waiting},
+    situation::{MOST_RESTARTS, fails, not_allowed, not_reclaimed, perform, take_turn, waiting},
     spec::WaitFor,
     state::{Ending, Maintenance, Phase, Progress},
     step::{Action, Reply, Step},
@@ -110,6 +110,14 @@ fn preparing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) 
     let Some(step) = progress.step() else {
         return Decision::Change(RecordChange::Prepared);
     };
+    // The specification changed during the preparation.
+    if record.awaiting_consent().is_some() {
+        return match not_allowed(at, record) {
+            None => Decision::Change(RecordChange::AllowActions),
+            Some((reason, _)) if at.intent.timed_out => fails(record, format!("the time limit ended: it was {reason}")),
+            Some((reason, wake)) => Decision::Wait { reason, poll: false, wake },
+        };
+    }
     if let Some(closed) = record.closes_at.filter(|closes| *closes <= at.now) {
         let cause = format!("its window closed {} at step {}", shown_time(closed), progress.text());
         return fails(record, cause);

@@ -102,6 +102,28 @@ impl Spec {
     }
 }
 
+/// The actions in a specification.
+#[derive(Serialize)]
+struct Actions<'a> {
+    server_power: Option<PowerTarget>,
+    operation: Option<&'a OperationSpec>,
+    service: Option<&'a ServiceSpec>,
+    boot: Option<&'a BootSpec>,
+}
+
+impl Spec {
+    /// Digests the actions alone. Two specifications with equal digests change the server equally.
+    #[must_use]
+    pub fn actions(&self) -> String {
+        hex(&text(&Actions {
+            server_power: self.server_power,
+            operation: self.operation.as_ref(),
+            service: self.service.as_deref(),
+            boot: self.boot.as_ref().map(BootSpec::sealed).as_ref(),
+        }))
+    }
+}
+
 impl Maintenance {
     /// Returns true if the current specification is the wanted one.
     #[must_use]

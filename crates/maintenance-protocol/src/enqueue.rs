@@ -64,6 +64,7 @@ impl ServerLock {
             lock_key: self.key.clone(),
             owner: request.owner,
             digest,
+            allowed: None,
             location: request.location,
             update: None,
             known_to: None,

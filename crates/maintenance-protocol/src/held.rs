@@ -9,7 +9,7 @@ use super::{
         verdict::{Need, Verdict},
     },
     queue::{Turn, turn_in},
-    situation::{Decision, DecisionInput, Goal, take_turn},
+    situation::{Decision, DecisionInput, Goal, not_allowed, take_turn},
     spec::{CompleteWhen, MaintenanceKind, WaitFor},
     state::{Ending, Maintenance, Phase},
     update,
@@ -93,12 +93,18 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
         return Decision::Change(RecordChange::RefuseUpdate("it was interrupted before it began".to_owned()));
     }
     let awaits_turn = record.awaiting_turn().is_some();
+    // Owner and window decide while the server is held. A record without the server checks them
+    // while it queues.
+    let refused = if awaits_turn { None } else { not_allowed(at, record) };
     if at.intent.timed_out {
         let waited = match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
             Turn::Wait { reason, .. } if awaits_turn => format!(": it was {reason}"),
-            _ => String::new(),
+            _ => refused.map_or_else(String::new, |(reason, _)| format!(": it was {reason}")),
         };
         return Decision::Change(RecordChange::RefuseUpdate(format!("timeouts.update ended before it began{waited}")));
+    }
+    if let Some((reason, wake)) = refused {
+        return Decision::Wait { reason, poll: false, wake };
     }
     let checked = match update::check(record, at.facts) {
         verdict @ (Verdict::Look(_) | Verdict::Fail(_)) => verdict,

@@ -18,6 +18,7 @@ pub mod digest;
 pub mod drain;
 pub mod effects;
 mod enqueue;
+pub mod forecast;
 pub mod gate;
 pub mod gate_chain;
 pub mod hand_over;

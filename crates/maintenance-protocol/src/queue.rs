@@ -206,10 +206,14 @@ pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec
     entries
 }
 
+/// Whether a living process drives a waiter.
+fn is_present(entry: &Maintenance, leases: &Leases, now: Timestamp) -> bool {
+    entry.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now))
+}
+
 /// Whether a waiter is present and may start: the server goes to the first of these.
 pub(super) fn is_served(lock: &ServerLock, leases: &Leases, entry: &Maintenance, now: Timestamp) -> bool {
-    let present = entry.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
-    present && start_blockers(lock, entry, now).is_empty()
+    is_present(entry, leases, now) && start_blockers(lock, entry, now).is_empty()
 }
 
 /// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is
@@ -231,6 +235,8 @@ struct QueueOrder {
 struct Before {
     /// Whether one of the waiters is present and may start.
     blocked: bool,
+    /// The number of connected waiters; the others are skipped.
+    present: usize,
     /// When that may change by itself.
     wake: Option<Timestamp>,
 }
@@ -243,15 +249,18 @@ impl QueueOrder {
         let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
         let mut so_far = Before {
             blocked: false,
+            present: 0,
             wake: holder.and_then(|holder| earlier(lease(holder), later(holder.expires_at()))),
         };
         let mut before = vec![so_far];
         for entry in &waiting {
             so_far.blocked |= is_served(lock, leases, entry, now);
+            so_far.present += usize::from(is_present(entry, leases, now));
             so_far.wake = earlier(so_far.wake, lease(entry));
             before.push(so_far);
         }
-        let first = holder.into_iter().chain(waiting.iter().copied()).take(SHOWN);
+        let present = waiting.iter().copied().filter(|entry| is_present(entry, leases, now));
+        let first = holder.into_iter().chain(present).take(SHOWN);
         Self {
             aging,
             first: first.map(|entry| describe(lock, entry, leases, now)).collect(),
@@ -263,13 +272,12 @@ impl QueueOrder {
         }
     }
 
-    /// How many waiters are before this one, and what they mean for it.
-    fn before(&self, uid: &Uid) -> (usize, Before) {
-        let place = self.places.get(uid).copied().unwrap_or(self.places.len());
-        (place, self.before[place])
+    /// How earlier waiters affect a waiter.
+    fn before(&self, uid: &Uid) -> Before {
+        self.before[self.places.get(uid).copied().unwrap_or(self.places.len())]
     }
 
-    /// The holder, and so many waiters.
+    /// The holder, and so many present waiters.
     fn line(&self, waiting: usize) -> QueueAhead {
         let len = usize::from(self.held) + waiting;
         QueueAhead { first: self.first.iter().take(len).cloned().collect(), shared: self.shared.clone(), len }
@@ -318,6 +326,24 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
     }
 }
 
+/// The holder and the connected waiters ahead of a waiter. Second, the disconnected waiters that it
+/// passes.
+#[must_use]
+pub fn ahead(
+    lock: &ServerLock,
+    leases: &Leases,
+    uid: &Uid,
+    aging: Duration,
+    now: Timestamp,
+) -> (Vec<QueueEntry>, Vec<QueueEntry>) {
+    let entry = |record: &&Maintenance| describe(lock, record, leases, now);
+    let holder = lock.holder().filter(|holder| holder.uid != *uid);
+    let before: Vec<&Maintenance> =
+        waiting(lock, aging, now).into_iter().take_while(|record| record.uid != *uid).collect();
+    let (present, skipped): (Vec<_>, Vec<_>) = before.into_iter().partition(|record| is_present(record, leases, now));
+    (holder.iter().chain(&present).map(entry).collect(), skipped.iter().map(entry).collect())
+}
+
 /// The holder, if it is overdue and no living process acts for it: the next waiter may release it.
 #[must_use]
 pub fn reclaimable<'a>(lock: &'a ServerLock, leases: &Leases, now: Timestamp) -> Option<&'a Maintenance> {
@@ -361,12 +387,12 @@ pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, agi
         own = QueueOrder::new(lock, leases, aging, now);
         &own
     };
-    let (waiting, before) = order.before(uid);
+    let before = order.before(uid);
     if !order.held && !before.blocked && blockers.is_empty() {
         return Turn::Yours;
     }
     let wake = before.wake.into_iter().chain(changes_at(lock, record, now)).filter(|at| *at > now).min();
-    let ahead = order.line(waiting);
+    let ahead = order.line(before.present);
     let reason = if blockers.is_empty() { WaitReason::Turn { ahead } } else { WaitReason::NotYet { blockers, ahead } };
     Turn::Wait { reason, wake }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
+    blocker,
     change::RecordChange,
     ids::{Fence, Uid},
     model::{
@@ -14,7 +15,7 @@ use super::{
         shown_time::shown_time,
         verdict::{Limits, Need, Verdict},
     },
-    queue::{Queue, Turn, WaitReason, turn_in},
+    queue::{Queue, QueueAhead, Turn, WaitReason, turn_in},
     spec::WaitFor,
     state::{Ending, Maintenance, Progress},
     step::{Action, Step},
@@ -101,6 +102,17 @@ pub enum Decision {
 pub(super) fn not_reclaimed(at: &DecisionInput<'_>, uid: &Uid) -> String {
     let id = at.lock.get(uid).map_or_else(|| uid.to_string(), |overdue| overdue.id.to_string());
     format!("waiting for the release of {id}, which is overdue and whose release failed: show {id}")
+}
+
+/// Why owner or window reject the record's actions, and when that can change. `None`: they allow
+/// them.
+pub(super) fn not_allowed(at: &DecisionInput<'_>, record: &Maintenance) -> Option<(String, Option<Timestamp>)> {
+    let blockers = blocker::unallowed(at.lock, record, at.now);
+    if blockers.is_empty() {
+        return None;
+    }
+    let ahead = QueueAhead::default();
+    Some((WaitReason::NotYet { blockers, ahead }.to_string(), blocker::changes_at(at.lock, record, at.now)))
 }
 
 pub(super) fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision {

@@ -161,7 +161,7 @@ impl ServerLock {
             record.closes_at = record.spec.window.as_ref().and_then(|window| window.gives_back_at(now));
         }
         if let Some(waited) = waited {
-            let detail = self.allowed(&waited, now);
+            let detail = self.note_allowed(uid, &waited, now);
             self.audit_uid(now, uid, "admitted", detail);
             if !first {
                 // In the same transaction: it would otherwise have the server, and nothing to do
@@ -172,18 +172,38 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Why a waiter may start; an approval of this one maintenance is used up by it.
-    fn allowed(&mut self, waited: &Maintenance, now: Timestamp) -> String {
-        match consent(self, waited, now) {
+    /// Notes that owner and window allow the record's actions, and returns the reason. This uses up
+    /// a single approval.
+    fn note_allowed(&mut self, uid: &Uid, asks: &Maintenance, now: Timestamp) -> String {
+        if let Ok(record) = self.get_mut(uid) {
+            record.allowed = Some(asks.spec.actions());
+        }
+        match consent(self, asks, now) {
             Consent::Given { approval, by, all: true } => format!("approval {approval} of everything, by {by}"),
             Consent::Given { approval: uid, by, all: false } => {
                 if let Some(approval) = self.ownership.approvals.iter_mut().find(|approval| approval.uid == uid) {
-                    approval.used_by = Some(waited.uid.clone());
+                    approval.used_by = Some(asks.uid.clone());
                 }
                 format!("approved by {by}")
             }
             Consent::Escalated { since } => format!("without an answer of the owner, as announced, since {since}"),
             Consent::NotNeeded | Consent::Missing(_) => String::new(),
+        }
+    }
+
+    /// Notes that owner and window allow a changed specification. The caller checked
+    /// [`super::blocker::unallowed`] in the same transaction.
+    pub(super) fn allow_actions(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
+        self.ours(uid, fence)?;
+        self.allow_change(uid, now);
+        Ok(())
+    }
+
+    fn allow_change(&mut self, uid: &Uid, now: Timestamp) {
+        let asks = self.get(uid).and_then(|record| record.awaiting_consent().map(Cow::into_owned));
+        if let Some(asks) = asks {
+            let detail = self.note_allowed(uid, &asks, now);
+            self.audit_uid(now, uid, "change allowed", detail);
         }
     }
 
@@ -277,6 +297,7 @@ impl ServerLock {
     }
 
     fn begin_wanted_update(&mut self, uid: &Uid, now: Timestamp) -> Result<(), Refusal> {
+        self.allow_change(uid, now);
         self.get_mut(uid)?.begin_update(now);
         let detail = self.get(uid).map(|record| record.spec.summary()).unwrap_or_default();
         self.audit_uid(now, uid, "updating", detail);

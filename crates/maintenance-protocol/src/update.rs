@@ -12,6 +12,8 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use super::{
+    blocker,
+    change::Applied,
     drain, gate,
     ids::{Fence, Uid},
     media,
@@ -84,12 +86,36 @@ impl Maintenance {
         if self.spec.parent.is_some() || self.keeps_server() {
             return None;
         }
-        Some(Cow::Owned(Self {
+        Some(Cow::Owned(self.as_wanted(update)))
+    }
+
+    /// The record with actions that owner and window did not allow. `None`: they allowed all.
+    ///
+    /// An approval and a window cover the admitted actions. Changed actions need both again, even
+    /// in maintenance.
+    #[must_use]
+    pub fn awaiting_consent(&self) -> Option<Cow<'_, Self>> {
+        let is_new = |spec: &Spec| self.allowed.as_deref() != Some(spec.actions().as_str());
+        match (&self.phase, &self.update) {
+            (Phase::Pending, _) => Some(Cow::Borrowed(self)),
+            (Phase::InMaintenance { .. }, Some(update)) if update.stage == Stage::Checking => {
+                is_new(&update.wanted).then(|| Cow::Owned(self.as_wanted(update)))
+            }
+            (Phase::Preparing(_), _) if self.undoing().is_none() && self.allowed.is_some() => {
+                is_new(&self.spec).then_some(Cow::Borrowed(self))
+            }
+            _ => None,
+        }
+    }
+
+    /// The record after its change began.
+    fn as_wanted(&self, update: &Update) -> Self {
+        Self {
             spec: update.wanted.clone(),
             digest: update.wanted_digest.clone(),
             requested_at: update.asked_at.unwrap_or(self.requested_at),
             ..self.clone()
-        }))
+        }
     }
 
     /// The update that is being undone. `None`: none is.
@@ -191,6 +217,7 @@ impl Maintenance {
         let Some(mut update) = self.update.take() else { return };
         update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
         (self.spec, self.digest) = (update.previous.clone(), update.previous_digest.clone());
+        self.allowed = Some(self.spec.actions());
         let steps = undo_steps(self, &update);
         self.update = Some(update);
         self.phase = Phase::Preparing(Progress::new(steps, now));
@@ -241,6 +268,27 @@ impl Maintenance {
 }
 
 impl ServerLock {
+    /// Begins a change, or continues the preparation, if owner and window allow the actions. The owner
+    /// can withdraw an approval between the decision and this transaction.
+    pub(super) fn begin_allowed(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        begins: bool,
+        now: Timestamp,
+    ) -> Result<Applied, Refusal> {
+        let record = self.get(uid).ok_or(Refusal::Gone)?;
+        if !blocker::unallowed(self, record, now).is_empty() {
+            return Ok(Applied::Outdated);
+        }
+        if begins {
+            self.begin_update(uid, fence, now)?;
+        } else {
+            self.allow_actions(uid, fence, now)?;
+        }
+        Ok(Applied::Done)
+    }
+
     /// Asks for the specification in force once more: the server drifted from it.
     pub fn prepare_again(&mut self, uid: &Uid, fence: Fence) -> Result<(), Refusal> {
         self.ours(uid, fence)?.prepare_again();

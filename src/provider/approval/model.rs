@@ -192,7 +192,13 @@ impl ApprovalModel {
 fn standing(approval: &Approval, view: &LockView) -> &'static str {
     let about = |record: &Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
     let standing = match view.lock.active.iter().find(|record| about(record)) {
-        Some(record) => approval.standing(record, view.now),
+        Some(record) => match record.awaiting_consent() {
+            Some(asks) => approval.standing(&asks, view.now),
+            // Its actions have begun.
+            None if approval.used_by.as_ref() == Some(&record.uid) => ApprovalState::Used,
+            // It approves a change in advance.
+            None => approval.in_time(view.now),
+        },
         None if approval.used_by.is_some() => ApprovalState::Used,
         None => approval.in_time(view.now),
     };

@@ -87,10 +87,15 @@ async fn approves_one(
         ));
         return;
     }
-    // It has started, or is asked of another server, or is over, or was never asked for.
-    if let Some(record) = view.lock.active.iter().find(|record| record.id == *id) {
-        let detail =
-            format!("{id} is already {}. An approval takes effect only before the start.", record.phase.name());
+    // Started, requested for another server, ended, or unknown. A digest approves an in-place change
+    // in advance.
+    let begun = |digest: &String| wish.digest.as_ref().is_none_or(|approved| approved == digest);
+    if let Some(record) = view.lock.active.iter().find(|record| record.id == *id && begun(&record.digest)) {
+        let detail = format!(
+            "{id} is already {}. An approval covers only actions that have not begun. To approve a change in advance, set \
+             digest to the one that the plan of the change shows.",
+            record.phase.name()
+        );
         bad(diags, at(), "Maintenance has already started", detail);
         return;
     }

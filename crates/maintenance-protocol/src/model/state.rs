@@ -293,6 +293,9 @@ pub struct Maintenance {
     pub drained: Option<Box<DrainRecord>>,
     /// Digest of `spec` as it was asked.
     pub digest: String,
+    /// Digest of the allowed actions ([`Spec::actions`]). `None` before the admission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<String>,
     /// A change of `spec` that is under way on a server that is held already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Update>,
