@@ -33,6 +33,7 @@ mod rebind;
 mod reclaim;
 mod renames;
 mod restored;
+mod run_stores;
 mod same_server;
 mod service;
 mod snapshot;
