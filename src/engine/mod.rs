@@ -31,6 +31,7 @@ pub mod process;
 mod progress;
 mod rebind;
 mod reclaim;
+mod recorded;
 mod renames;
 mod restored;
 mod run_stores;
