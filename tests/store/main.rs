@@ -30,6 +30,8 @@ mod kubernetes_way;
 mod leases;
 #[cfg(target_os = "linux")]
 mod one_way;
+#[cfg(target_os = "linux")]
+mod paths;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]
