@@ -7,7 +7,7 @@ use crate::{
     backend::plug::BackendPlugin,
     engine::{Engine, EngineError, ServerCheck},
     maintenance::{ability::Ability, machine::MediaSlot, queue::shown_time, report::QueueRow},
-    settings::MissingStore,
+    settings::{MissingStore, SECOND_STORE},
 };
 
 use super::{
@@ -28,11 +28,12 @@ struct StoreCheck {
 
 /// Checks the store and the named servers, or all.
 ///
-/// `missing`: an embedded store that does not exist yet.
+/// `missing`: an embedded store that does not exist yet. `apart`: why runs on the same servers can
+/// use another store.
 pub(super) async fn run(
     engine: &Engine,
     servers: Vec<String>,
-    missing: Option<MissingStore>,
+    (missing, apart): (Option<MissingStore>, Vec<String>),
     plugin: &dyn BackendPlugin,
     json: bool,
 ) -> Result<Printed, CommandError> {
@@ -48,7 +49,12 @@ pub(super) async fn run(
     for server in &servers {
         engine.machine(server)?;
     }
-    let store = check_store(engine, missing).await;
+    let mut store = check_store(engine, missing).await;
+    store.reach = store
+        .reach
+        .into_iter()
+        .chain((!apart.is_empty()).then(|| format!("{SECOND_STORE}: {}", apart.join(" "))))
+        .reduce(|one, other| format!("{one}\n       {other}"));
     let checks: Vec<_> =
         stream::iter(servers).map(async |server| engine.check(&server).await).buffered(AT_ONCE).collect().await;
     let checks = checks.into_iter().map(|check| Ok(check?.among(engine)));

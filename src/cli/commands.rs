@@ -224,10 +224,11 @@ async fn check_servers(
     stop: &CancellationToken,
 ) -> Result<Printed, CommandError> {
     let missing = settings::missing_store(common.coordination_url.as_deref(), environment)?;
+    let apart = settings::second_store(common.coordination_url.as_deref(), environment);
     let input = Input { makes_no_store: true, ..common.input() };
     let engine = settings::build(input, environment, stop).await?.engine;
     let checked = tokio::select! {
-        checked = check::run(&engine, servers, missing, common.backend.plugin, common.json) => checked,
+        checked = check::run(&engine, servers, (missing, apart), common.backend.plugin, common.json) => checked,
         () = stop.cancelled() => Err(CommandError::Other("interrupted: nothing was changed".to_owned())),
     };
     engine.close().await;

@@ -203,7 +203,7 @@ impl Reconciler<'_> {
             uid: self.uid.clone(),
             fence: self.fence,
         });
-        let call = strict_timeout(left, async {
+        let mut call = Box::pin(strict_timeout(left, async {
             match action {
                 Action::TakeNode | Action::ReturnNode => self.call_node(&action).await,
                 Action::CordonNode { .. } | Action::EvictPods | Action::UncordonNode => {
@@ -215,12 +215,12 @@ impl Reconciler<'_> {
                 Action::BeginService { ref stamp } => guarded(ours, self.begin_service(machine.as_ref(), stamp)).await,
                 _ => guarded(ours, perform(machine, opened.clone())).await,
             }
-        });
-        tokio::pin!(call);
+        }));
         let result = tokio::select! {
             result = &mut call => result,
             () = control.stop.cancelled() => within(STOP_GRACE, &mut call).await.flatten(),
         };
+        drop(call);
         let reply = match result {
             None => Reply::Unknown,
             Some(Ok(())) => Reply::Accepted,
@@ -236,26 +236,26 @@ impl Reconciler<'_> {
     }
 
     /// Records the intent, in the transaction that checks that we may act. `false` when we may not.
-    async fn intend(&self, action: &Action) -> Result<bool, EngineError> {
+    async fn intend(&mut self, action: &Action) -> Result<bool, EngineError> {
         match self.apply(&RecordChange::Intend(action.clone())).await {
             Ok(applied) => Ok(applied == Applied::Done),
             // The next round finds out who has it now.
             Err(StoreError::Refused(_)) => Ok(false),
-            Err(error @ StoreError::Unavailable { .. }) => {
-                tracing::warn!(%error, "nothing is done to the machine while the store cannot be reached");
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "the server is not changed while the store does not record it");
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn note(&self, reply: Reply) -> Result<(), EngineError> {
+    async fn note(&mut self, reply: Reply) -> Result<(), EngineError> {
         match self.apply(&RecordChange::Replied(reply)).await {
             Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
-            // Without this note the call counts as one without a reply, and is answered by
-            // observing.
-            Err(error @ StoreError::Unavailable { .. }) => {
-                tracing::warn!(%error, "what came of the call could not be recorded");
+            // Without this note the call counts as one without a reply: the next observation shows
+            // its outcome.
+            Err(error) if error.is_transient() => {
+                tracing::warn!(%error, "the call's outcome could not be recorded");
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -311,7 +311,9 @@ impl Reconciler<'_> {
             return Ok(());
         }
         match self.apply(&RecordChange::Prior(Box::new(prior))).await {
-            Ok(_) | Err(StoreError::Refused(_) | StoreError::Unavailable { .. }) => Ok(()),
+            Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
+            // The next round waits for the store.
+            Err(error) if error.is_transient() => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

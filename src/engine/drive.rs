@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use crate::{
     backend::Machine,
     maintenance::{
-        change::{Applied, LockChange, RecordChange},
+        change::{Applied, RecordChange},
         decide::{Decision, DecisionInput, Finish, Goal, Objective, decide},
         gate_chain::outer_gates,
         ids::{Fence, LockKey, Uid},
@@ -72,6 +72,12 @@ pub(super) struct Reconciler<'a> {
     pub(super) status: Status,
     /// On our own clock: an overdue hold that could not be given back is not tried again before.
     pub(super) reclaim_after: Duration,
+    /// When the time limit of the drive ends, on our monotonic clock.
+    pub(super) deadline: Duration,
+    /// The last change failed in the store. The next round waits first.
+    pub(super) unrecorded: Option<StoreError>,
+    /// How many requests to the store failed since it took a change.
+    pub(super) store_failures: u32,
     looks: u32,
     /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one
     /// that begins after it.
@@ -138,6 +144,9 @@ impl<'a> Reconciler<'a> {
             talk: ExternalProgress::default(),
             status: Status::default(),
             reclaim_after: Duration::ZERO,
+            deadline: Duration::MAX,
+            unrecorded: None,
+            store_failures: 0,
             looks: 0,
             stop_seen: false,
         }
@@ -181,7 +190,9 @@ impl<'a> Reconciler<'a> {
             self.driving.over();
         }
         let finish = result.map_err(|error| self.under_way(error))?;
-        let mut patience = Patience::new(self.engine, control);
+        let left = self.deadline.saturating_sub(self.engine.parts.clock.monotonic());
+        let control = Control { timeout: left, ..control.clone() };
+        let mut patience = Patience::new(self.engine, &control);
         loop {
             let record = self.record_now().await;
             if !patience.again(silence(&record)).await {
@@ -198,10 +209,21 @@ impl<'a> Reconciler<'a> {
     async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {
         let began = self.engine.parts.clock.monotonic();
         let mut deadline = began + control.timeout;
+        self.deadline = deadline;
         let (mut releasing, mut waited) = (matches!(goal, Goal::Release(_)), None);
         loop {
+            if let Some(error) = self.unrecorded.take() {
+                self.wait_for_store(error, deadline, control).await?;
+            }
+            // Without its lease the process decides nothing but to wait for it.
+            if self.engine.lease.is_over()
+                && let Err(error) = self.in_time(self.engine.lease.keep()).await
+            {
+                self.wait_for_store(error, deadline, control).await?;
+                continue;
+            }
             self.changes.borrow_and_update();
-            let view = match self.engine.store().view(&self.key).await {
+            let view = match self.in_time(self.engine.store().view(&self.key)).await {
                 Ok(view) => view,
                 Err(error) => {
                     self.wait_for_store(error, deadline, control).await?;
@@ -217,6 +239,7 @@ impl<'a> Reconciler<'a> {
                     // Giving back or undoing after a failure has a time limit of its own.
                     releasing = true;
                     deadline = self.engine.parts.clock.monotonic() + control.release_timeout;
+                    self.deadline = deadline;
                 }
             }
             let now = self.engine.parts.clock.monotonic();
@@ -366,31 +389,6 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// A store that does not answer is waited for within the time limit; nothing is done to the
-    /// machine meanwhile.
-    pub(super) async fn wait_for_store(
-        &mut self,
-        error: StoreError,
-        deadline: Duration,
-        control: &Control,
-    ) -> Result<(), EngineError> {
-        let over = self.engine.parts.clock.monotonic() >= deadline || control.stop.is_cancelled();
-        match error {
-            StoreError::Unavailable { .. } if !over => {
-                self.log_status(&format!("waiting for the coordination store: {error}"));
-                self.pause(true, None, deadline, control).await;
-                Ok(())
-            }
-            error => Err(error.into()),
-        }
-    }
-
-    /// Applies a change of the record that is driven.
-    pub(super) async fn apply(&self, change: &RecordChange) -> Result<Applied, StoreError> {
-        let (uid, fence) = (&self.uid, self.fence);
-        self.engine.apply(&self.key, &LockChange::Driven { uid, fence, change }).await
-    }
-
     /// Applies a change that was decided on. Why the drive ends with it, if it does.
     pub(super) async fn change(&mut self, change: RecordChange) -> Result<Option<Finish>, EngineError> {
         match self.apply(&change).await {
@@ -413,25 +411,12 @@ impl<'a> Reconciler<'a> {
                 })
             }
             Err(StoreError::Refused(Refusal::Fenced { .. } | Refusal::Gone)) => Ok(Some(Finish::Lost)),
-            // Decided again by the next round, which waits for the store.
-            Err(error @ StoreError::Unavailable { .. }) => {
+            // The next round waits for the store and decides again.
+            Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "a step could not be recorded");
                 Ok(None)
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Detaches with the last commit of the drive. Returns true if the store recorded it.
-    async fn detach(&self, failed: bool) -> bool {
-        let conclude = |state: &String| RecordChange::Conclude { state: state.clone(), failed };
-        let last = self.concludes.as_ref().map_or(RecordChange::Detach, conclude);
-        match self.apply(&last).await {
-            Ok(_) | Err(StoreError::Refused(_)) => true,
-            Err(error) => {
-                tracing::warn!(%error, "could not detach; a later heartbeat or the end of the lease does");
-                false
-            }
         }
     }
 
@@ -441,12 +426,5 @@ impl<'a> Reconciler<'a> {
             Some(record) => error.under_way(record),
             None => error,
         }
-    }
-
-    async fn record_now(&self) -> Result<Maintenance, EngineError> {
-        if let Some(found) = self.engine.store().find_uid(&self.uid).await? {
-            return Ok(found.record().clone());
-        }
-        self.last.clone().ok_or_else(|| EngineError::LeaseLost("the record is gone".to_owned()))
     }
 }

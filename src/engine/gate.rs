@@ -364,7 +364,7 @@ impl Reconciler<'_> {
         error.into()
     }
 
-    async fn withdraw(&self) {
+    async fn withdraw(&mut self) {
         let left = self.apply(&RecordChange::Withdraw).await;
         if let Err(error) = left {
             tracing::warn!(%error, "could not leave the queue; the queue position stays until its reservation ends");

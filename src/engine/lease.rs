@@ -25,6 +25,9 @@ const SWEEP_CLAIM: Duration = Duration::from_mins(10);
 const SWEPT_AT_ONCE: u32 = 100;
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long a process waits at its end until its lease has ended.
+const RESIGNING: Duration = Duration::from_secs(3);
+
 /// From which part of a lease on it is renewed before a call, in percent: what is then left is
 /// enough for the longest request. The heartbeat comes every third, so this is seldom needed.
 const RENEWS: u32 = 30;
@@ -126,6 +129,12 @@ impl LeaseKeeper {
         Renewal(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns true if the lease has ended by our own clock.
+    pub(super) fn is_over(&self) -> bool {
+        let renewal = self.renewal();
+        renewal.0.is_some() && !self.is_younger(renewal, 100)
+    }
+
     /// Whether something may be done to a machine now, judged by our own clock: so little of the
     /// lease has passed since this renewal that nobody else can believe it is over, and that what
     /// is left is enough for a call.
@@ -139,14 +148,20 @@ impl LeaseKeeper {
         renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl * ENDS / 100).saturating_sub(self.clock.monotonic()))
     }
 
-    /// Ends the heartbeat and the lease.
+    /// Ends the heartbeat and the lease. A silent store delays the process for [`RESIGNING`] only;
+    /// the lease then runs out.
     pub(super) async fn resign(&self) {
         self.end.cancel();
         self.tasks.close();
-        self.tasks.wait().await;
-        let held = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
-        if held && let Err(error) = self.store.resign(&self.runner.id).await {
-            tracing::warn!(%error, "the lease could not be ended; it runs out by itself");
+        let resigned = within(RESIGNING, async {
+            self.tasks.wait().await;
+            let held = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+            if held { self.store.resign(&self.runner.id).await } else { Ok(()) }
+        });
+        match resigned.await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::warn!(%error, "the lease could not be ended; it runs out"),
+            None => tracing::warn!("the store did not answer in time: the lease is not ended and runs out"),
         }
     }
 }

@@ -102,6 +102,8 @@ fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Sh
 
 #[cfg(target_os = "linux")]
 pub use linux::{end_mark, liveness, own_mark, private_folder};
+#[cfg(target_os = "linux")]
+pub(super) use linux::{host_process, living_texts, write_own};
 
 /// Files of this user are not used on this system.
 #[cfg(not(target_os = "linux"))]
@@ -154,6 +156,9 @@ mod linux {
     /// How many files are looked at for it.
     const MOST_SWEPT: usize = 64;
 
+    /// The longest text of another process.
+    const MOST_READ: u64 = 1 << 20;
+
     /// What our process keeps for its mark.
     #[derive(Debug)]
     struct OwnMark {
@@ -193,6 +198,41 @@ mod linux {
             let _ = fs::remove_file(&ours.path);
             *own = None;
         }
+    }
+
+    /// Writes a text for this user's other processes into the file with our mark.
+    pub(in crate::engine) fn write_own(text: &[u8]) {
+        let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = own.as_ref()
+            && let Err(error) = fs::write(&own.path, text)
+        {
+            tracing::debug!(%error, "other provider configurations do not see this store");
+        }
+    }
+
+    /// Returns the texts of this user's other living processes.
+    pub(in crate::engine) fn living_texts() -> Vec<Vec<u8>> {
+        let folder = folder(Path::new(BASE), rustix::process::geteuid().as_raw());
+        if !belongs_to(&folder, rustix::process::geteuid().as_raw()) {
+            return Vec::new();
+        }
+        let own = OWN.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|own| own.path.clone());
+        let paths = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let others = paths.filter(|path| Some(path) != own.as_ref()).filter_map(|path| File::open(path).ok());
+        let locked = |file: &File| flock(file, FlockOperation::NonBlockingLockShared).is_err();
+        others.filter(locked).filter_map(|file| read_up_to(&file, MOST_READ).ok()).collect()
+    }
+
+    fn read_up_to(file: &File, most: u64) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(file, most), &mut text)?;
+        Ok(text)
+    }
+
+    /// The process that started this one, by its number and start.
+    pub(in crate::engine) fn host_process() -> Option<String> {
+        let parent = std::os::unix::process::parent_id();
+        Some(format!("{parent}/{}", started(parent)?))
     }
 
     /// Tells the state of the process with this mark.

@@ -6,13 +6,10 @@
 
 use std::time::Duration;
 
-use crate::{
-    maintenance::{
-        ids::Uid,
-        spec::WaitFor,
-        state::{Ending, Maintenance},
-    },
-    store::StoreError,
+use crate::maintenance::{
+    ids::Uid,
+    spec::WaitFor,
+    state::{Ending, Maintenance},
 };
 
 use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult};
@@ -68,14 +65,14 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Why the store did not answer, where that is what failed.
+/// Returns the cause if the store did not answer, or accepts no changes for now.
 pub(super) fn silence<T>(ended: &Result<T, EngineError>) -> Option<String> {
     let cause = match ended {
         Err(EngineError::Store(cause)) => cause,
         Err(EngineError::StoreLost { cause, .. }) => cause.as_ref(),
         _ => return None,
     };
-    matches!(cause, StoreError::Unavailable { .. }).then(|| cause.to_string())
+    cause.is_transient().then(|| cause.to_string())
 }
 
 impl Engine {

@@ -9,7 +9,10 @@ use crate::maintenance::ids::{LockKey, MaintenanceId};
 
 use super::{Control, Engine, EngineError};
 
-pub use super::liveness::{Liveness, end_mark, liveness, own_mark};
+pub use super::{
+    liveness::{Liveness, end_mark, liveness, own_mark},
+    run_stores::{StoreUse, other_stores, use_store},
+};
 
 impl Engine {
     /// Ends the lease of the process that worked on a record, when there is proof that it is gone,

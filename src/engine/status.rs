@@ -69,7 +69,7 @@ impl Reconciler<'_> {
 
     /// Records the error that ended a drive as its step's cause, for `queue` and `show`. A store
     /// error cannot be recorded there.
-    pub(super) async fn note_end(&self, error: &EngineError) {
+    pub(super) async fn note_end(&mut self, error: &EngineError) {
         let Some(record) = self.record() else { return };
         let (Some(progress), false) =
             (record.phase.progress(), matches!(error, EngineError::Store(_) | EngineError::StoreLost { .. }))

@@ -273,11 +273,14 @@ impl ClusterError {
     }
 }
 
-/// Whether a refusal is that of admission, which comes after the roles: of a webhook
-/// (k8s.io/apiserver, `admission/plugin/webhook/errors/statuserror.go`) or of a policy
-/// (`admission/plugin/policy/validating`).
+/// How the admission of the API server reports a `ResourceQuota` that leaves no room.
+pub const QUOTA_EXCEEDED: &str = "exceeded quota";
+
+/// Returns true if admission, which follows the roles, rejected a request: a webhook
+/// (k8s.io/apiserver, `admission/plugin/webhook/errors/statuserror.go`), a policy
+/// (`admission/plugin/policy/validating`) or a quota (`admission/plugin/resourcequota`).
 fn is_of_admission(message: &str) -> bool {
-    ["denied the request", "denied request"].iter().any(|text| message.contains(text))
+    ["denied the request", "denied request", QUOTA_EXCEEDED].iter().any(|text| message.contains(text))
 }
 
 /// Whether this is true of the error or of one that is behind it.
@@ -352,6 +355,7 @@ mod tests {
         for message in [
             "admission webhook \"baremetalhost.metal3.io\" denied the request: BMC address can not be changed",
             "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'night' with binding 'night' denied request: not at night",
+            "configmaps \"lock-1\" is forbidden: exceeded quota: small, requested: count/configmaps=1, used: 2, limited: 2",
         ] {
             let denied = said(message);
             assert!(!denied.contains("has to give the verb") && denied.contains(message), "{denied}");

@@ -13,7 +13,7 @@ mod node_lease;
 mod time;
 
 pub use cluster::{Cluster, ClusterSettings, RequestInfo};
-pub use error::{ClusterError, FieldProblem};
+pub use error::{ClusterError, FieldProblem, QUOTA_EXCEEDED};
 pub use kind::ResourceRef;
 pub use mirror::Mirror;
 pub use node_lease::{Holder, NAMESPACE as NODE_LEASES, NodeLeaseError, NodeLeases};

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fs,
+    path::PathBuf,
     sync::{Mutex, PoisonError},
 };
 
@@ -181,15 +182,30 @@ fn host(kernel: Option<&str>, env: &Environment) -> String {
 /// The account that this process runs as, where no variable says so: cron and containers often set
 /// none.
 fn account() -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
-    let accounts = fs::read_to_string("/etc/passwd").ok()?;
-    let name = accounts.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid).then(|| name.to_owned())
-    });
-    Some(name.unwrap_or_else(|| format!("user {uid}")))
+    Account::of_process().map(|account| account.name)
+}
+
+/// A local account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) uid: u32,
+    pub(super) name: String,
+    /// Its home; empty if the machine does not list the account.
+    pub(super) home: PathBuf,
+}
+
+impl Account {
+    /// The account that this process runs as (Linux only).
+    pub(super) fn of_process() -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();
+        let accounts = fs::read_to_string("/etc/passwd").ok()?;
+        let listed = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let found = { listed }.find(|fields| fields.len() > 5 && fields[2] == uid);
+        let name = found.as_ref().map_or_else(|| format!("user {uid}"), |fields| fields[0].to_owned());
+        let home = found.map(|fields| PathBuf::from(fields[5])).unwrap_or_default();
+        Some(Self { uid: uid.parse().ok()?, name, home })
+    }
 }
 
 #[cfg(test)]

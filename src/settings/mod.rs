@@ -4,6 +4,7 @@
 //! Three forms: what was written ([`Input`]), what it means with the environment and files read,
 //! and the parts made of it.
 
+mod default_store;
 mod error;
 mod gates;
 mod identity;
@@ -33,6 +34,7 @@ use crate::{
 };
 
 pub use crate::backend::plug::Warning;
+pub use default_store::{SECOND_STORE, second_store};
 pub use error::SettingsError;
 pub use gates::GateBlocks;
 pub use identity::{CiJob, Environment, ci_job, runner};
@@ -117,6 +119,13 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     if let Some(detail) = store.reach_warning() {
         warnings.push(Warning { summary: "The lock covers this machine only", detail });
     }
+    let runner = runner(env, input.run);
+    let mut reasons = default_store::second_store(input.coordination_url.as_deref(), env);
+    reasons.extend(default_store::of_this_run(store.as_ref(), backend.as_ref()));
+    if !reasons.is_empty() {
+        warnings.push(Warning { summary: SECOND_STORE, detail: default_store::detail(&store.address(), &reasons) });
+    }
+    tracing::info!("the coordination store is {}", store.address());
     let of_store = store::cluster(input.coordination_url.as_deref(), env)?;
     let block = |name: &str| input.gates.get(name);
     let (leases, drains) = (block(kubernetes_node::Leases.name()), block(kubernetes_node::Drains.name()));
@@ -153,7 +162,7 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
         backend,
         probe: Arc::new(probe),
         clock,
-        runner: runner(env, input.run),
+        runner,
         owner: owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
         windows: input.windows,
         always_perform: input.always_perform_maintenance,

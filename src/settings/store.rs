@@ -82,7 +82,7 @@ pub async fn open_store(
     let embedded = place.embedded();
     match Box::pin(place.open(Arc::clone(&clock))).await {
         Ok(store) => Ok((store, embedded)),
-        Err(error @ StoreError::Unavailable { .. }) if may_come_back(&place) => {
+        Err(error) if error.is_transient() && may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");
             let of_store = Arc::clone(&clock);
             let opener = Box::new(move || {

@@ -17,6 +17,15 @@ pub enum StoreError {
         /// The cause, for people.
         cause: String,
     },
+    /// The store answers reads and rejects every change: a full disk, a quota, a read-only primary.
+    /// The rejected change was not stored.
+    #[error("the coordination store {address} accepts no changes: {cause}")]
+    Unwritable {
+        /// Which, without credentials.
+        address: String,
+        /// The cause, for people.
+        cause: String,
+    },
     /// The store refuses access: the login, a missing right, or a URL that it cannot be used with.
     #[error("the coordination store {address} refuses: {cause}")]
     Forbidden {
@@ -88,4 +97,12 @@ pub enum StoreError {
         /// Which, without credentials.
         address: String,
     },
+}
+
+impl StoreError {
+    /// Returns true if the same request can succeed later with the same configuration.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Unwritable { .. })
+    }
 }

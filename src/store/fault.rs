@@ -24,6 +24,14 @@ impl StoreErrors {
         StoreError::Unavailable { address: self.0.to_string(), cause: cause.into() }
     }
 
+    pub(super) fn unwritable(&self, cause: impl Into<String>) -> StoreError {
+        StoreError::Unwritable { address: self.0.to_string(), cause: cause.into() }
+    }
+
+    pub(super) fn untrusted(&self, cause: impl Into<String>) -> StoreError {
+        StoreError::Untrusted { address: self.0.to_string(), cause: cause.into() }
+    }
+
     pub(super) fn unreadable(&self, cause: impl Into<String>) -> StoreError {
         StoreError::Unreadable { address: self.0.to_string(), cause: cause.into() }
     }

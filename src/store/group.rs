@@ -32,8 +32,9 @@ use super::{
 };
 use crate::{clock::Clock, maintenance::ids::LockKey};
 
-/// How long a change is tried again whose writing gets no reply, while reading does.
-const GIVE_UP: Duration = Duration::from_secs(30);
+/// How long a change is repeated whose writes get no reply, while reads do: the same limit as for
+/// reads.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The first pause after a lost race; later ones grow to the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
@@ -192,6 +193,9 @@ async fn lead(
                 // What was remembered was not what is stored, or an error may rest on that.
                 Ok(None) | Err(_) if from_memory => continue,
                 Ok(None) => {}
+                // No member is to blame, and none was stored.
+                Err(StoreError::Unwritable { .. }) if !first => return leading.failed(unknown),
+                Err(error @ StoreError::Unwritable { .. }) => return leading.failed(error),
                 Err(_) if first && !leading.round().members.is_empty() => {
                     leading.halve();
                     continue;

@@ -49,7 +49,7 @@ pub use lazy::{LazyStore, Opener};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOptions, PostgresStore};
 pub use roles::{RoleKind, roles};
-pub use sqlite::{SqliteOptions, SqliteStore, cannot_be_created, default_path};
+pub use sqlite::{SqliteOptions, SqliteStore, cannot_be_created, default_path, path_in};
 pub use stoppable::StoppableStore;
 
 /// Everything about one lock key at one moment. Shared: hundreds of waiters look at the same one.

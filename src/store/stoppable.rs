@@ -5,7 +5,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,34 +26,27 @@ use crate::{
 
 use super::{AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, StoreError, Transition};
 
-/// How long the first request waits after the process was asked to stop.
+/// After a stop, all unanswered requests together wait this long.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long those after it wait: together they end soon too.
-const LATER: Duration = Duration::from_millis(200);
+/// After that time each request still waits this long, because the store can recover.
+const LATER: Duration = Duration::from_millis(100);
 
-/// For how long one request without an answer counts for those after it.
-const COUNTS_FOR: Duration = Duration::from_secs(10);
-
-/// Passes everything on, and gives up soon once the process was asked to stop.
+/// Forwards requests. After a stop, all unanswered requests share one limit.
 #[derive(Debug)]
 pub struct StoppableStore {
     inner: Arc<dyn Store>,
     stop: CancellationToken,
     clock: Arc<dyn Clock>,
-    /// When a request was given up last, on our monotonic clock.
-    given_up: Mutex<Option<Duration>>,
+    /// True once a request was given up: the limit is used up.
+    given_up: AtomicBool,
 }
 
 impl StoppableStore {
     /// `inner`, for a process that is asked to stop by `stop`.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, stop: CancellationToken, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, stop, clock, given_up: Mutex::default() }
-    }
-
-    fn given_up(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { inner, stop, clock, given_up: AtomicBool::new(false) }
     }
 
     /// The answer to a request. A request that is given up may have been carried out, as every one
@@ -58,15 +54,13 @@ impl StoppableStore {
     async fn answer<T>(&self, request: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let over = async {
             self.stop.cancelled().await;
-            let now = self.clock.monotonic();
-            let before = self.given_up().is_some_and(|at| now.saturating_sub(at) < COUNTS_FOR);
-            self.clock.sleep(if before { LATER } else { GRACE }).await;
+            self.clock.sleep(if self.given_up.load(Ordering::Acquire) { LATER } else { GRACE }).await;
         };
         tokio::select! {
             biased;
             answer = request => answer,
             () = over => {
-                *self.given_up() = Some(self.clock.monotonic());
+                self.given_up.store(true, Ordering::Release);
                 Err(StoreError::Unavailable {
                     address: self.inner.address(),
                     cause: "it did not answer, and this process was asked to stop".to_owned(),

@@ -66,6 +66,7 @@ mod neighbors;
 mod night;
 mod node_leases;
 mod one_state;
+mod one_store;
 mod owners;
 mod queue;
 mod releases;

@@ -28,6 +28,10 @@ mod kubernetes_roles;
 mod kubernetes_way;
 #[cfg(unix)]
 mod leases;
+#[cfg(target_os = "linux")]
+mod one_way;
+#[cfg(target_os = "linux")]
+mod paths;
 #[cfg(unix)]
 mod postgres;
 #[cfg(unix)]

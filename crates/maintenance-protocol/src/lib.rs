@@ -49,6 +49,7 @@ pub mod restrictions;
 mod seize;
 pub mod service;
 mod situation;
+pub mod store_failure;
 mod transitions;
 mod undriven;
 pub mod update;

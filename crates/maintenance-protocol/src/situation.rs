@@ -135,12 +135,16 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
         });
     }
     Some(match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
-        // The slot is ours but our lease is over: the engine renews it and asks again.
-        Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => Decision::Wait {
-            reason: "the lease has expired and is being renewed".to_owned(),
-            poll: true,
-            wake: Some(at.now),
-        },
+        // The slot is ours but our lease is over: the engine renews it before the next decision. A
+        // store that rejects the renewal does not extend the time limit.
+        Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => {
+            let reason = "the lease has expired and is being renewed".to_owned();
+            match (at.intent.stop, at.intent.timed_out) {
+                (true, _) => Decision::Finished(Finish::Interrupted),
+                (_, true) => Decision::Finished(Finish::TimedOut(reason)),
+                _ => Decision::Wait { reason, poll: true, wake: None },
+            }
+        }
         Turn::Yours => Decision::Change(RecordChange::Admit(record.phase.clone())),
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if at.intent.stop => Decision::Finished(Finish::Interrupted),
         Turn::ReclaimOverdue(uid) if at.intent.timed_out => {

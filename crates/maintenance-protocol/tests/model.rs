@@ -9,9 +9,10 @@
 //! space is finite all the same.
 //!
 //! Modelled are several records in one process, calls whose effect comes later than their answer,
-//! changes of a hold, what is not known of a process, and a store that is set back. Not modelled:
-//! overdue holds, windows and approvals (`protocol.rs` has them), external maintenance systems,
-//! boot overrides and media, clocks that go at different speeds.
+//! changes of a hold, what is not known of a process, a store that is set back, and a store that
+//! answers reads and rejects changes. Not modelled: overdue holds, windows and approvals
+//! (`protocol.rs` has them), external maintenance systems, boot overrides and media, clocks that
+//! go at different speeds.
 //!
 //! The tests that are ignored take minutes and are part of `make soak`:
 //! `cargo test --package maintenance-protocol --test model -- --ignored --nocapture`.
@@ -49,7 +50,7 @@ use actions::Protocol;
 use events::Broken;
 use properties::{
     BOUNDED, DONE, ENDS, FORWARD, HANDED_OVER, IN_TIME, KEPT, NO_LOST_HOLD, NOT_STALE, ONE_CALL, OUTLIVES, QUEUED,
-    REMEMBERED, REPLACED, SET_BACK, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
+    REJECTED, REMEMBERED, REPLACED, SET_BACK, STOPS, TAKEN, TAKEN_OVER, TRUE_PRIOR, UNDER, UNDONE,
 };
 use times::About;
 use world::{Role, World};
@@ -158,6 +159,17 @@ fn a_hold_that_is_abandoned() {
 #[test]
 fn a_store_that_is_set_back() {
     explore(calls(&[Role::Hold]).losing(3).calm(), &[SET_BACK]);
+}
+
+#[test]
+fn a_store_that_rejects_changes_for_a_while() {
+    explore(calls(&[Role::Hold]).one_way(), &[OUTLIVES, REJECTED, DONE]);
+    explore(leases(&[Role::Hold, Role::Again(0)]).one_way().calm(), &[TAKEN_OVER, DONE]);
+}
+
+#[test]
+fn no_rule_about_a_store_that_rejects_changes_can_be_left_out() {
+    needs(Broken::RepeatsForever, calls(&[Role::Hold]).one_way(), STOPS);
 }
 
 /// Without this rule, what must never be is found.

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     maintenance::{
         ids::Uid,
-        lock::{AuditEvent, Refusal, ServerLock},
+        lock::{AuditEvent, Leases, Refusal, ServerLock},
         step::Reply,
     },
     store::{AuditLine, AuditStart, Contents, LockView, RecordLookup, StoreError, Transition},
@@ -23,6 +23,20 @@ pub(super) enum Lost {
     /// It is carried out, and its reply never comes.
     Reply,
 }
+
+/// How a store that answers reads treats a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OneWay {
+    /// It rejects the change: a full disk, a read-only primary, a quota.
+    Rejects,
+    /// It never confirms the change: a primary that waits for a standby.
+    Hangs,
+    /// It denies the change: a revoked permission.
+    Denies,
+}
+
+/// More requests than any run sends: a run that gets here repeats them without a pause.
+const TOO_MANY: usize = 3000;
 
 /// How many of the next requests of a kind go wrong.
 #[derive(Debug, Default)]
@@ -42,6 +56,10 @@ pub(super) struct Plan {
     pub(super) blip: Option<(usize, Lost)>,
     /// Cancelled with the first request that has no answer.
     pub(super) stop: CancellationToken,
+    /// From which change on the store is one-way (0 is the first), and how.
+    pub(super) one_way: Option<(usize, OneWay)>,
+    /// The changes until now.
+    pub(super) changes: usize,
     /// The requests until now.
     pub(super) requests: usize,
 }
@@ -68,6 +86,7 @@ impl Faulty {
             let mut plan = self.plan.lock().unwrap();
             let number = plan.requests;
             plan.requests += 1;
+            assert!(number < TOO_MANY, "a run repeats its requests without a pause");
             let silent = plan.silent_from.is_some_and(|first| number >= first);
             if silent {
                 plan.stop.cancel();
@@ -107,7 +126,43 @@ impl Faulty {
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "cut".into() })
     }
 
+    /// Counts a change, and fails if the store is a one-way store by now.
+    async fn stored(&self) -> Result<(), StoreError> {
+        let how = {
+            let mut plan = self.plan.lock().unwrap();
+            let number = plan.changes;
+            plan.changes += 1;
+            plan.one_way.filter(|(first, _)| number >= *first).map(|(_, how)| how)
+        };
+        let (address, cause) = ("memory://".to_owned(), "the disk is full".to_owned());
+        match how {
+            None => Ok(()),
+            Some(OneWay::Rejects) => Err(StoreError::Unwritable { address, cause }),
+            Some(OneWay::Denies) => Err(StoreError::Forbidden { address, cause }),
+            Some(OneWay::Hangs) => {
+                tokio::time::sleep(PATIENCE).await;
+                Err(StoreError::Unavailable { address, cause })
+            }
+        }
+    }
+
     async fn transacted(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
+        if self.plan.lock().unwrap().one_way.is_some() {
+            // A store notices that it cannot write after the transition was accepted.
+            let mut would = false;
+            let mut tried = |lock: &mut ServerLock, leases: &Leases, now| {
+                transition(lock, leases, now)?;
+                would = true;
+                Err(Refusal::Gone)
+            };
+            let said = self.inner.transact(key, &mut tried).await;
+            if !would {
+                return said;
+            }
+            self.stored().await?;
+        } else {
+            self.plan.lock().unwrap().changes += 1;
+        }
         let attached = |lock: &ServerLock| lock.active.iter().filter(|record| record.attachment.is_some()).count();
         let mut cut = Ok(());
         let said = self
@@ -172,11 +227,19 @@ impl Store for Faulty {
     }
 
     async fn renew(&self, runner: &Runner, ttl: Duration) -> Result<(), StoreError> {
-        self.asked(self.inner.renew(runner, ttl)).await
+        self.asked(async {
+            self.stored().await?;
+            self.inner.renew(runner, ttl).await
+        })
+        .await
     }
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
-        self.asked(self.inner.resign(runner)).await
+        self.asked(async {
+            self.stored().await?;
+            self.inner.resign(runner).await
+        })
+        .await
     }
 
     async fn binding(&self, server: &str) -> Result<Option<LockKey>, StoreError> {
@@ -184,7 +247,11 @@ impl Store for Faulty {
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        self.asked(self.inner.bind(server, key, rebind)).await
+        self.asked(async {
+            self.stored().await?;
+            self.inner.bind(server, key, rebind).await
+        })
+        .await
     }
 
     async fn audit(&self, id: &MaintenanceId, limit: usize) -> Result<Vec<AuditEvent>, StoreError> {

@@ -13,6 +13,7 @@ mod handing_over;
 mod identity;
 mod invoking;
 mod leaving;
+mod one_way;
 mod stopping;
 mod undriven;
 mod updating;

@@ -83,3 +83,22 @@ async fn a_release_ends_soon() {
     })
     .await;
 }
+
+/// All requests without an answer share one limit after a stop, however far apart they come.
+#[tokio::test(start_paused = true)]
+async fn requests_after_a_stop_share_one_limit() {
+    let world = World::new();
+    let silent = Faulty::of(&world);
+    silent.plan(|plan| plan.silent_from = Some(0));
+    let stop = CancellationToken::new();
+    let store = StoppableStore::new(silent, stop.clone(), world.clock.clone());
+    stop.cancel();
+    let mut waited = Duration::ZERO;
+    for _ in 0..10 {
+        let began = Instant::now();
+        store.view_all().await.unwrap_err();
+        waited += began.elapsed();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+    }
+    assert!(waited < SOON, "{waited:?}");
+}

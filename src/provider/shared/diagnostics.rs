@@ -90,6 +90,13 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
             format!("The lock of {server} cannot be looked up"),
             format!("{error}. {so} Check coordination_url and try again."),
         ),
+        StoreError::Unwritable { .. } => (
+            format!("{server}: the coordination store accepts no changes"),
+            format!(
+                "Cause: {error}.\nServer: {so}\nNext: restore write access to the store (free space, raise the quota, or \
+                 name the primary), then apply again."
+            ),
+        ),
         StoreError::Forbidden { .. } => (
             format!("The coordination store denied access for {server}"),
             format!("{error}. {so} Check coordination_url and the rights of its user."),

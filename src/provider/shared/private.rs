@@ -30,6 +30,10 @@ pub(in crate::provider) struct Private {
     state: String,
     /// The highest generation of the record that was seen. A store below it went back in time.
     generation: u64,
+    /// The server's power and boot override before the maintenance, for people whose store was
+    /// deleted; empty if they were not recorded.
+    #[serde(default)]
+    before: String,
 }
 
 /// The attributes that identify a record.
@@ -53,7 +57,7 @@ impl Private {
     /// Of a record.
     pub(in crate::provider) fn of(engine: &Engine, record: &Maintenance) -> Self {
         let (uid, store) = (record.uid.0.clone(), engine.store().id().to_owned());
-        Self { uid, store, state: String::new(), generation: record.generation }
+        Self { uid, store, state: String::new(), generation: record.generation, before: before(record) }
     }
 
     /// A number for a state that begins.
@@ -87,6 +91,16 @@ impl Private {
         self.store == engine.store().id()
     }
 
+    /// Returns the recorded prior state as a sentence, with its use.
+    fn shown_before(&self) -> String {
+        match self.before.as_str() {
+            "" => String::new(),
+            before => format!(
+                " Before the maintenance the server had: {before}. If its store was deleted, restore that by hand first."
+            ),
+        }
+    }
+
     /// The highest generation that was seen.
     pub(in crate::provider) fn generation(&self) -> u64 {
         self.generation
@@ -97,7 +111,8 @@ impl Private {
         match private {
             Value::Value(private) => {
                 let generation = private.generation.max(record.generation);
-                Value::Value(Self { generation, ..private })
+                let before = Some(before(record)).filter(|now| !now.is_empty()).unwrap_or(private.before);
+                Value::Value(Self { generation, before, ..private })
             }
             other => other,
         }
@@ -205,6 +220,19 @@ impl Private {
     }
 }
 
+/// The prior state of a record as text, without addresses of images.
+fn before(record: &Maintenance) -> String {
+    let Some(prior) = &record.prior else { return String::new() };
+    let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
+    let filled = prior.media.iter().filter(|slot| slot.content().is_some()).count();
+    let media = if filled > 0 { format!(", {filled} virtual drives filled") } else { String::new() };
+    format!("power {}{boot}{media}", prior.power)
+}
+
+/// The way out after a store was deleted. The host shows the resource address with the error.
+const STORE_DELETED: &str = "If that store was deleted, nothing else knows the resource: remove it from the state with `tofu state rm \
+                             ADDRESS` (or `terraform state rm ADDRESS`) and apply again.";
+
 /// What a claim or an approval remembers: where it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct Owned {
@@ -261,7 +289,7 @@ impl Owned {
         let problem = match private {
             Value::Value(owned) if owned.store == engine.store().id() => return Some(owned.clone()),
             Value::Value(owned) => format!(
-                "The state was written with the store {}, this provider uses {} ({}). Nothing was changed.",
+                "The state was written with the store {}, this provider uses {} ({}). Nothing was changed. {STORE_DELETED}",
                 owned.store,
                 engine.store().id(),
                 engine.store().address()
@@ -293,11 +321,13 @@ pub(in crate::provider) fn missing_here(
     diags.add_error(diagnostic(
         format!("The record of {server} is in another coordination store"),
         format!(
-            "The state was written with the store {}, this provider uses {} ({}), which does not know it. Nothing was \
-             done to the server, and the state is kept. Set coordination_url to the store that was used before.",
+            "The state was written with the store {}; this provider uses {} ({}), which does not contain the record. \
+             Nothing was done to the server, and the state is kept.{} Set coordination_url to the store that was used before. \
+             {STORE_DELETED}",
             private.store,
             store.id(),
-            store.address()
+            store.address(),
+            private.shown_before()
         ),
         AttributePath::root(),
     ));

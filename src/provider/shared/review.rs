@@ -433,6 +433,7 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
         }));
     }
     lines.extend(engine.node_outlook(spec).await);
+    lines.push(format!("Store: {}.", engine.store().address()));
     let drain = Box::pin(engine.drain_outlook(spec)).await;
     let drained = drain.is_some();
     lines.extend(drain);

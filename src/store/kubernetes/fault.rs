@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::{
-    kubernetes::ClusterError,
+    kubernetes::{ClusterError, QUOTA_EXCEEDED},
     store::{StoreError, fault::StoreErrors},
 };
 
@@ -27,6 +27,13 @@ impl ErrorMapper {
             | ClusterError::Busy { .. }
             | ClusterError::Conflict { .. }
             | ClusterError::Expired { .. } => self.unavailable(error.to_string()),
+            // Admission compares quotas before it stores anything; etcd rejects every write when
+            // its space is used up.
+            ClusterError::Denied { message, .. } | ClusterError::Rejected { message, .. }
+                if message.contains(QUOTA_EXCEEDED) || message.contains("database space exceeded") =>
+            {
+                self.unwritable(error.to_string())
+            }
             // A rule about contents, not about verbs: its own words say what it forbids.
             ClusterError::Denied { message, .. } => self.forbidden(message),
             ClusterError::Forbidden { .. } => {

@@ -44,6 +44,11 @@ impl ErrorMapper {
                     self.unreadable(format!("its schema is not that of this program ({})", message(error)))
                 }
                 Some("MT001") => self.unreadable(message(error)),
+                Some("25006") => self.unwritable(format!(
+                    "the server is read-only ({}); is it a standby, or is default_transaction_read_only set?",
+                    message(error)
+                )),
+                Some("53100") => self.unwritable(format!("the server's disk is full ({})", message(error))),
                 Some("53300") => self.unavailable(format!("it has no free connection ({})", message(error))),
                 // Connection, resources, an operator, the system, a lost race: over after a while.
                 Some(code)

@@ -80,7 +80,7 @@ fn carry_commits(link: StoreClient, changes: Vec<Prepared>) -> BoxFuture<'static
             Ok(CommitOutcome::Done(revisions)) => {
                 revisions.into_iter().map(|one| Ok(Committed::Revision(one))).collect()
             }
-            Err(error @ StoreError::Unavailable { .. }) => changes.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) if error.is_transient() => changes.iter().map(|_| Err(error.clone())).collect(),
             Ok(CommitOutcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
             Err(error) if changes.len() == 1 => vec![Err(error)],
             // None was made, and one of them is to blame.

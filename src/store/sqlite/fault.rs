@@ -29,12 +29,14 @@ impl ErrorMapper {
             | sqlx::Error::ColumnDecode { .. }
             | sqlx::Error::ColumnNotFound(_)
             | sqlx::Error::RowNotFound => self.unreadable(error.to_string()),
+            _ if matches!(code(error), Some(WRITE_FAILED | SHARED_MEMORY_FULL)) => self
+                .unwritable(format!("writing the file failed ({error}); a quota or the file system rejects more data")),
             _ => match primary_code(error) {
                 Some(5 | 6) => self.locked(),
                 Some(26) => self.unreadable("it is not a SQLite database, or its first page is damaged"),
                 Some(11) => self.unreadable("the file is damaged (database disk image is malformed)"),
-                Some(8) => self.unavailable("the file or its folder may not be written"),
-                Some(13) => self.unavailable("the disk is full"),
+                Some(8) => self.unwritable("the file, its folder or its file system is read-only"),
+                Some(13) => self.unwritable("the disk is full"),
                 Some(14) => self.unavailable(format!("the file cannot be opened ({error})")),
                 _ => self.unavailable(error.to_string()),
             },
@@ -50,10 +52,20 @@ impl Deref for ErrorMapper {
     }
 }
 
+/// `SQLITE_IOERR_WRITE`: the operating system rejected data for another reason than a full disk.
+const WRITE_FAILED: u32 = 10 | (3 << 8);
+
+/// `SQLITE_IOERR_SHMSIZE`: the file system has no room for the shared memory of the log.
+const SHARED_MEMORY_FULL: u32 = 10 | (19 << 8);
+
+/// The extended result code.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
 /// The primary result code: the low byte of the extended one.
 fn primary_code(error: &sqlx::Error) -> Option<u32> {
-    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(code & 0xff)
+    Some(code(error)? & 0xff)
 }
 
 /// Whether somebody else has the file locked at the moment.

@@ -15,9 +15,10 @@ pub fn default_path() -> Option<PathBuf> {
     path_in(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
 }
 
-/// The XDG base directory rules: a relative `XDG_STATE_HOME` is ignored, and `~/.local/state` is
-/// the default.
-fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+/// Returns the default store by the XDG base directory rules: a relative `XDG_STATE_HOME` is
+/// ignored, and `~/.local/state` is the default.
+#[must_use]
+pub fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let state = state_home
         .filter(|path| path.is_absolute())
         .or_else(|| home.filter(|path| path.is_absolute()).map(|home| home.join(".local/state")))?;

@@ -105,7 +105,7 @@ fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'stati
     Box::pin(async move {
         match writer.write(&asked).await {
             Ok(results) => results,
-            Err(error) if asked.len() == 1 || matches!(error, StoreError::Unavailable { .. }) => {
+            Err(error) if asked.len() == 1 || error.is_transient() => {
                 asked.iter().map(|_| Err(error.clone())).collect()
             }
             // Nothing was written, and one of them is to blame.

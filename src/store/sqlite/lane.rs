@@ -7,6 +7,7 @@
 use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -16,8 +17,15 @@ use sqlx::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::{fault::ErrorMapper, file::FileId};
-use crate::{clock::within, store::StoreError};
+use super::{
+    fault::ErrorMapper,
+    file::FileId,
+    paths::{self, LogId},
+};
+use crate::{
+    clock::{Clock, within},
+    store::StoreError,
+};
 
 /// Where connections come from.
 #[derive(Clone, Debug)]
@@ -26,9 +34,48 @@ pub(super) struct Source {
     pub(super) identity: FileId,
     pub(super) patience: Duration,
     pub(super) faults: ErrorMapper,
+    /// Set after a connection lost its log: no later request reads or writes.
+    pub(super) lost: Arc<OnceLock<StoreError>>,
 }
 
+/// How often a file in use without its log is looked at again, and the pause between: a process
+/// that opens or closes the file leaves it so for a moment.
+const LOG_LOOKS: u32 = 20;
+const LOG_PAUSE: Duration = Duration::from_millis(50);
+
 impl Source {
+    /// Fails if another process uses the file with a log that is not in the folder any more, or if
+    /// the log in the folder is that of another store.
+    pub(super) async fn refuse_other_logs(&self, clock: &dyn Clock) -> Result<(), StoreError> {
+        let fault = |error: std::io::Error| self.faults.unavailable(format!("its log cannot be checked: {error}"));
+        let mut looks = 0;
+        while paths::lacks_log(&self.path).map_err(fault)? {
+            if looks == LOG_LOOKS {
+                return Err(self.faults.untrusted(
+                    "another process uses the file, and its log (-wal, -shm) was deleted: the locks of that process are not \
+                     visible. Wait until all runs on this machine have ended; the last one writes its log back",
+                ));
+            }
+            looks += 1;
+            clock.sleep(LOG_PAUSE).await;
+        }
+        if paths::has_foreign_log(&self.path).map_err(fault)? {
+            return Err(self.faults.untrusted(
+                "the log next to the file (-wal) was written for another store. Move the log away if the file is the right one",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Records that the log was deleted or replaced: all later requests fail.
+    fn lost_log(&self) -> StoreError {
+        let error = self.faults.untrusted(
+            "its log (-wal, -shm) was deleted or replaced while this process used it: other processes do not see the changes \
+             of this one. End all runs, then run again",
+        );
+        self.lost.get_or_init(|| error).clone()
+    }
+
     /// A new connection. Does not create the file.
     pub(super) async fn connect(&self) -> Result<SqliteConnection, StoreError> {
         SqliteConnectOptions::new()
@@ -45,10 +92,16 @@ impl Source {
             .map_err(|error| self.faults.sqlx(&error))
     }
 
-    /// Fails when the path no longer leads to the file that was opened.
+    /// Fails when the path no longer leads to the file that was opened, or is one of two.
     pub(super) fn same_file(&self) -> Result<(), StoreError> {
+        if let Some(error) = self.lost.get() {
+            return Err(error.clone());
+        }
         match FileId::of(&self.path) {
-            Ok(found) if found == self.identity => Ok(()),
+            Ok(found) if found == self.identity => match paths::second_link(&self.path) {
+                Some(cause) => Err(self.faults.untrusted(cause)),
+                None => Ok(()),
+            },
             Ok(_) => Err(self.faults.unavailable("the file was replaced by another one while it was in use")),
             Err(error) => Err(self.faults.unavailable(format!("the file is gone ({error})"))),
         }
@@ -57,7 +110,7 @@ impl Source {
 
 #[derive(Debug)]
 enum ConnectionState {
-    Idle(SqliteConnection),
+    Idle(SqliteConnection, LogId),
     Empty,
     Closed,
 }
@@ -71,7 +124,7 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(source: Source, connection: SqliteConnection) -> Self {
-        Self { source, slot: Mutex::new(ConnectionState::Idle(connection)) }
+        Self { source, slot: Mutex::new(ConnectionState::Idle(connection, LogId::default())) }
     }
 
     /// Starts a transaction. Waits for others, in this process or another, no longer than the
@@ -90,15 +143,17 @@ impl Lane {
         let begun = async {
             let mut slot = self.slot.lock().await;
             self.source.same_file()?;
-            let connection = match std::mem::replace(&mut *slot, ConnectionState::Empty) {
-                ConnectionState::Idle(connection) => connection,
-                ConnectionState::Empty => self.source.connect().await?,
+            let (connection, log) = match std::mem::replace(&mut *slot, ConnectionState::Empty) {
+                ConnectionState::Idle(connection, log) if log.is_current(&self.source.path) => (connection, log),
+                ConnectionState::Idle(..) => return Err(self.source.lost_log()),
+                ConnectionState::Empty => (self.source.connect().await?, LogId::default()),
                 ConnectionState::Closed => {
                     *slot = ConnectionState::Closed;
                     return Err(self.source.faults.unavailable("it was closed"));
                 }
             };
-            let mut held = Transaction { slot, connection, faults: &self.source.faults };
+            let (source, faults) = (&self.source, &self.source.faults);
+            let mut held = Transaction { slot, connection, log, source, faults };
             if let Some(how) = transaction {
                 held.run(how).await?;
             }
@@ -108,7 +163,7 @@ impl Lane {
     }
 
     pub(super) async fn close(&self) {
-        if let ConnectionState::Idle(connection) =
+        if let ConnectionState::Idle(connection, _) =
             std::mem::replace(&mut *self.slot.lock().await, ConnectionState::Closed)
         {
             let _ = connection.close().await;
@@ -121,6 +176,8 @@ impl Lane {
 pub(super) struct Transaction<'a> {
     slot: MutexGuard<'a, ConnectionState>,
     connection: SqliteConnection,
+    log: LogId,
+    source: &'a Source,
     pub(super) faults: &'a ErrorMapper,
 }
 
@@ -133,14 +190,18 @@ impl Transaction<'_> {
     /// Ends the transaction with `COMMIT` or `ROLLBACK` and gives the connection back.
     pub(super) async fn end(mut self, how: &'static str) -> Result<(), StoreError> {
         self.run(how).await?;
+        // A commit into a deleted log is seen by nobody else.
+        if !self.log.is_current(&self.source.path) {
+            return Err(self.source.lost_log());
+        }
         self.give_back();
         Ok(())
     }
 
     /// Gives the connection back, outside of any transaction.
     pub(super) fn give_back(self) {
-        let Self { mut slot, connection, .. } = self;
-        *slot = ConnectionState::Idle(connection);
+        let Self { mut slot, connection, log, source, .. } = self;
+        *slot = ConnectionState::Idle(connection, log.or_now(&source.path));
     }
 }
 

@@ -10,6 +10,7 @@ mod file;
 mod group;
 mod lane;
 mod leases;
+mod paths;
 mod reach;
 mod rows;
 mod schema;
@@ -25,7 +26,7 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::watch::Receiver;
 
-pub use file::{cannot_be_created, default_path};
+pub use file::{cannot_be_created, default_path, path_in};
 
 use self::{
     fault::ErrorMapper,
@@ -97,12 +98,16 @@ impl SqliteStore {
         if let Err(error) = refuse_writable(&path)
             && !options.shared
         {
-            let address = format!("sqlite://{}", path.display());
             let cause = format!("{error}. Where users share it on purpose, add ?shared=true to coordination_url");
-            return Err(StoreError::Untrusted { address, cause });
+            return Err(faults.untrusted(cause));
+        }
+        if let Some(cause) = paths::second_name(&path) {
+            return Err(faults.untrusted(cause));
         }
         let identity = FileId::of(&path).map_err(|error| fault(&error))?;
-        let source = Source { path, identity, patience: options.patience, faults: faults.clone() };
+        let source =
+            Source { path, identity, patience: options.patience, faults: faults.clone(), lost: Arc::default() };
+        source.refuse_other_logs(clock.as_ref()).await?;
         let mut first = source.connect().await?;
         let opened = schema::open(&mut first, clock.as_ref(), options, &faults).await?;
         let seen = sqlx::query_scalar("SELECT coalesce(max(revision), 0) FROM locks").fetch_one(&mut first).await;

@@ -55,6 +55,15 @@ fn warning_from(mounts: &str, path: &Path) -> Option<String> {
     })
 }
 
+/// Returns true if something is mounted at this very path.
+pub(super) fn is_mount_point(path: &Path) -> bool {
+    std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point_in(&mounts, path))
+}
+
+fn is_mount_point_in(mounts: &str, path: &Path) -> bool {
+    file_system(mounts, path).is_some_and(|(_, point)| point == path)
+}
+
 /// The file system that a path is on: the longest mount point that contains it, and of those the
 /// one mounted last. The format is described in `proc_pid_mountinfo(5)`.
 fn file_system(mounts: &str, path: &Path) -> Option<(String, PathBuf)> {
@@ -110,6 +119,14 @@ a line of the future";
         assert_eq!(warning_from(MOUNTS, Path::new("/home/local/x.sqlite")), None);
         let warning = warning_from(MOUNTS, Path::new("/home/a/x.sqlite")).unwrap();
         assert!(warning.contains("nfs4 at /home") && warning.contains("/home/a/x.sqlite"), "{warning}");
+    }
+
+    #[test]
+    fn a_file_that_is_mounted_alone_is_a_mount_point() {
+        let mounts = format!("{MOUNTS}\n40 22 254:0 /srv/x.sqlite /data/x\\040y.sqlite rw - ext4 /dev/vda rw");
+        assert!(is_mount_point_in(&mounts, Path::new("/data/x y.sqlite")));
+        assert!(!is_mount_point_in(&mounts, Path::new("/data/x y.sqlite-wal")));
+        assert!(!is_mount_point_in(&mounts, Path::new("/home/local/x.sqlite")));
     }
 
     #[test]

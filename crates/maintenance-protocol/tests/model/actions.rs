@@ -31,6 +31,8 @@ pub struct Protocol {
     calm: bool,
     /// How many runs there are at most where the store may be set back; `None`: it never is.
     loses: Option<u32>,
+    /// Whether the store can reject changes for a while.
+    one_way: bool,
     /// Whether it is looked at whether all come to an end, which costs more than everything else.
     pub ends: bool,
     /// The states from which a fair continuation is known to come to an end; it is the same one
@@ -47,6 +49,7 @@ impl Protocol {
             broken,
             calm: false,
             loses: None,
+            one_way: false,
             ends: true,
             known_to_end: Arc::default(),
         }
@@ -64,6 +67,11 @@ impl Protocol {
     /// All in one process.
     pub fn together(self) -> Self {
         Self { process: vec![0; self.roles.len()], ..self }
+    }
+
+    /// With a store that rejects changes for a while, and answers reads.
+    pub fn one_way(self) -> Self {
+        Self { one_way: true, ..self }
     }
 
     /// With a store that is set back once. A hold that was over by then is there again for a person
@@ -92,6 +100,9 @@ impl fmt::Display for Protocol {
         }
         if self.loses() {
             write!(f, ", with a store that is set back")?;
+        }
+        if self.one_way {
+            write!(f, ", with a store that rejects changes")?;
         }
         if self.calm { write!(f, ", calm") } else { Ok(()) }
     }
@@ -128,6 +139,9 @@ impl Model for Protocol {
 
 impl Protocol {
     fn possible(&self, world: &World, events: &mut Vec<Event>) {
+        if self.one_way {
+            events.push(if world.one_way { Event::Accepts } else { Event::Rejects });
+        }
         events.extend((0..world.machine.coming.len()).map(Event::Comes));
         events.push(Event::Tick);
         for (n, actor) in world.actors.iter().enumerate() {
@@ -161,7 +175,24 @@ impl Protocol {
 
     /// `false` when that cannot happen here, or changes nothing.
     fn happen(&self, world: &mut World, event: Event) -> bool {
+        let writes = matches!(
+            event,
+            Event::Enter(_)
+                | Event::EnterUnheard(_)
+                | Event::Renew(_)
+                | Event::RenewLate(_)
+                | Event::RenewUnheard(_)
+                | Event::LetGo(_)
+                | Event::SettleDead(_)
+        );
+        if world.one_way && writes {
+            return false;
+        }
         match event {
+            Event::Rejects | Event::Accepts => {
+                world.one_way = event == Event::Rejects;
+                true
+            }
             Event::Tick => {
                 world.tick();
                 if self.about == About::Calls {

@@ -54,6 +54,8 @@ pub enum Broken {
     SameTokens,
     /// A state does not remember the generation that it has seen.
     StateRemembersNothing,
+    /// A run repeats a change that the store rejects, whatever its time limit says.
+    RepeatsForever,
 }
 
 /// One thing that happens. The number is whose run does it, or to whom.
@@ -110,6 +112,10 @@ pub enum Event {
     Restored,
     /// A person has looked at the server of a record.
     Inspected(usize),
+    /// The store answers reads and rejects changes from now on.
+    Rejects,
+    /// The store accepts changes again.
+    Accepts,
 }
 
 impl Event {
@@ -128,11 +134,13 @@ impl Event {
                 | Self::CutOff(_)
                 | Self::Backup
                 | Self::GoBack
+                | Self::Rejects
         )
     }
 
     /// Whether it is left out where a larger number takes part.
     pub fn is_rare(self) -> bool {
-        self.is_fault() && !matches!(self, Self::Crash(_) | Self::CutOff(_) | Self::Backup | Self::GoBack)
+        self.is_fault()
+            && !matches!(self, Self::Crash(_) | Self::CutOff(_) | Self::Backup | Self::GoBack | Self::Rejects)
     }
 }

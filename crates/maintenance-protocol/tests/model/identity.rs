@@ -52,6 +52,7 @@ impl Hash for World {
         coming.sort_unstable();
         (self.machine.on, coming).hash(state);
         (self.held, self.reached, self.over, self.abandoned, self.restored, self.wrong).hash(state);
+        self.one_way.hash(state);
         // A store that goes back gives the same numbers again.
         if self.loses() {
             (self.here.line, self.lock.generation).hash(state);

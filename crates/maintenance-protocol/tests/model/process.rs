@@ -11,7 +11,8 @@ use maintenance_protocol::{
     queue::Queue,
     spec::WaitFor,
     state::{Ending, Maintenance, Phase, PriorState},
-    step::{Action, Attempt},
+    step::{Action, Attempt, Reply},
+    store_failure::StoreFailure,
 };
 
 use crate::{
@@ -30,15 +31,11 @@ impl Protocol {
             return true;
         }
         let actor = &world.actors[n];
-        let ends = world
-            .record(n)
-            .is_some_and(|record| matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some());
         let goal = match actor.goal {
             Goal::Hold | Goal::Change => Aim::Hold(WaitFor::InMaintenance),
             Goal::Release | Goal::Seize | Goal::Over => Aim::Release(Ending::Completed),
         };
-        // Giving back or undoing after a failure has a time limit of its own.
-        let timed_out = actor.told == Told::TimeIsOver && !(ends && matches!(goal, Aim::Hold(_)));
+        let timed_out = timed_out(world, n);
         let intent = Objective { goal, stop: actor.told == Told::Stop, timed_out, waited: None };
         let (uid, limits) = (world.subject(n), self.about.limits());
         let mut facts = Facts::default();
@@ -88,6 +85,9 @@ impl Protocol {
     /// `Reconciler::change`, and of `Drive::act` what comes before the call.
     pub fn commit(&self, world: &mut World, n: usize) -> bool {
         let At::Planned(change) = world.actors[n].at.clone() else { return false };
+        if world.one_way {
+            return self.rejected(world, n);
+        }
         world.actors[n].at = At::Driving;
         if !self.reaches(world, n) {
             return true;
@@ -204,9 +204,49 @@ impl Protocol {
         true
     }
 
+    /// `Reconciler::wait_for_store`: the store rejected a change, and the run pauses or ends.
+    fn rejected(&self, world: &mut World, n: usize) -> bool {
+        let second = std::time::Duration::from_secs(1);
+        let failure = StoreFailure {
+            in_a_row: 0,
+            left: if timed_out(world, n) { std::time::Duration::ZERO } else { second },
+            stop: world.actors[n].told == Told::Stop,
+            longest: second,
+        };
+        if failure.pause().is_some() || self.broken == Broken::RepeatsForever {
+            (world.actors[n].at, world.actors[n].replaced) = (At::Driving, None);
+        } else {
+            world.leave(n);
+        }
+        true
+    }
+
+    /// Returns true if the run of `n` ends by its own steps, while the store rejects changes.
+    pub fn stops(&self, world: &World, n: usize) -> bool {
+        let mut world = world.clone();
+        for _ in 0..8 {
+            let moved = match world.actors[n].at.clone() {
+                // The end of a wait is known when it begins.
+                At::Away | At::Waiting { .. } => return true,
+                At::Driving => self.decide(&mut world, n),
+                At::Planned(_) => self.commit(&mut world, n),
+                At::Intended { .. } => self.begin(&mut world, n),
+                At::Calling { .. } => {
+                    world.actors[n].at = At::Called(Reply::Unknown);
+                    true
+                }
+                At::Called(_) => self.note(&mut world, n),
+            };
+            if !moved {
+                return false;
+            }
+        }
+        false
+    }
+
     /// Gives the right to act back, if the store is the one that the process knows.
     pub fn detach(&self, world: &mut World, n: usize) {
-        if self.reaches(world, n) {
+        if self.reaches(world, n) && !world.one_way {
             detach(world, n);
         }
     }
@@ -214,6 +254,9 @@ impl Protocol {
     /// What came of the call is recorded, if the right to act is still there.
     pub fn note(&self, world: &mut World, n: usize) -> bool {
         let At::Called(reply) = world.actors[n].at.clone() else { return false };
+        if world.one_way {
+            return self.rejected(world, n);
+        }
         world.actors[n].at = At::Driving;
         if self.reaches(world, n) {
             let (uid, fence) = (world.subject(n), world.actors[n].fence);
@@ -312,7 +355,20 @@ fn ended(world: &mut World, subject: usize) {
     }
 }
 
+/// Returns true if the time limit of a run is over. Giving back or undoing after a failure has a
+/// limit of its own.
+pub fn timed_out(world: &World, n: usize) -> bool {
+    let ends = world
+        .record(n)
+        .is_some_and(|record| matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some());
+    let holds = matches!(world.actors[n].goal, Goal::Hold | Goal::Change);
+    world.actors[n].told == Told::TimeIsOver && !(ends && holds)
+}
+
 pub fn detach(world: &mut World, n: usize) {
+    if world.one_way {
+        return;
+    }
     let (uid, fence) = (world.subject(n), world.actors[n].fence);
     let (about, change) = (world.about, RecordChange::Detach);
     // Refused when somebody else has it.

@@ -10,6 +10,7 @@ use stateright::Property;
 
 use crate::{
     actions::Protocol,
+    process::timed_out,
     world::{At, Goal, World, number, uid},
 };
 
@@ -27,6 +28,7 @@ pub const NOT_STALE: &str = "nobody acts on a right that the store has lost";
 pub const KEPT: &str = "a hold that was reached is given back only when that is asked";
 pub const REMEMBERED: &str = "no state is told that its hold is over while it is not";
 pub const ENDS: &str = "all can come to an end";
+pub const STOPS: &str = "a run whose time is over ends while the store rejects changes";
 
 pub const REPLACED: &str = "a replaced process is in a call";
 pub const TAKEN_OVER: &str = "somebody calls while a process is not aware that it was replaced";
@@ -36,6 +38,7 @@ pub const OUTLIVES: &str = "a call may still change the server after its run end
 pub const UNDONE: &str = "a change in place is undone";
 pub const SET_BACK: &str = "the store was set back behind a process that acts";
 pub const HANDED_OVER: &str = "a server is left to the next as it is";
+pub const REJECTED: &str = "a server is changed while the store rejects changes";
 pub const DONE: &str = "all are done";
 
 pub fn all() -> Vec<Property<Protocol>> {
@@ -61,6 +64,10 @@ pub fn all() -> Vec<Property<Protocol>> {
         Property::always(NOT_STALE, |_, world: &World| !world.wrong.stale),
         Property::always(KEPT, |_, world: &World| !world.wrong.gave_up),
         Property::always(REMEMBERED, |_, world: &World| !world.wrong.forgotten),
+        Property::always(STOPS, |protocol: &Protocol, world: &World| {
+            let mut over = (0..world.actors.len()).filter(|n| world.one_way && timed_out(world, *n));
+            over.all(|n| protocol.stops(world, n))
+        }),
         Property::always(ENDS, |protocol: &Protocol, world: &World| !protocol.ends || ends(protocol, world)),
     ];
     all.extend(reached());
@@ -101,6 +108,7 @@ fn reached() -> Vec<Property<Protocol>> {
             let acts = |n: usize| matches!(world.actors[n].at, At::Calling { .. } | At::Called(_));
             (0..world.actors.len()).any(|n| acts(n) && world.is_behind(world.process(n).seen))
         }),
+        Property::sometimes(REJECTED, |_, world: &World| world.one_way && !world.machine.coming.is_empty()),
         Property::sometimes(DONE, |_, world: &World| {
             world.actors.iter().all(|actor| actor.goal == Goal::Over && !actor.is_alive())
         }),

@@ -202,6 +202,8 @@ pub struct World {
     pub backup: Option<(Arc<ServerLock>, u64)>,
     /// Whether a person said that the store was restored.
     pub restored: bool,
+    /// True while the store answers reads and rejects changes.
+    pub one_way: bool,
     pub wrong: Wrong,
 }
 
@@ -249,6 +251,7 @@ impl World {
             here: Seen::default(),
             backup: None,
             restored: false,
+            one_way: false,
             wrong: Wrong::default(),
         }
     }
@@ -375,6 +378,9 @@ impl World {
 
     /// What a store does for `Store::renew`.
     pub fn renew(&mut self, process: usize, begun: Timestamp, counted_from: Timestamp) {
+        if self.one_way {
+            return;
+        }
         let run = self.processes[process].run;
         self.leases.0.insert(RunnerId(format!("{process}.{run}")), counted_from + self.about.lease());
         self.processes[process].renewed = begun;
@@ -382,6 +388,9 @@ impl World {
 
     /// What a store does for `Store::resign`.
     pub fn resign(&mut self, id: &RunnerId) {
+        if self.one_way {
+            return;
+        }
         let now = self.now;
         self.leases.0.entry(id.clone()).and_modify(|until| *until = now.min(*until));
     }
