@@ -51,10 +51,11 @@ pub(super) async fn stated(
 }
 
 /// Reads an active maintenance. Rejects one whose server is not configured here, before anything
-/// is recorded: it could not be restored.
+/// is recorded: it could not be restored. A direct handover restores nothing.
 pub(super) async fn restorable(engine: &Engine, id: &MaintenanceId) -> Result<Maintenance, CommandError> {
     let record = engine.active(id).await?;
-    if record.admitted_at.is_some() && !record.is_made() {
+    let restored = record.admitted_at.is_some() && !record.is_made() && engine.successor(&record).await.is_none();
+    if restored {
         engine.machine(record.server())?;
     }
     Ok(record)

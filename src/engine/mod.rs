@@ -189,9 +189,20 @@ pub struct Engine {
     unseen: Mutex<HashSet<&'static str>>,
     /// The servers that this process identified, by lock: each name with its address.
     sighted: Mutex<BTreeMap<LockKey, BTreeMap<Alias, Alias>>>,
+    /// The process that started this process.
+    #[cfg(unix)]
+    parent: u32,
 }
 
 impl Engine {
+    /// Returns false if the process that started this process has ended. Windows does not report that.
+    pub(crate) fn has_its_host(&self) -> bool {
+        #[cfg(unix)]
+        return std::os::unix::process::parent_id() == self.parent;
+        #[cfg(not(unix))]
+        true
+    }
+
     /// An engine of these parts. Does nothing until it is asked.
     #[must_use]
     pub fn new(mut parts: Parts) -> Self {
@@ -208,6 +219,8 @@ impl Engine {
             open_locks: OpenLocks::default(),
             unseen: Mutex::default(),
             sighted: Mutex::default(),
+            #[cfg(unix)]
+            parent: std::os::unix::process::parent_id(),
         }
     }
 

@@ -147,7 +147,7 @@ impl Engine {
     pub async fn close_open_locks(&self) {
         let closing = self.open_locks.all().into_iter().map(async |(uid, limit)| {
             let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };
-            match self.close_lock(&uid, &control).await {
+            match Box::pin(self.close_lock(&uid, &control)).await {
                 Ok(Some(driven)) if driven.finish == Finish::Over => {
                     tracing::info!("{}: released, because its run ended without closing it", driven.record.id);
                 }

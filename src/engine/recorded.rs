@@ -78,9 +78,12 @@ impl Reconciler<'_> {
     }
 
     /// Detaches with the last commit of the drive. Returns true if the store recorded it.
+    ///
+    /// A dead host saves no state, so the record stays without one: the next run continues it.
     pub(super) async fn detach(&mut self, failed: bool) -> bool {
         let conclude = |state: &String| RecordChange::Conclude { state: state.clone(), failed };
-        let last = self.concludes.as_ref().map_or(RecordChange::Detach, conclude);
+        let concludes = self.concludes.as_ref().filter(|_| self.engine.has_its_host());
+        let last = concludes.map_or(RecordChange::Detach, conclude);
         match self.apply(&last).await {
             Ok(_) | Err(StoreError::Refused(_)) => true,
             Err(error) => {

@@ -88,7 +88,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
         .is_silent_about("InMaintenance");
     // As its page says.
     let page = include_str!("../../docs/actions/server_operation.md");
-    assert!(page.contains("type `terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");
+    assert!(page.contains("`terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");
     workspace.metal(&["release", "tests/op"]).await.succeeded();
     workspace.metal(&["release", "tests/op"]).await.failed().says("tests/op has ended");
     invoke(&workspace).await.succeeded().is_silent_about("made before").is_silent_about("was released by a person");

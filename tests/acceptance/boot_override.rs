@@ -110,10 +110,12 @@ for_one_host! {
             .says("A BMC shows another value than requested")
             .says("node2: BootSourceOverrideEnabled is Continuous, not Once.")
             .is_silent_about("node1: Boot");
-        for (server, before) in ["node1", "node2"].into_iter().zip(before) {
+        for server in ["node1", "node2"] {
             assert_eq!(last_boot(&fleet, server), Some(BootSource::Pxe), "{server}");
-            fleet.simulator.clear_faults();
-            workspace.destroy().await.succeeded();
+        }
+        fleet.simulator.clear_faults();
+        workspace.destroy().await.succeeded();
+        for (server, before) in ["node1", "node2"].into_iter().zip(before) {
             assert_eq!(fleet.system(server).boot, before, "{server}");
         }
     }

@@ -94,12 +94,17 @@ impl Spec {
             allow_under,
             triggers,
         };
-        let text = serde_json::to_vec(&digested).unwrap_or_default();
-        Sha256::digest(text)[..16].iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hex(&digested)
     }
+}
+
+/// Returns half of a value's SHA-256 in hexadecimal digits.
+fn hex(value: &impl Serialize) -> String {
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    Sha256::digest(text)[..16].iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// The actions in a specification.
@@ -115,12 +120,13 @@ impl Spec {
     /// Digests the actions alone. Two specifications with equal digests change the server equally.
     #[must_use]
     pub fn actions(&self) -> String {
-        hex(&text(&Actions {
+        let boot = self.boot.as_ref().map(BootSpec::sealed);
+        hex(&Actions {
             server_power: self.server_power,
             operation: self.operation.as_ref(),
             service: self.service.as_deref(),
-            boot: self.boot.as_ref().map(BootSpec::sealed).as_ref(),
-        }))
+            boot: boot.as_ref(),
+        })
     }
 }
 

@@ -218,7 +218,7 @@ fn an_approval_that_is_withdrawn_before_the_change_begins_does_not_count() {
 fn a_change_of_the_actions_waits_for_the_window() {
     let window = WindowSpec {
         schedule: "0 10 * * *".into(),
-        duration: Duration::from_secs(3600),
+        duration: Duration::from_hours(1),
         time_zone: "UTC".into(),
         exclude: Vec::new(),
         exclude_periods: Vec::new(),

@@ -102,7 +102,7 @@ async fn a_lock_of_one_run_goes_on() {
     let run = async |_: &World, engine: &Engine| {
         let opened = engine.open(&wish("mine", boots_rescue()), &control()).await;
         let closed = match &opened {
-            Ok(opened) => engine.close_lock(&opened.record.uid, &control()).await.transpose().map(told),
+            Ok(opened) => Box::pin(engine.close_lock(&opened.record.uid, &control())).await.transpose().map(told),
             Err(_) => None,
         };
         (told(opened), closed)

@@ -163,10 +163,10 @@ async fn an_open_lock_outlives_its_expiry_while_its_process_lives() {
     let waited = second.hold(&wish("two", spec()), &short).await.unwrap();
     assert!(matches!(waited.finish, Finish::TimedOut(_)), "{:?}", waited.finish);
     assert!(first.is_open(&uid).await.unwrap().is_ok());
-    let closed = first.close_lock(&uid, &control()).await.unwrap().unwrap();
+    let closed = Box::pin(first.close_lock(&uid, &control())).await.unwrap().unwrap();
     assert_eq!(closed.finish, Finish::Over);
     assert_as_before(&world.machine);
-    assert!(first.close_lock(&uid, &control()).await.unwrap().is_none(), "closed twice");
+    assert!(Box::pin(first.close_lock(&uid, &control())).await.unwrap().is_none(), "closed twice");
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +182,7 @@ async fn the_open_lock_of_a_dead_process_is_adopted_before_and_reclaimed_after_i
             let open = second.open(&wish("run", expiring), &control()).await.unwrap();
             assert_eq!(open.finish, Finish::Reached);
             world.machine.with(|inside| assert_eq!(inside.booted_from, [IMAGE], "booted again"));
-            second.close_lock(&open.record.uid, &control()).await.unwrap();
+            Box::pin(second.close_lock(&open.record.uid, &control())).await.unwrap();
         } else {
             let driven = second.hold(&wish("two", spec()), &control()).await.unwrap();
             assert_eq!(driven.finish, Finish::Reached);
@@ -224,7 +224,7 @@ async fn a_lock_that_was_released_by_force_is_not_closed_again() {
     let other = person.hold(&wish("two", spec()), &control()).await.unwrap();
     let lost = first.is_open(&uid).await.unwrap().unwrap_err().unwrap();
     assert!(matches!(lost.phase, Phase::Completed { ending: Ending::Released { .. }, .. }), "{:?}", lost.phase);
-    assert!(first.close_lock(&uid, &control()).await.unwrap().is_none());
+    assert!(Box::pin(first.close_lock(&uid, &control())).await.unwrap().is_none());
     assert_eq!(world.machine.with(|inside| inside.resets.clone()), resets);
     assert_eq!(release(&person, &other).await.finish, Finish::Over);
 }

@@ -240,7 +240,7 @@ impl EphemeralResource for ServerLock {
         // An interrupt is why it is closed: it does not end the release.
         let limit = Duration::from_secs(handle.limit);
         let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };
-        match engine.close_lock(&uid, &control).await {
+        match Box::pin(engine.close_lock(&uid, &control)).await {
             Ok(Some(driven)) => closed(diags, &server, &driven, limit),
             Ok(None) => {
                 let record = engine.held(&uid).await.ok().flatten().map(|held| held.record);

@@ -53,10 +53,10 @@ impl Deref for ErrorMapper {
 }
 
 /// `SQLITE_IOERR_WRITE`: the operating system rejected data for another reason than a full disk.
-const WRITE_FAILED: u32 = 10 | (3 << 8);
+const WRITE_FAILED: u32 = 0x30a;
 
 /// `SQLITE_IOERR_SHMSIZE`: the file system has no room for the shared memory of the log.
-const SHARED_MEMORY_FULL: u32 = 10 | (19 << 8);
+const SHARED_MEMORY_FULL: u32 = 0x130a;
 
 /// The extended result code.
 fn code(error: &sqlx::Error) -> Option<u32> {

@@ -11,8 +11,8 @@ use maintenance_protocol::{
 };
 
 pub const TTL: Duration = Duration::from_secs(30);
-pub const HOLD_PLACE: Duration = Duration::from_secs(900);
-pub const AGING: Duration = Duration::from_secs(86_400);
+pub const HOLD_PLACE: Duration = Duration::from_mins(15);
+pub const AGING: Duration = Duration::from_hours(24);
 
 pub fn runner(n: u32) -> Runner {
     Runner::new(format!("runner-{n}"), "ada", "desk", n)
