@@ -38,8 +38,11 @@ pub fn unreachable<'a>(
     power: PowerState,
     has: &Capabilities,
 ) -> Option<(&'static str, String)> {
+    let mut systems = systems.into_iter().peekable();
     if let Some(operation) = &spec.operation {
-        return operation_unreachable(operation, power, has);
+        // An external system can hide the power from a plan and show it later.
+        let external = systems.peek().is_some();
+        return operation_unreachable(operation, power, has).filter(|_| !(external && power == PowerState::Unknown));
     }
     let target = spec.server_power?;
     let stops = target == PowerTarget::Off || spec.boot.is_some();
@@ -51,7 +54,7 @@ pub fn unreachable<'a>(
     if paused && !stops && !has.can(ResetType::ForceRestart) {
         return Some(("server_power", NOT_STARTED.to_owned()));
     }
-    let ours = spec.kind == MaintenanceKind::Maintenance && systems.into_iter().all(|system| !system.restores_power);
+    let ours = spec.kind == MaintenanceKind::Maintenance && systems.all(|system| !system.restores_power);
     let why = match (target, power.restored().filter(|_| ours)?) {
         (PowerTarget::Off, PowerTarget::On) if !has.can(ResetType::On) => {
             "The machine does not accept the reset type On, so a release could not switch the server on again."
