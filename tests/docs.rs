@@ -145,7 +145,7 @@ fn a_promise_without_a_test_is_found() {
         fs::create_dir(root.path().join(folder)).expect("writable");
     }
     fs::write(root.path().join("tests/one.rs"), "#[test]\nfn it_holds() {}\n").expect("writable");
-    let table = "## What is promised\n\n| promise | rests on | shown by |\n|---|---|---|\n\
+    let table = "## Promises\n\n| promise | rests on | shown by |\n|---|---|---|\n\
                  | one | a | `it_holds` |\n| two | b | `it_is_gone` |\n| three | c | nothing |\n\n## Next\n| x | y | z |\n";
     fs::write(root.path().join("DESIGN.md"), table).expect("writable");
     let (problems, named) = promises::check(root.path());

@@ -1,4 +1,4 @@
-//! Holds the walls between the rooms (see DESIGN.md, "The rooms") by reading the sources, where no
+//! Holds the walls between the rooms (see DESIGN.md, "Modules") by reading the sources, where no
 //! crate lets the compiler hold them.
 //!
 //! The table below is the architecture: who may know whom. `layering/` holds the reader of paths

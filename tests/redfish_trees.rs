@@ -1,5 +1,5 @@
-//! Reads recorded trees of real BMCs and tells what works on each: the table in `DESIGN.md`,
-//! "Recorded BMCs".
+//! Reads recorded trees of real BMCs and tells what works on each: the table in
+//! `tests/README.md`.
 //!
 //! What sushy-tools serves out of sushy's own samples is read at each run of the tests. The
 //! recordings are not part of the project. `REDFISH_TREES` names a folder of files, one for each

@@ -9,7 +9,7 @@ use std::{
 /// What is wrong with the table, and how many tests it names.
 pub fn check(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
-    let section = design.split("## What is promised").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let section = design.split("## Promises").nth(1).and_then(|rest| rest.split("\n## ").next());
     let mut sources = Vec::new();
     for folder in ["src", "crates", "tests"] {
         collect(&root.join(folder), &mut sources);

@@ -3,7 +3,7 @@
 //! real API server and real BMCs.
 //!
 //! Nothing here is their code. What each does was read from their sources and compared with what
-//! they do when they run; DESIGN.md, "The stand-ins and the real operators", says with which
+//! they do when they run; tests/README.md says with which
 //! versions. Controllers get the same events as the real ones and nothing more: what a real one
 //! sleeps through, a stand-in sleeps through.
 
