@@ -189,9 +189,7 @@ pub(super) async fn watch(
     if common.json {
         return Err(CommandError::Other("watch prints no JSON: leave --json out, or use queue --json".to_owned()));
     }
-    if let Some(store) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
-        return Err(CommandError::NoStore(store.address));
-    }
+    stores::refuse_missing(common, environment)?;
     let engine = engine(common, environment, false, stop).await?;
     let watched = watch::run(&engine, server, &common.repeated(), is_terminal, stop, out).await;
     engine.close().await;
@@ -207,9 +205,7 @@ pub(super) async fn export_audit(
     stop: &CancellationToken,
     out: &mut (dyn Write + Send),
 ) -> Result<(), CommandError> {
-    if let Some(store) = settings::missing_store(common.coordination_url.as_deref(), environment)? {
-        return Err(CommandError::NoStore(store.address));
-    }
+    stores::refuse_missing(common, environment)?;
     let engine = engine(common, environment, false, stop).await?;
     let exported = audit::export(&engine, since, follow, stop, out).await;
     engine.close().await;

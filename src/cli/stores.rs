@@ -8,12 +8,12 @@ use serde_json::json;
 use crate::{
     engine::Engine,
     files::{self, Pipes},
-    settings::{Environment, variables},
+    settings::{self, Environment, variables},
     store::{self, Contents, RoleKind},
 };
 
 use super::{
-    RolesOf, StoreCommand,
+    GlobalArgs, RolesOf, StoreCommand,
     commands::{CommandError, parse, pretty},
 };
 
@@ -172,4 +172,10 @@ async fn import(engine: &Engine, file: &Path, json: bool) -> Result<String, Comm
             store.address()
         )
     })
+}
+
+/// Rejects a command that reads a store which does not exist yet.
+pub(super) fn refuse_missing(common: &GlobalArgs, environment: &Environment) -> Result<(), CommandError> {
+    let missing = settings::missing_store(common.coordination_url.as_deref(), environment)?;
+    missing.map_or(Ok(()), |store| Err(CommandError::NoStore(store.address)))
 }

@@ -195,7 +195,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Returns false if the process that started this process has ended. Windows does not report that.
+    /// Returns false if the process that started this process has ended. Windows does not report
+    /// that.
     pub(crate) fn has_its_host(&self) -> bool {
         #[cfg(unix)]
         return std::os::unix::process::parent_id() == self.parent;

@@ -29,7 +29,7 @@ fn a_room_may_not_look_upwards() {
     refused(
         "backend/redfish/power.rs",
         "use crate::maintenance::queue::Ticket;",
-        "maintenance::machine, maintenance::gate, maintenance::service, kubernetes, clock",
+        "maintenance::machine, maintenance::gate, maintenance::refusal, maintenance::service, kubernetes, clock",
     );
     refused("backend/mod.rs", "use crate::maintenance::*;", "crate::maintenance::*");
     refused("provider/config/provider_block.rs", "use crate::cli;", "`crate::cli`");

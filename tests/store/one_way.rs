@@ -24,7 +24,7 @@ use crate::{
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Reads go on, changes fail within the store's time limit and say that nothing was stored, and the
-/// next change after the fault succeeds. `all`: no change is small enough for the rest of the space.
+/// next change after the fault succeeds. `all`: no change is small enough for the remaining space.
 async fn changes_are_rejected_in_time(store: Arc<dyn Store>, all: bool, reject: impl AsyncFn(bool)) {
     let (uid, fence) = hold(&*store, &key("k"), &request("a", 1)).await;
     reject(true).await;

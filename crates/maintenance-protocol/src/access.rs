@@ -9,7 +9,7 @@
 use jiff::Timestamp;
 
 use super::{
-    ids::Uid,
+    ids::{Fence, Uid},
     model::lock::{AuditEvent, EnqueueRequest, Leases, Refusal, ServerLock},
     spec::Spec,
     state::{KnownTo, Maintenance, Phase},
@@ -78,6 +78,23 @@ impl Maintenance {
 }
 
 impl ServerLock {
+    /// Ends a create: the record belongs to the state from now on, and the process detaches.
+    pub(super) fn conclude(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        state: &str,
+        failed: bool,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let record = self.ours(uid, fence)?;
+        if record.stays_in_state(failed) {
+            let by = record.requester.to_string();
+            self.mark_known(uid, state, &by, now)?;
+        }
+        self.detach(uid, fence, now)
+    }
+
     /// Marks a record as managed by a state. Refused when another state manages it.
     pub fn mark_known(&mut self, uid: &Uid, state: &str, by: &str, now: Timestamp) -> Result<(), Refusal> {
         let record = self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)?;

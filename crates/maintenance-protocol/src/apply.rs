@@ -191,32 +191,6 @@ impl ServerLock {
         Ok(Applied::Done)
     }
 
-    /// Records that a request to a gate can exist from now on, before it is sent.
-    fn request_gate(&mut self, uid: &Uid, fence: Fence, place: usize, at: &Moment<'_>) -> Result<Applied, Refusal> {
-        let alive = |record: &Maintenance| {
-            record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now))
-        };
-        if !self.get(uid).is_some_and(alive) {
-            return Ok(Applied::Outdated);
-        }
-        self.update(uid, fence, |record| {
-            if let Some(gate) = record.gates.get_mut(place) {
-                gate.asked = true;
-            }
-        })?;
-        Ok(Applied::Done)
-    }
-
-    /// Ends a create: the record belongs to the state from now on, and the process detaches.
-    fn conclude(&mut self, uid: &Uid, fence: Fence, state: &str, failed: bool, now: Timestamp) -> Result<(), Refusal> {
-        let record = self.ours(uid, fence)?;
-        if record.stays_in_state(failed) {
-            let by = record.requester.to_string();
-            self.mark_known(uid, state, &by, now)?;
-        }
-        self.detach(uid, fence, now)
-    }
-
     /// Begins to give the server back. Power calls that were sent and not answered by what is seen
     /// go along: the release goes on with them instead of sending them again.
     fn release(&mut self, uid: &Uid, fence: Fence, ending: Ending, now: Timestamp) -> Result<(), Refusal> {

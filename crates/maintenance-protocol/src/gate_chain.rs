@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::{
     blocker::{StartBlocker, start_blockers},
-    change::RecordChange,
+    change::{Applied, Moment, RecordChange},
     drain,
     gate::{entering, leaving, may_restore, taken_away},
     ids::{Fence, Uid},
@@ -361,6 +361,30 @@ fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict>
         Some(BootReadiness::Error(message)) => Some(Verdict::Fail(message.clone())),
         Some(BootReadiness::Pending(progress)) => Some(Verdict::Wait { why: progress.clone(), until: None }),
         None => Some(Verdict::Wait { why: "the boot configuration is not there yet".to_owned(), until: None }),
+    }
+}
+
+impl ServerLock {
+    /// Records that a request to a gate can exist from now on, before it is sent.
+    pub(super) fn request_gate(
+        &mut self,
+        uid: &Uid,
+        fence: Fence,
+        place: usize,
+        at: &Moment<'_>,
+    ) -> Result<Applied, Refusal> {
+        let alive = |record: &Maintenance| {
+            record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now))
+        };
+        if !self.get(uid).is_some_and(alive) {
+            return Ok(Applied::Outdated);
+        }
+        self.update(uid, fence, |record| {
+            if let Some(gate) = record.gates.get_mut(place) {
+                gate.asked = true;
+            }
+        })?;
+        Ok(Applied::Done)
     }
 }
 

@@ -43,7 +43,8 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
 /// Half of what the narrowest store counts to.
 const LARGEST: u64 = 1 << 62;
 
-/// Violations in the identifiers of servers: each has one spelling, and each move leads to another lock.
+/// Violations in the identifiers of servers: each has one spelling, and each move leads to another
+/// lock.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
     let mut wrong = Vec::new();

@@ -438,8 +438,7 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
     }
 }
 
-/// What acts under a hold has a policy of its own: the hold was approved, not what is done under
-/// it.
+/// An approval of a maintenance does not cover the work under it.
 fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<StartBlocker> {
     if !matches!(record.phase, Phase::Pending) {
         return None;

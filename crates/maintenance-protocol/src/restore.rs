@@ -143,7 +143,8 @@ pub fn judge(
         Step::DisarmBoot => {
             let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
             let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
-            // Some machines cannot end the override from before the maintenance. The start then boots by it, as its author wanted.
+            // Some machines cannot end the override from before the maintenance. The start then
+            // boots by it, as its author wanted.
             let kept = |found: &BootOverride| {
                 let accepted = attempts.iter().any(|it| it.action == change && it.reply == Reply::Accepted);
                 accepted && prior.boot.as_ref() == Some(found)

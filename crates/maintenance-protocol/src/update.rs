@@ -268,8 +268,8 @@ impl Maintenance {
 }
 
 impl ServerLock {
-    /// Begins a change, or continues the preparation, if owner and window allow the actions. The owner
-    /// can withdraw an approval between the decision and this transaction.
+    /// Begins a change, or continues the preparation, if owner and window allow the actions. The
+    /// owner can withdraw an approval between the decision and this transaction.
     pub(super) fn begin_allowed(
         &mut self,
         uid: &Uid,

@@ -87,7 +87,7 @@ async fn approves_one(
         ));
         return;
     }
-    // Started, requested for another server, ended, or unknown. A digest approves an in-place change
+    // Started, requested for another server, ended, or unknown. A digest approves a change
     // in advance.
     let begun = |digest: &String| wish.digest.as_ref().is_none_or(|approved| approved == digest);
     if let Some(record) = view.lock.active.iter().find(|record| record.id == *id && begun(&record.digest)) {
