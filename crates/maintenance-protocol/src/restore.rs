@@ -26,7 +26,7 @@ use super::{
     power::{bring_to, switch_off},
     spec::MaintenanceKind,
     state::{Maintenance, PriorState, Progress},
-    step::{Action, Reply, Step},
+    step::{Action, Step},
 };
 
 /// The steps back. None when nothing was recorded: then nothing was changed.
@@ -143,16 +143,8 @@ pub fn judge(
         Step::DisarmBoot => {
             let wanted = BootOverride { enabled: Some("Disabled".to_owned()), ..BootOverride::default() };
             let change = Action::SetBoot { wanted, clear_http_boot_uri: false };
-            // Some machines cannot end the override from before the maintenance. The start then
-            // boots by it, as its author wanted.
-            let kept = |found: &BootOverride| {
-                let accepted = attempts.iter().any(|it| it.action == change && it.reply == Reply::Accepted);
-                accepted && prior.boot.as_ref() == Some(found)
-            };
             match &machine.boot {
-                Some(found) if !found.is_disabled() && !kept(found) => {
-                    end_override(change.clone(), found, attempts, limits, now)
-                }
+                Some(found) if !found.is_disabled() => end_override(change, found, attempts, limits, now),
                 _ => Verdict::Done,
             }
         }

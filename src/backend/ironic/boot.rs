@@ -119,10 +119,10 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
     let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
         Ok(body) => {
-            let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
-            let asks = cleared || told.is_none();
-            let clears = asks && can_clear(&supported(fleet, node).await?);
-            Boot::new(or_none(told, node, clears, cleared), begun)
+            let devices = supported(fleet, node).await?;
+            // A node without a choice of devices has no override that anyone could end.
+            let told = view(&body, node).filter(|_| devices.len() > 1);
+            Boot::new(or_none(told, node, can_clear(&devices), fleet.is_cleared(&node.uuid)), begun)
         }
         Err(error) if is_missing(&error) => Boot::new(None, begun),
         Err(error @ BackendError::Rejected { transient: true, .. }) => {

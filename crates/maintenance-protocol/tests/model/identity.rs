@@ -166,6 +166,7 @@ impl World {
             (reached, update.touched, update.before.as_ref().map(|before| before.power == PowerState::On)).hash(state);
         }
         record.spec.server_power.map(|power| power == PowerTarget::On).hash(state);
+        record.awaiting_consent().is_some().hash(state);
         if let Some(attachment) = &record.attachment {
             let (process, _) = attachment.runner.id.0.split_once('.').unwrap();
             (process, self.process_exists(&attachment.runner.id)).hash(state);
