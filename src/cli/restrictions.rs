@@ -50,12 +50,15 @@ pub(super) async fn stated(
     Ok((generation.unwrap_or(record.generation), reason.unwrap_or_else(|| FORGOTTEN.to_owned())))
 }
 
-/// Reads an active maintenance. Rejects one whose server is not configured here, before anything
-/// is recorded: it could not be restored. A direct handover restores nothing.
+/// Reads an active maintenance. Rejects one whose system or server is not configured here, before
+/// anything is recorded: it could not be restored. A direct handover restores nothing.
 pub(super) async fn restorable(engine: &Engine, id: &MaintenanceId) -> Result<Maintenance, CommandError> {
     let record = engine.active(id).await?;
     let restored = record.admitted_at.is_some() && !record.is_made() && engine.successor(&record).await.is_none();
     if restored {
+        if let Err(error @ EngineError::Refused(_)) = engine.reaches(&record).await {
+            return Err(error.into());
+        }
         engine.machine(record.server())?;
     }
     Ok(record)

@@ -238,7 +238,12 @@ impl Engine {
 /// Returns the reason if the external system, which answers, no longer has the server that it
 /// granted. Without an answer nothing is known, and nothing is lost.
 fn missing(record: &Maintenance, error: &EngineError) -> Option<String> {
-    let entered = record.gates.iter().any(|gate| gate.entered && !gate.left);
-    let absent = matches!(error, EngineError::Machine(BackendError::Missing { .. } | BackendError::NoServer { .. }));
-    (entered && absent).then(|| error.to_string())
+    let entered = record.gates.iter().find(|gate| gate.entered && !gate.left)?;
+    match error {
+        EngineError::Machine(BackendError::NoServer { .. }) => {
+            Some(format!("{} was deleted from {}: {error}", record.server(), entered.system.name))
+        }
+        EngineError::Machine(BackendError::Missing { .. }) => Some(error.to_string()),
+        _ => None,
+    }
 }

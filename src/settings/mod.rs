@@ -125,7 +125,9 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     if !reasons.is_empty() {
         warnings.push(Warning { summary: SECOND_STORE, detail: default_store::detail(&store.address(), &reasons) });
     }
-    tracing::info!("the coordination store is {}", store.address());
+    if missing.is_none() {
+        tracing::info!("the coordination store is {}", store.address());
+    }
     let of_store = store::cluster(input.coordination_url.as_deref(), env)?;
     let block = |name: &str| input.gates.get(name);
     let (leases, drains) = (block(kubernetes_node::Leases.name()), block(kubernetes_node::Drains.name()));

@@ -234,7 +234,7 @@ for_one_host! {
             for name in ["n1", "n2"] {
                 fleet.until(name, PowerState::Off).await;
             }
-            workspace.metal(&["queue"]).await.succeeded().says("rack1-second").is_silent_about("report the same");
+            workspace.metal(&["queue"]).await.succeeded().says("tests/n1").says("tests/n2").is_silent_about("report the same");
             workspace.metal(&["store", "check"]).await.succeeded();
             workspace.destroy().await.succeeded();
             for name in ["n1", "n2"] {

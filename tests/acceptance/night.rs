@@ -71,7 +71,7 @@ async fn interrupted_and_stuck_runs_are_shown_with_their_causes() {
     stuck.destroy().await.failed().says("the door is open");
 
     let queue = interrupted.metal(&["queue"]).await.succeeded();
-    queue.says("NO PROCESS: interrupted; apply again to continue").says("step: switching off");
+    queue.says("NO PROCESS: interrupted; apply again to continue").says("step: setting the power");
     queue.says("STUCK:").says("the door is open").says("destroy again to continue");
     next(&interrupted, "tests/interrupted").await.says("process NO PROCESS: interrupted");
     next(&interrupted, "tests/stuck").await.says("stuck:").says("the door is open");

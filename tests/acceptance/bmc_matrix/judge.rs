@@ -20,7 +20,9 @@ pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<S
         Ask::Operation(ResetType::ForceOff | ResetType::GracefulShutdown) => PowerState::Off,
         Ask::Boot(_) | Ask::Operation(_) => PowerState::On,
     };
-    if now.power != wanted {
+    // On Arm the operating system halts, and the BMC then reports Paused.
+    let halted = now.power == PowerState::Paused && cell.ask == Ask::Operation(ResetType::GracefulShutdown);
+    if now.power != wanted && !halted {
         problems.push(format!("is {} and not {wanted}", now.power));
     }
     let boots = fleet.simulator.boots(&name).unwrap();

@@ -233,7 +233,7 @@ async fn disturb(bench: &mut Bench, cell: &Cell) -> Vec<String> {
         Situation::Replaced => vec!["apply", replace.as_str()],
         Situation::Imported => {
             bench.workspace.run(&["state", "rm", &address]).await.succeeded();
-            import(bench, cell.kind);
+            import(bench, cell.kind, 1);
             vec!["apply"]
         }
         Situation::Moved => {
@@ -247,9 +247,10 @@ async fn disturb(bench: &mut Bench, cell: &Cell) -> Vec<String> {
     bench.proxied.as_ref().map(Proxied::seen).unwrap_or_default()
 }
 
-fn import(bench: &Bench, kind: &Kind) {
-    let block = kind.import.map(|id| format!("import {{\n  to = {}.held\n  id = \"{id}\"\n}}\n", kind.type_name));
-    bench.configure(&((kind.body)(1, "one", "") + &block.unwrap_or_default()));
+fn import(bench: &Bench, kind: &Kind, number: usize) {
+    let id = kind.import.map(|id| id.replace('1', &number.to_string()));
+    let block = id.map(|id| format!("import {{\n  to = {}.held\n  id = \"{id}\"\n}}\n", kind.type_name));
+    bench.configure(&((kind.body)(number, "one", "") + &block.unwrap_or_default()));
 }
 
 /// Destroys after the disturbed command; returns the differences from the original state.
@@ -271,7 +272,7 @@ async fn wrong_after(bench: &mut Bench, cell: &Cell) -> Vec<String> {
         if !lost {
             wrong.push(format!("held: {held}"));
         }
-        import(bench, cell.kind);
+        import(bench, cell.kind, if cell.situation == Situation::Deposed { 2 } else { 1 });
         let taken = bench.run(&["apply"], cell, false).await;
         let destroyed = bench.run(&["destroy"], cell, false).await;
         if !taken.status.success() || !destroyed.status.success() {

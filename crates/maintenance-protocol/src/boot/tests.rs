@@ -19,6 +19,11 @@ use crate::{
 
 const OURS: &str = "http://images.example/a.efi";
 
+/// Addresses that BMCs and external systems show instead: of another image, with another query, and
+/// an image reference that is not a URL.
+const OTHERS: [&str; 3] =
+    ["http://images.example/other.efi", "http://images.example/a.efi?version=2", "registry.example/rescue:4"];
+
 fn texts(all: &[&str]) -> Vec<Option<String>> {
     std::iter::once(None).chain(all.iter().map(|text| Some((*text).to_owned()))).collect()
 }
@@ -29,7 +34,7 @@ fn all_shown() -> Vec<BootOverride> {
     for enabled in texts(&["Disabled", "Once", "Continuous"]) {
         for target in texts(&["None", "Pxe", "Hdd", "Cd", "UefiHttp"]) {
             for mode in texts(&["UEFI", "Legacy"]) {
-                for http_boot_uri in texts(&[OURS, "http://images.example/other.efi"]) {
+                for http_boot_uri in texts(&[&[OURS][..], &OTHERS].concat()) {
                     let (enabled, target, mode) = (enabled.clone(), target.clone(), mode.clone());
                     all.push(BootOverride { enabled, target, mode, http_boot_uri, ..BootOverride::default() });
                 }
@@ -115,6 +120,7 @@ fn no_pair_with_another_next_start_counts_as_requested() {
         (BootMethod::Pxe, None),
         (BootMethod::Disk, None),
         (BootMethod::Http, Some(OURS)),
+        (BootMethod::Http, Some("registry.example/rescue:3")),
         (BootMethod::VirtualMedia, Some(OURS)),
     ];
     for (method, image) in methods {
