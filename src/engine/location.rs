@@ -91,6 +91,14 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// Returns true if the external system that granted the server answers that it has no such server.
+/// Another system at another address proves nothing.
+pub(super) fn is_deleted(record: &Maintenance, error: &EngineError) -> bool {
+    let EngineError::Machine(BackendError::NoServer { address, .. }) = error else { return false };
+    let granted = record.location.as_ref().and_then(|location| location.cluster.as_ref());
+    granted.is_some_and(|granted| granted.address == *address)
+}
+
 impl Engine {
     /// Checks once that this process reaches the place that a record names.
     ///
@@ -114,6 +122,9 @@ impl Engine {
         let mut waiting = Waiting::new(self, record.server(), control, control.timeout);
         loop {
             let reached = self.reaches(record).await;
+            if reached.as_ref().is_err_and(|error| is_deleted(record, error)) {
+                return Ok(());
+            }
             if let Some(reached) = waiting.judge(reached).await {
                 return reached;
             }

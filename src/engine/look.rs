@@ -20,7 +20,11 @@ use crate::{
     store::{LockView, RecordLookup, StoreError},
 };
 
-use super::{Engine, EngineError, liveness::liveness, location::unreached};
+use super::{
+    Engine, EngineError,
+    liveness::liveness,
+    location::{is_deleted, unreached},
+};
 
 /// A record as it stands, with its place where it has one.
 #[derive(Clone, Debug)]
@@ -239,11 +243,8 @@ impl Engine {
 /// granted. Without an answer nothing is known, and nothing is lost.
 fn missing(record: &Maintenance, error: &EngineError) -> Option<String> {
     let entered = record.gates.iter().find(|gate| gate.entered && !gate.left)?;
-    match error {
-        EngineError::Machine(BackendError::NoServer { .. }) => {
-            Some(format!("{} was deleted from {}: {error}", record.server(), entered.system.name))
-        }
-        EngineError::Machine(BackendError::Missing { .. }) => Some(error.to_string()),
-        _ => None,
+    if is_deleted(record, error) {
+        return Some(format!("{} was deleted from {}: {error}", record.server(), entered.system.name));
     }
+    matches!(error, EngineError::Machine(BackendError::Missing { .. })).then(|| error.to_string())
 }

@@ -85,7 +85,10 @@ pub fn requested(wanted: &BootOverride, found: &BootOverride, accepted: bool) ->
     let (wanted_uri, found_uri) = (http_boot_uri.as_deref(), found.http_boot_uri.as_deref());
     // Two different addresses can look equal, because neither shows its query.
     if wanted_uri.is_some() && !address::same_or_none(found_uri, wanted_uri) {
-        all.push(Difference { text: format!("{ADDRESS} is {}, not {}", shown(found_uri), shown(wanted_uri)), quirk: None });
+        all.push(Difference {
+            text: format!("{ADDRESS} is {}, not {}", shown(found_uri), shown(wanted_uri)),
+            quirk: None,
+        });
     }
     if *external && found.ignition != *ignition {
         all.push(Difference { text: "the ignition file differs".to_owned(), quirk: None });

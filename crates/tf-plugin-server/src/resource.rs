@@ -249,7 +249,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         }
         // The state stays until a destroy succeeds, with private state even if the host sent none.
         ensure_error(diags, || {
-            internal_error("ApplyResourceChange", type_name::<R>(), "The destroy failed without a reason.")
+            internal_error("ApplyResourceChange", &request.type_name, "The destroy failed without a reason.")
         });
         let (state, identity) = (request.prior_state.clone()?, request.planned_identity.clone());
         Some(ResourceState { state, private: kept, identity })

@@ -55,7 +55,13 @@ impl ServerMaintenance {
             // Here, because the host drops what the creation that it plans next warns of.
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                self.cell.unless_stopped(self.review(diags, &engine, model, spec, Some(prior))).await;
+                let mut found = Diagnostics::default();
+                self.cell.unless_stopped(self.review(&mut found, &engine, model, spec, Some(prior))).await;
+                diags.warnings.append(&mut found.warnings);
+                // OpenTofu plans a replacement before a destroy. An error would prevent the destroy of
+                // a maintenance that an external system ended.
+                let revoked = ended::is_revoked(&prior.state);
+                if revoked { &mut diags.warnings } else { &mut diags.errors }.append(&mut found.errors);
             }
             model.unknown_outputs();
             return Some(replaced);
