@@ -44,8 +44,8 @@ const PHRASES: [&str; 8] = [
 const WAIT: [&str; 4] = ["wait", "minutes", "later", "seconds"];
 const AGAIN: [&str; 5] = ["retry", "try again", "again later", "again in ", "resubmit"];
 
-/// Returns true if a machine that answers so is not ready yet: the same request succeeds once it
-/// is.
+/// Returns true if the text means that the machine is not ready and the same request can succeed
+/// later.
 #[must_use]
 pub fn asks_to_wait(text: &str) -> bool {
     let has_id = |id: &&str| {
