@@ -1,4 +1,4 @@
-//! The kinds of maintenance that a server supports, and what it lacks for the others.
+//! Supported kinds of maintenance for a server, and the missing requirements of the others.
 
 use super::{
     machine::{Capabilities, MediaSlot, PowerTarget, ResetType},

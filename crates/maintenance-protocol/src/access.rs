@@ -1,9 +1,9 @@
 //! Access to a record: the state that manages it, and the owners that it allows under it.
 //!
-//! A process that ends detaches. A detached record was therefore orphaned by a killed apply, which
-//! the next apply must find, or a state manages it. The last commit of a create writes the state's
-//! random number into the record. Afterwards only an import or `adopt = true` moves it to another
-//! state. Plans and refreshes do not write.
+//! A process that ends detaches. A detached record is therefore either managed by a state, or
+//! orphaned by a killed apply, and the next apply must find it. The last commit of a create writes
+//! the state's random number into the record. Afterwards only an import or `adopt = true` moves it
+//! to another state. Plans and refreshes do not write.
 
 use jiff::Timestamp;
 

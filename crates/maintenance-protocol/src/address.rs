@@ -20,8 +20,8 @@ const MARK: &str = "metal-sealed:";
 /// The digest if `image_sha256` identifies the image, so no parameter selects it.
 const BY_CONTENT: &str = "content";
 
-/// Parameters in lower case that authorize access and do not select content. A missing entry only
-/// makes a new signature count as a different image.
+/// Parameters in lower case that authorize access and do not select content. If an entry is
+/// missing, a new signature counts as a different image.
 const SIGNATURES: [&str; 30] = [
     "signature",
     "sig",
@@ -62,7 +62,7 @@ const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "x-cos-"];
 const SHARED_ACCESS: [&str; 14] =
     ["se", "sp", "sv", "sr", "st", "spr", "sip", "ss", "srt", "skoid", "sktid", "skt", "ske", "sks"];
 
-/// Removes user, query and fragment, and adds a digest of the parameters that select the image.
+/// Removes user, query and fragment, and adds a digest of all parameters that select the image.
 /// Returns bare, sealed and invalid addresses unchanged.
 #[must_use]
 pub fn seal(address: &str, sha256: Option<&str>) -> String {
@@ -99,7 +99,7 @@ pub(super) fn same_or_none(shown: Option<&str>, recorded: Option<&str>) -> bool 
     }
 }
 
-/// Removes the parts of an address that [`seal`] hides from a machine's text.
+/// Removes secrets that [`seal`] hides in `address` from a machine's text.
 #[must_use]
 pub fn without_secrets(text: &str, address: &str) -> String {
     let Ok(url) = Url::parse(address) else { return text.to_owned() };

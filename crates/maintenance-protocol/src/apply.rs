@@ -1,6 +1,6 @@
 //! `ServerLock::apply`, the only way to change a lock and its records.
 //!
-//! A refused or outdated change has no effect.
+//! A refused or outdated change does not modify the lock.
 
 use jiff::Timestamp;
 
@@ -283,7 +283,7 @@ impl ServerLock {
         Ok(Applied::Finished(Finish::Over))
     }
 
-    /// Restarts the steps of the lock's holder after work under it possibly changed the server.
+    /// Restarts the holder's steps, because work under its lock possibly changed the server.
     fn disturb(&mut self, hold: Option<&Uid>, now: Timestamp) {
         if let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == hold)
             && let Some(progress) = progress_of(&mut hold.phase)

@@ -33,7 +33,7 @@ pub struct Moment<'a> {
     pub limits: &'a Limits,
 }
 
-/// A change of a lock.
+/// A lock change.
 #[derive(Clone, Copy, Debug)]
 pub enum LockChange<'a> {
     /// Enqueue a request or adopt an earlier run's record, and attach. A new record that only
@@ -56,7 +56,7 @@ pub enum LockChange<'a> {
         token: Token,
         /// Random number of the process's state; empty without a state.
         state: &'a str,
-        /// The owner for whom the process acts; `None` for actions of the protocol itself.
+        /// The owner that the process represents; `None` for actions of the protocol itself.
         owner: Option<&'a str>,
     },
     /// Move a record to a state, regardless of its previous state. Rejected while a connected
@@ -77,7 +77,7 @@ pub enum LockChange<'a> {
         uid: &'a Uid,
         /// Random number of the process's state; empty without a state.
         state: &'a str,
-        /// The owner for whom the process acts.
+        /// The owner that the process represents.
         owner: &'a str,
         /// The new specification.
         spec: &'a Spec,
@@ -91,7 +91,7 @@ pub enum LockChange<'a> {
         /// The process, for people.
         by: &'a str,
     },
-    /// Force the attachment: fence the current process.
+    /// Force an attachment, which fences the connected process.
     Seize {
         /// The record.
         uid: &'a Uid,
@@ -99,11 +99,11 @@ pub enum LockChange<'a> {
         seen: Generation,
         /// The process.
         runner: &'a Runner,
-        /// The owner for whom the process acts; `None` for actions of the protocol itself.
+        /// The owner that the process represents; `None` for actions of the protocol itself.
         owner: Option<&'a str>,
         /// Token of the attachment.
         token: Token,
-        /// The reason of an immediate release; `None` does not release.
+        /// Reason for an immediate release; `None` does not release.
         ending: Option<&'a Ending>,
         /// Why the name stays rejected, for people.
         reason: &'a str,
@@ -112,7 +112,7 @@ pub enum LockChange<'a> {
     },
     /// Remove waiters whose reserved queue position expired.
     DropAbsent,
-    /// A decision of the process that drives a record.
+    /// A decision by the process that drives a record.
     Driven {
         /// The record.
         uid: &'a Uid,
@@ -123,7 +123,7 @@ pub enum LockChange<'a> {
     },
 }
 
-/// The result of an accepted change.
+/// Result of an accepted change.
 #[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
@@ -153,11 +153,11 @@ pub enum Applied {
     Dropped(Vec<MaintenanceId>),
     /// The process has finished.
     Finished(Finish),
-    /// The consequence of an unreadable machine.
+    /// An unreadable machine was handled.
     Unreadable(Unreadable),
 }
 
-/// The consequence of an unreadable machine for its record.
+/// How a record continues if its machine is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The preparation failed, and its changes are being restored.
@@ -181,7 +181,7 @@ pub enum RecordChange {
     Withdraw,
     /// Replace the phase's progress.
     Progress(Progress),
-    /// Record for people what the current step waits for.
+    /// Record the current step's wait reason, for people.
     NoteWait(String),
     /// The preparation is complete.
     Prepared,
@@ -193,11 +193,11 @@ pub enum RecordChange {
     Stuck(String),
     /// Owner and window allow a specification that changed during the preparation.
     AllowActions,
-    /// The checks of a change in place passed: start changing the server.
+    /// All checks for a change in place passed: start changing the server.
     BeginUpdate,
-    /// A check of a change in place failed; the server is unchanged.
+    /// A check for a change in place failed; the server is unchanged.
     RefuseUpdate(String),
-    /// A step of a change in place failed: start the rollback to the previous specification.
+    /// A step failed during a change in place: start the rollback to the previous specification.
     Undo(String),
     /// The rollback after this failure is complete.
     Undone(String),

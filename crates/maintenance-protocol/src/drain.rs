@@ -49,8 +49,8 @@ pub fn some(names: &[String]) -> String {
     shown
 }
 
-/// Blocks the recording of the prior state while a maintenance of another store has cordoned the
-/// Node. Otherwise the release would restore that maintenance's changes.
+/// Delays the prior state's recording while a maintenance in another store has cordoned the Node.
+/// Otherwise the release would restore that maintenance's changes.
 #[must_use]
 pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Facts, now: Timestamp) -> Verdict {
     let Some(wish) = wanted(&record.spec).filter(|_| record.prior.is_none()) else { return Verdict::Done };
@@ -139,7 +139,7 @@ fn is_noted(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
     record.drained.as_ref().is_some_and(|drained| drained.node == wish.node && drained.elsewhere(view).is_none())
 }
 
-/// Returns true if a drain would not need any call.
+/// Returns true if the Node is already drained for this record.
 #[must_use]
 pub fn is_drained(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
     let is_empty = view.left.is_empty() && view.refused.is_empty() && view.held_by.is_none();
@@ -265,7 +265,7 @@ pub(super) fn uncordon(
 }
 
 /// Returns true if the Node is Ready and its kubelet reported after `since`. Shortly after a
-/// restart, an old Ready status remains. `heard` is `None` if a role hides the heartbeat.
+/// restart the API can still show an old Ready status. A missing heartbeat is not checked.
 pub(super) fn is_back(ready: bool, heard: Option<Timestamp>, since: Timestamp) -> bool {
     ready && heard.is_none_or(|heard| heard >= since)
 }

@@ -2,8 +2,7 @@
 //!
 //! A BMC accepts a graceful shutdown within a second, but the operating system powers off minutes
 //! later, even if the process has ended. The lock therefore stores each call until its effect is
-//! observed or no longer possible. Neither a restore nor the next maintenance starts its changes
-//! before that.
+//! observed or no longer possible. Restores and later maintenances wait for that.
 
 pub use super::model::effects::PendingEffect;
 
@@ -100,7 +99,7 @@ impl ServerLock {
         effects.push(PendingEffect { root, by: record.uid.clone(), action: action.clone(), at: now, until });
     }
 
-    /// Stores the reply of a record's last call.
+    /// Stores a reply to the record's last call.
     pub(super) fn reply_to_effect(
         &mut self,
         uid: &Uid,

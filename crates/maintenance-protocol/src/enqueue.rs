@@ -16,7 +16,7 @@ use super::{
 };
 
 impl ServerLock {
-    /// Enqueues a request, or adopts the record of an earlier run.
+    /// Enqueues a request, or adopts an earlier run's record.
     ///
     /// The operation is idempotent by `namespace/name`. Adoption requires the same owner and digest
     /// and no connected process.

@@ -87,7 +87,7 @@ pub struct Reclaimed {
     pub power: Option<(PowerState, PowerState)>,
 }
 
-/// The end of the forecast.
+/// How a forecast ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outlook {
     /// The run is rejected.
@@ -105,7 +105,7 @@ pub enum Outlook {
 pub struct Forecast {
     /// Its calls and releases, in order.
     pub steps: Vec<Coming>,
-    /// The end.
+    /// How the forecast ends.
     pub outlook: Outlook,
     /// The lock with the new record, before the first call. `None` if the run is rejected.
     pub entered: Option<(ServerLock, Leases, Uid)>,
@@ -163,7 +163,7 @@ impl Trial<'_> {
         self.apply(&LockChange::Driven { uid, fence, change })
     }
 
-    /// The transactions before the drive. Without a fence the run only enqueues.
+    /// Runs the transactions before the drive. Without a fence the run only enqueues.
     fn enter(&mut self, run: &Run<'_>) -> Result<(Uid, Option<Fence>), Refusal> {
         let token = Token(uuid::Uuid::nil());
         let uid = match run {

@@ -71,7 +71,7 @@ pub(super) fn keeps_power(record: &Maintenance) -> bool {
     record.gates.iter().any(|gate| gate.system.boots && gate.system.enters)
 }
 
-/// Returns the gate of the server's own maintenance system, if any.
+/// Returns the gate for the server's own maintenance system, if any.
 #[must_use]
 pub fn own(gates: &[GateRecord]) -> Option<&GateRecord> {
     gates.iter().find(|gate| gate.system.gate.is_none())
@@ -83,7 +83,7 @@ pub fn outer(gates: &[GateRecord]) -> Vec<String> {
     gates.iter().filter(|gate| gate.granted && !gate.left).filter_map(|gate| gate.system.gate.clone()).collect()
 }
 
-/// Returns true if a request of this record can exist in any external system.
+/// Returns true if any external system can contain a request for this record.
 #[must_use]
 pub fn is_asked(record: &Maintenance) -> bool {
     record.gates.iter().any(|gate| gate.asked)
@@ -109,7 +109,7 @@ pub fn never_ours(record: &Maintenance) -> bool {
     !may_restore(record) && lost(record).is_none()
 }
 
-/// Returns the number of gates that still have a request of this record.
+/// Returns how many gates still contain a request for this record.
 #[must_use]
 pub fn to_leave(record: &Maintenance) -> usize {
     let over = matches!(record.phase, Phase::Completed { .. } | Phase::Failed { .. });

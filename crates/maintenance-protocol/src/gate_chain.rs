@@ -295,10 +295,10 @@ pub(super) fn leave(
         return verdict;
     }
     match &view.standing {
-        // A rejected request does not exist, so there is nothing to withdraw.
+        // A rejected request does not exist, so it cannot be withdrawn.
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
         ExternalState::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
-        // Leaving can take several calls; each handles the remains of the previous call.
+        // Leaving can take several calls, each for objects that the previous call left.
         ExternalState::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
         ExternalState::Waiting(_)
         | ExternalState::Entering(_)
@@ -314,8 +314,8 @@ pub(super) fn leave(
     }
 }
 
-/// Keeps the request until the server's Node is Ready. Without the request, another system would
-/// schedule Pods on it.
+/// Blocks the withdrawal until the server's Node is Ready. Without the request, another system
+/// would schedule Pods on it.
 fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: Timestamp) -> Option<Verdict> {
     let awaited = view.awaited.as_ref().filter(|_| progress.attempts.is_empty() && ends_switched_on(record))?;
     if drain::is_back(awaited.ready, awaited.heard, progress.since) {
@@ -353,7 +353,7 @@ pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
 
 fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict> {
     let place = gates.iter().position(|gate| gate.system.boots).filter(|_| spec.boot.is_some())?;
-    // Facts use the indexes of the holder's record.
+    // Facts use the holder's gate indexes.
     let place = place + facts.outer_gates;
     let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {

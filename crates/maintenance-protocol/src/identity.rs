@@ -52,7 +52,7 @@ impl Sighting {
     }
 }
 
-/// The lock of an identifier, if any.
+/// Where an identifier leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AliasTarget {
     /// It leads to a lock.
@@ -100,7 +100,7 @@ pub enum IdentityError {
     OtherLock {
         /// `OWNER/SERVER`.
         name: Alias,
-        /// The lock of its best identifier.
+        /// Lock of the server's best identifier.
         key: LockKey,
         /// The identifiers of other locks.
         others: Vec<(Alias, LockKey)>,
@@ -116,7 +116,7 @@ pub enum NoUuid {
     OtherSerial {
         /// The serial number.
         serial: Alias,
-        /// The lock of the address.
+        /// The lock to which the address leads.
         key: LockKey,
     },
 }
@@ -203,12 +203,12 @@ impl Identified {
     }
 }
 
-/// Returns the reported identifiers if they belong to a different server; `None` if it is the
-/// lock's.
+/// Returns the reported identifiers if they belong to a different server; `None` for the lock's own
+/// server.
 ///
-/// A mainboard can be replaced during a maintenance, even by a known server's. The serial number
-/// then identifies the server, or without a stored serial number the BMC address. An address alone
-/// does not outweigh another lock's identifier, because addresses are reassigned.
+/// A mainboard can be replaced during a maintenance, even with a known server's mainboard. The
+/// serial number then identifies the server, or without a stored serial number the BMC address. An
+/// address alone does not outweigh another lock's identifier, because addresses are reassigned.
 #[must_use]
 pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, AliasTarget>) -> Option<Vec<Shown>> {
     let shown = |alias: &Alias| {

@@ -1,9 +1,9 @@
-//! Locks after a restore of their store from a backup.
+//! Locks in a store that was restored from a backup.
 //!
 //! The last commits are lost: in the meantime the server can have changed, and another process can
 //! have been admitted. No rule can detect that. Every generation is therefore raised above all
-//! generations possibly issued, which fences every process. Each maintenance then waits for a
-//! person's inspection of its server.
+//! generations possibly issued, which fences every process. Each maintenance then waits until a
+//! person has inspected its server.
 
 pub use super::model::inspection::Inspection;
 

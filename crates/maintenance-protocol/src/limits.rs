@@ -51,9 +51,9 @@ pub enum LimitError {
     Priority(i64),
 }
 
-/// Checks the length of a text.
+/// Checks a text's length.
 pub fn check_length(text: &str, most: usize) -> Result<(), LimitError> {
-    // The byte length is an upper bound that needs no counting.
+    // Skips counting characters, because there are never more characters than bytes.
     if text.len() <= most {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! The state of one lock key; `transitions.rs` contains its transitions.
+//! A lock key's state; `transitions.rs` contains its transitions.
 //!
 //! Every store applies these functions atomically and adds no rules. They are pure; the caller
 //! passes the store's time.
@@ -52,7 +52,7 @@ impl ServerLock {
         }
     }
 
-    /// Returns true without records, owner and restrictions.
+    /// Returns true if it contains no records, owner or restrictions.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let records = self.active.is_empty() && self.unreadable.is_empty();

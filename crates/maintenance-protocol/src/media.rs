@@ -208,7 +208,7 @@ pub(super) fn wanted(
     Ok(target(boot, has, into_stick(boot, record, has), facts.menu_before.as_deref(), menu))
 }
 
-/// Returns true if the image is in a drive that only emulates a stick.
+/// Returns true if the server receives the image as a USB stick.
 fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool {
     let image = boot.image.as_deref().unwrap_or_default();
     let drives = record.prior.as_ref().map_or(&[][..], |prior| &prior.media);

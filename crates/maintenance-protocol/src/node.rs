@@ -148,7 +148,8 @@ mod tests {
         give_back(&record(taken_in), &progress, &facts, &Limits::default(), now())
     }
 
-    /// The Lease has no expiry, so searching the wrong cluster would leave it in its own forever.
+    /// Leases never expire, so searching the wrong cluster would leave a Lease in its own cluster
+    /// forever.
     #[test]
     fn a_lease_is_looked_for_in_its_own_cluster_only() {
         for view in [NodeView::Free, NodeView::Ours, NodeView::Held("other".into())] {

@@ -63,7 +63,7 @@ impl OperationSpec {
     }
 }
 
-/// Returns the operation's next need.
+/// Judges the operation.
 #[must_use]
 pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
     let Some(operation) = &record.spec.operation else { return Verdict::Done };

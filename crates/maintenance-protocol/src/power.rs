@@ -26,11 +26,11 @@ const FORCE_OFF: Action = Action::Reset(ResetType::ForceOff);
 const FORCE_RESTART: Action = Action::Reset(ResetType::ForceRestart);
 const SHUTDOWN: Action = Action::Reset(ResetType::GracefulShutdown);
 
-/// Returns why a request cannot reach its power from the power that the machine has, or cannot
-/// restore it, with the attribute. `systems`: the external systems that manage the server.
+/// Returns why a request cannot reach or restore its power from the machine's current power, with
+/// the attribute. `systems` are the external systems that manage the server.
 ///
-/// [`missing_capabilities`](super::prepare::missing_capabilities) comes first: it does not depend
-/// on the power.
+/// [`missing_capabilities`](super::prepare::missing_capabilities) runs first, because it does not
+/// depend on the power.
 #[must_use]
 pub fn unreachable<'a>(
     spec: &Spec,
@@ -120,7 +120,7 @@ fn operation_unreachable(
     }
 }
 
-/// Returns what brings the machine to `Off`. `since`: when the step began.
+/// Judges a power-off. `since` is the step's start.
 #[must_use]
 pub fn switch_off(
     machine: &MachineView,
@@ -190,8 +190,8 @@ fn settles(power: PowerState, since: Timestamp, limits: &Limits) -> Option<Times
     }
 }
 
-/// Returns what brings the machine to `On`, with proof: it was seen off before (`edge`), or was
-/// already on and can stay on.
+/// Judges a power-on. It is proven if the server was off before (`edge`), or was already on and can
+/// stay on.
 #[must_use]
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 pub fn switch_on(
@@ -302,7 +302,7 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
     Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power))
 }
 
-/// Returns what brings the machine to `target` when nothing about its boot was changed.
+/// Judges a change to `target` power with an unchanged boot configuration.
 #[must_use]
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 pub fn bring_to(

@@ -1,4 +1,4 @@
-//! Rules for the steps of a preparation.
+//! Rules for preparation steps.
 
 use jiff::Timestamp;
 
@@ -74,7 +74,7 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     steps
 }
 
-/// Returns the current step's next need.
+/// Judges the current step.
 #[must_use]
 pub fn judge(
     step: Step,
@@ -171,7 +171,7 @@ fn no_way(record: &Maintenance, power: PowerState, has: &Capabilities) -> Option
     unreachable(&record.spec, systems, power, has).map(|(_, problem)| problem)
 }
 
-/// Returns the capability that the machine lacks, as far as it was recorded.
+/// Returns the capability that the machine lacks, based on recorded facts.
 fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
     if gate::boots(record) {
         return None;
@@ -214,8 +214,8 @@ fn configure_boot(
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
     let accepted = is_accepted(&action, progress);
     let is_set = |found: &BootOverride| boot::refused(&boot::requested(&wanted, found, accepted)).is_none();
-    // Another team's one-time override can equal the requested override. The write makes the
-    // release arm it again.
+    // Another team's one-time override can equal the requested override. Because of this write, the
+    // release arms it again.
     let is_theirs = before.is_some_and(boot::is_once) && record.boot_writes.is_none();
     match found {
         Some(found) if !is_theirs && is_set(found) && by_drive => Verdict::Concluded(media::chosen(&wanted)),
@@ -282,7 +282,7 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     (!plain && boot.method.is_external()).then_some(("image", why))
 }
 
-/// Returns what the machine lacks for a maintenance, with the requesting attribute.
+/// Returns missing capabilities, each with the requesting attribute.
 #[must_use]
 pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
     use super::machine::ResetType::{ForceOff, GracefulShutdown, On};

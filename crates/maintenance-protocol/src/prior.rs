@@ -14,10 +14,11 @@ use super::{
     step::Action,
 };
 
-/// Returns the missing fact that the maintenance would change and no external system restores;
-/// `None` if everything required is known.
+/// Returns a missing fact that the maintenance would change and no external system restores; `None`
+/// if everything required is known.
 ///
-/// Removing a medium also powers the server off. Operations are not reverted, so they need nothing.
+/// Removing a medium also powers the server off. Operations are not reverted, so they do not
+/// require prior facts.
 pub fn missing<'a>(
     spec: &Spec,
     systems: impl IntoIterator<Item = &'a ExternalSystem>,
@@ -60,7 +61,7 @@ pub(super) fn complete(recorded: &mut PriorState, seen: &PriorState) {
     }
 }
 
-/// Returns the next need of the step that records the prior state.
+/// Judges the step that records the prior state.
 pub(super) fn record(
     record: &Maintenance,
     progress: &Progress,

@@ -14,7 +14,7 @@ use super::{
     step::{Action, Attempt, Reply},
 };
 
-/// Returns the attempts of one action, oldest first.
+/// Returns the attempts for `action`, oldest first.
 pub(super) fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> impl Iterator<Item = &'a Attempt> {
     attempts.iter().filter(move |attempt| attempt.action == *action)
 }
@@ -170,8 +170,8 @@ fn refused(
         }
         until = until.max(due);
     } else if matches!(action, Action::Reset(_)) {
-        // The power state was possibly outdated, and the machine is in the requested state. Read it
-        // again.
+        // The power state was possibly outdated, with the machine already in the requested state.
+        // Read it again.
         until = until.max(after(last.answered_at(), limits.retry_pause));
     }
     let why = format!("{action} was refused: {message}");

@@ -222,14 +222,14 @@ struct QueueOrder {
     aging: Duration,
     /// Queue index of each record.
     places: HashMap<Uid, usize>,
-    /// For each index and the end of the queue: the effect of the earlier entries.
+    /// Effect of all earlier entries, for each queue index and for a new entry at the end.
     before: Vec<Before>,
     first: Vec<QueueEntry>,
     shared: Option<String>,
     held: bool,
 }
 
-/// The effect of the earlier entries on a queue index.
+/// How earlier entries affect a queue index.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     /// True if a connected and unblocked waiter is ahead.
@@ -402,7 +402,8 @@ fn same_hold(lock: &ServerLock, leases: &Leases, actor: &Maintenance, now: Times
     Turn::Wait { reason: WaitReason::SameHold { actor: Box::new(describe(lock, actor, leases, now)) }, wake }
 }
 
-/// The holder or work under its lock is unreadable. Nothing starts until a newer version ends it.
+/// Returns the wait for an unreadable holder, or unreadable work under its lock. Nothing starts
+/// until a version that can read it ends it.
 fn unreadable_hold() -> Turn {
     Turn::Wait { reason: WaitReason::Turn { ahead: QueueAhead::default() }, wake: None }
 }

@@ -22,7 +22,7 @@ use super::{
     state::{Maintenance, Phase, Progress},
 };
 
-/// The result of a process search on this machine.
+/// Result of searching for a process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// It exists, running or suspended.
@@ -76,7 +76,7 @@ pub struct QueueRow {
     pub state: &'static str,
     /// Queue position: 0 for the holder and work under its lock, 1 for the next waiter.
     pub position: usize,
-    /// The blocker, or the progress of its steps.
+    /// The blocker, or the current step's progress.
     pub waiting_for: Option<String>,
     /// The blocker in a few words, for a table that also lists the other entries.
     pub waiting_briefly: Option<String>,
@@ -109,7 +109,7 @@ pub struct QueueRow {
     /// When its queue position expires, while its process is disconnected.
     pub place_kept_until: Option<Timestamp>,
     /// The maintenance from which it receives or received the server unrestored. For the holder
-    /// also the next one.
+    /// also its successor.
     pub hand_over: Option<String>,
     /// Its generation.
     pub generation: Generation,
@@ -127,7 +127,7 @@ impl QueueRow {
 /// State name of a blocked server.
 pub const BLOCKED: &str = "Blocked";
 
-/// Returns the row of a block.
+/// Returns a block's row.
 fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
     let end = format!("the end of the block, {}", shown_time(block.until));
     QueueRow {
@@ -157,8 +157,8 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
     }
 }
 
-/// Returns the rows of one machine: the holder, work under its lock, then the waiters in order.
-/// `liveness` searches for a process on this machine.
+/// Returns a machine's rows: the holder, work under its lock, then the waiters in order. `liveness`
+/// searches for a process on this machine.
 #[must_use]
 pub fn lines(
     lock: &ServerLock,
@@ -194,7 +194,7 @@ pub fn lines(
 /// State name of an unreadable record.
 pub const UNREADABLE: &str = "Unreadable";
 
-/// Returns the row of an unreadable record, with its readable fields.
+/// Returns an unreadable record's row, with its readable fields.
 fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<QueueRow> {
     let found: Value = serde_json::from_str(&record.raw).unwrap_or_default();
     let time = |name: &str| found[name].as_str().and_then(|at| at.parse().ok());

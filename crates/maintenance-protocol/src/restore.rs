@@ -1,4 +1,4 @@
-//! Rules for the steps of a release, which restores the prior state exactly.
+//! Rules for release steps, which restore the prior state exactly.
 //!
 //! They compare the server with its recorded state, so they also revert changes by people and by
 //! boot configurations under the maintenance.
@@ -56,7 +56,7 @@ fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
     }
 }
 
-/// Returns true if the record ends only after the prior state is restored and verified.
+/// Returns true if the record cannot end before the prior state is restored and verified.
 /// [`Step::Verify`] is then the last step on the machine.
 #[must_use]
 pub fn verifies(record: &Maintenance) -> bool {
@@ -77,7 +77,7 @@ pub fn steps_to(prior: &PriorState) -> Vec<Step> {
         steps.push(Step::RestoreMedia);
     }
     match &prior.boot {
-        // The start that restores the power would use the one-time override.
+        // A one-time override would be used by the start that restores the power.
         Some(boot) if boot::is_once(boot) => {
             steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
         }
@@ -88,7 +88,7 @@ pub fn steps_to(prior: &PriorState) -> Vec<Step> {
     steps
 }
 
-/// Returns the current step's next need.
+/// Judges the current step.
 #[must_use]
 pub fn judge(
     step: Step,

@@ -37,13 +37,13 @@ impl ServerLock {
         released.rev().find(|released| released.id == *id && released.triggers == *triggers)
     }
 
-    /// Returns the release of this name, regardless of `triggers`.
+    /// Returns the release with this name, regardless of `triggers`.
     #[must_use]
     pub fn release_of(&self, id: &MaintenanceId) -> Option<&ReleasedName> {
         self.extension.restrictions.released.iter().rfind(|released| released.id == *id)
     }
 
-    /// Stores the name of a released record, so that requests are rejected.
+    /// Stores a released record's name, so that requests are rejected.
     pub(super) fn refuse_name(&mut self, record: &Maintenance, by: &str, reason: &str, now: Timestamp) {
         let released = &mut self.extension.restrictions.released;
         released.retain(|other| other.id != record.id);
@@ -103,7 +103,7 @@ impl ServerLock {
         allowed
     }
 
-    /// Accepts a request of this name and drops expired restrictions.
+    /// Accepts a request with this name and drops expired restrictions.
     pub(super) fn accept_name(&mut self, id: &MaintenanceId, now: Timestamp) {
         self.extension.restrictions.released.retain(|released| released.id != *id);
         self.extension.restrictions.block.take_if(|block| block.until <= now);

@@ -41,7 +41,7 @@ pub fn stamp_before(record: &Maintenance) -> Option<String> {
     begun(progress).map(|(stamp, _)| stamp.to_owned())
 }
 
-/// Returns the next need of a service before its start.
+/// Judges a service before its start.
 #[must_use]
 pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
     if let Some(last) = progress.attempts.last()
@@ -77,7 +77,7 @@ pub(super) fn under_way(at: &DecisionInput<'_>, record: &Maintenance, progress: 
     let Some(view) = &at.facts.service else { return Some(Decision::Look(Need::Service)) };
     let releases = matches!(at.intent.goal, Goal::Release(_));
     let ended = |verdict: Verdict| match verdict {
-        // The service ended and its result is no longer needed, so the release continues.
+        // The service ended and a release does not need its result.
         _ if releases => None,
         Verdict::Fail(cause) => Some(fails(record, format!("{}: {cause}", Step::Service))),
         verdict => Some(perform(at, "preparing", progress, Step::Service, verdict)),

@@ -21,7 +21,7 @@ use super::{
     step::{Action, Step},
 };
 
-/// The purpose of a process.
+/// A process's purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Lock the server and proceed to this point.
@@ -30,7 +30,7 @@ pub enum Goal {
     Release(Ending),
 }
 
-/// The purpose of a process and its constraints.
+/// A process's purpose and constraints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objective {
     /// The goal.
@@ -52,7 +52,7 @@ pub struct DecisionInput<'a> {
     pub leases: &'a Leases,
     /// The store's time.
     pub now: Timestamp,
-    /// The queue of this lock view, shared by its waiters.
+    /// Queue of this lock view, shared by its waiters.
     pub queue: &'a Queue,
     /// The driven record.
     pub uid: &'a Uid,
@@ -91,7 +91,7 @@ pub enum Decision {
         /// True to create it.
         enter: bool,
     },
-    /// Apply one change of the record.
+    /// Apply a single change to the record.
     Change(RecordChange),
     /// The process is finished.
     Finished(Finish),

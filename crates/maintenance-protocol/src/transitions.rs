@@ -57,7 +57,8 @@ impl ServerLock {
         }
     }
 
-    /// Includes this process: attaching twice to a record means that two resources share a name.
+    /// Fails while a process is connected, even this process: attaching twice to a record means
+    /// that two resources share a name.
     pub(super) fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         match &record.attachment {
@@ -99,7 +100,7 @@ impl ServerLock {
         Ok(Fence { generation, token })
     }
 
-    /// Records what the current step waits for, for people.
+    /// Records the current step's wait reason, for people.
     pub(super) fn note_wait(&mut self, uid: &Uid, fence: Fence, why: &str) -> Result<(), Refusal> {
         self.update(uid, fence, |record| {
             if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
@@ -168,8 +169,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Records that owner and window allow the record's actions, and returns the reason. This uses
-    /// an approval of a single maintenance.
+    /// Records that owner and window allow the record's actions, and returns the reason. An
+    /// approval for one maintenance is then used.
     fn note_allowed(&mut self, uid: &Uid, asks: &Maintenance, now: Timestamp) -> String {
         if let Ok(record) = self.get_mut(uid) {
             record.allowed = Some(asks.spec.actions());
@@ -238,7 +239,7 @@ impl ServerLock {
     pub fn prepared(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         if let Phase::Preparing(progress) = &record.phase {
-            // Without a start, the boot has no result to prove.
+            // A server that was not started has not booted, so its boot cannot be proven.
             let started = record.spec.boot.is_none() || record.spec.server_power == Some(PowerTarget::On);
             record.outcome = progress.outcome.or(record.outcome).filter(|_| started);
         }
@@ -321,8 +322,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Stores the restrictions of a person's release: the rejected name and an optional block. An
-    /// operation that has completed is not rejected, because it does not own a lock.
+    /// Stores restrictions after a person's release: the rejected name and an optional block. A
+    /// completed operation is not rejected, because it does not own a lock.
     pub fn forbid(
         &mut self,
         uid: &Uid,

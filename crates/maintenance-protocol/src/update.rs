@@ -33,8 +33,7 @@ pub fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
     before.server_power != wanted.server_power || before.sealed().boot != wanted.sealed().boot
 }
 
-/// Returns true if applying a specification includes a drain of the server's Node that has not been
-/// completed.
+/// Returns true if applying `wanted` includes a drain that has not been completed.
 #[must_use]
 pub fn has_drain_ahead(record: &Maintenance, wanted: &Spec) -> bool {
     match &record.phase {
@@ -107,7 +106,7 @@ impl Maintenance {
         }
     }
 
-    /// Returns the record as it is after the change starts.
+    /// Returns the record in its state after the change starts.
     fn as_wanted(&self, update: &Update) -> Self {
         Self {
             spec: update.wanted.clone(),
@@ -166,8 +165,8 @@ impl Maintenance {
                 self.update = Some(update);
                 self.phase = Phase::Preparing(progress);
             }
-            // The current steps belong to the old specification, and there is no prepared state to
-            // return to.
+            // The current steps belong to the old specification, and a prepared state to return to
+            // does not exist yet.
             (Phase::Preparing(_), None) if other => {
                 self.phase = Phase::Preparing(Progress::new(prepare::steps(&wanted, &self.gates), now));
                 self.spec = wanted;
@@ -212,7 +211,7 @@ impl Maintenance {
         self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }
 
-    /// Makes the previous specification current after a failed change.
+    /// Restores the previous specification after a failed change, and starts the rollback.
     pub(super) fn undo(&mut self, cause: &str, now: Timestamp) {
         let Some(mut update) = self.update.take() else { return };
         update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
@@ -296,7 +295,8 @@ impl ServerLock {
     }
 }
 
-/// Returns the first failed check of a change. The checks do not change the server.
+/// Checks a requested change without changing the server. Returns the first problem, or the fact to
+/// read first.
 #[must_use]
 pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let spec = record.checked_spec();
@@ -352,7 +352,7 @@ fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
     restore::steps_to(before)
 }
 
-/// Returns the next need of a rollback step.
+/// Judges a rollback step.
 #[must_use]
 pub fn judge(
     step: Step,

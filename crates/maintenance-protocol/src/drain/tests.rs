@@ -1,4 +1,4 @@
-//! Single rules of the drain.
+//! Tests of single drain rules.
 
 use super::*;
 use crate::{

@@ -1,4 +1,4 @@
-//! Single rules of gate chains that the exploration does not cover.
+//! Tests of chain rules that the exploration does not cover.
 
 use std::time::Duration;
 
@@ -114,8 +114,8 @@ fn decided(
     })
 }
 
-/// Returns the decision of a waiter without an approval. It has requests at two gates, of which the
-/// outer gate granted.
+/// Returns a waiter's decision without an approval. It has requests at two gates, and the outer
+/// gate granted.
 fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
     use crate::spec::Policy;
     let spec =

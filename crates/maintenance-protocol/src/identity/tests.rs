@@ -75,7 +75,7 @@ fn several_names_of_one_lock_are_explained() {
     }
 }
 
-/// A record is processed only on the server of its lock.
+/// A record is processed only on its lock's server.
 #[test]
 fn another_server_under_the_name_of_a_held_one_is_noticed() {
     let mut places = first();

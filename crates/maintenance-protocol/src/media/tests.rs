@@ -1,4 +1,4 @@
-//! Single rules of virtual drives.
+//! Tests of single virtual media rules.
 
 use super::*;
 

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The destinations of the identifiers that a lock gave up.
+/// New locations of identifiers that a lock gave up.
 pub type AliasMoves = BTreeMap<Alias, AliasMove>;
 
-/// The destination of one identifier.
+/// An identifier's new location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliasMove {
     /// The current lock. `None`: several servers report the identifier, so it leads to no lock.

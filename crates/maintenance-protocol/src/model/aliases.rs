@@ -1,9 +1,9 @@
-//! The identifiers of a server and their canonical forms.
+//! Server identifiers and their canonical forms.
 //!
-//! A lock belongs to a server, not to one spelling of its identity. Each alias is unique in the
-//! store and leads to one lock. Aliases are the system UUID in every spelling, the manufacturer
-//! with the serial number, the BMC address with the system path, and the configured name.
-//! `identity.rs` contains the rules.
+//! A lock belongs to a server, not to a spelling. Each alias is unique in the store and leads to
+//! one lock. Aliases are the system UUID in every spelling, the manufacturer with the serial
+//! number, the BMC address with the system path, and the configured name. `identity.rs` contains
+//! the rules.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ pub struct SystemUuid(Uuid);
 
 impl SystemUuid {
     /// Parses a UUID in any spelling: upper case, without hyphens, in braces, with `urn:uuid:`.
-    /// Returns `None` for invalid UUIDs and for those that manufacturers ship on many servers.
+    /// Returns `None` for invalid UUIDs, and for UUIDs that manufacturers ship on many servers.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
@@ -98,7 +98,7 @@ impl SystemUuid {
         Self(Uuid::from_bytes_le(self.0.into_bytes()))
     }
 
-    /// Returns the key of a new lock, in the reported byte order.
+    /// Returns a new lock's key, in the reported byte order.
     #[must_use]
     pub fn lock_key(self) -> LockKey {
         LockKey(self.0.hyphenated().to_string())
@@ -130,14 +130,14 @@ const UUID: &str = "uuid:";
 const SERIAL: &str = "serial:";
 const ADDRESS: &str = "address:";
 
-/// One identifier of a server: `uuid:…`, `serial:MANUFACTURER/NUMBER`, `address:HOST/PATH`, or the
+/// A server identifier: `uuid:…`, `serial:MANUFACTURER/NUMBER`, `address:HOST/PATH`, or the
 /// configured name `OWNER/SERVER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Alias(String);
 
 impl Alias {
-    /// Returns the alias of a manufacturer's serial number if both are real. `system` adds the
+    /// Creates an alias from manufacturer and serial number if both are real. `system` adds the
     /// system path for a chassis whose systems report the same number.
     #[must_use]
     pub fn serial(manufacturer: &str, number: &str, system: Option<&str>) -> Option<Self> {
@@ -151,7 +151,7 @@ impl Alias {
         Self(format!("{ADDRESS}{}{}", authority.to_ascii_lowercase(), path.trim_end_matches('/')))
     }
 
-    /// Returns the alias of a configured name, `OWNER/SERVER`.
+    /// Creates an alias from a configured name, `OWNER/SERVER`.
     #[must_use]
     pub fn name(bound: &str) -> Self {
         Self(bound.to_owned())
@@ -167,7 +167,7 @@ impl Alias {
         (text.starts_with(SERIAL) || text.starts_with(ADDRESS)).then(|| Self(text.to_owned()))
     }
 
-    /// Returns true for an identifier of the hardware, false for a configured name.
+    /// Returns true for hardware identifiers, false for configured names.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
         [UUID, SERIAL, ADDRESS].iter().any(|kind| self.0.starts_with(kind))

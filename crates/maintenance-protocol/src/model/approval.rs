@@ -37,7 +37,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The scope of an approval.
+/// Scope of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -67,6 +67,6 @@ pub struct Approval {
     pub at: Timestamp,
     /// Author of the approval, for people.
     pub by: String,
-    /// The record that started with this approval. An approval of one maintenance covers one run.
+    /// The record that started with this approval. A `Maintenance` approval covers one run.
     pub used_by: Option<Uid>,
 }

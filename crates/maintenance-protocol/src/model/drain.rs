@@ -32,7 +32,8 @@ pub struct DrainRecord {
     /// True if another author had cordoned the Node, and must therefore uncordon it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub theirs: bool,
-    /// Nodes that were drained for this maintenance before this Node. They are uncordoned no later.
+    /// Nodes that were drained for this maintenance before this Node. They are uncordoned with this
+    /// Node or earlier.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
 }
@@ -43,7 +44,8 @@ pub(super) fn is_false(value: &bool) -> bool {
 }
 
 impl DrainRecord {
-    /// Returns the recorded cluster if the observed Node is known to be in a different cluster.
+    /// Returns the recorded cluster if the observed Node is in a different cluster. An unknown
+    /// cluster counts as equal.
     #[must_use]
     pub fn elsewhere(&self, view: &DrainView) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), view.cluster.as_deref())
@@ -84,7 +86,7 @@ pub struct DrainView {
     /// The other maintenance that cordoned it, for people. It is active in this store, or belongs
     /// to another store.
     pub held_by: Option<String>,
-    /// Record of an ended maintenance of this store that cordoned it. `held_by` covers active ones.
+    /// UID of an ended maintenance of this store that cordoned it. `held_by` covers active ones.
     pub left_by: Option<String>,
     /// True if it was Ready when this maintenance cordoned it.
     pub was_ready: bool,
@@ -94,7 +96,7 @@ pub struct DrainView {
     pub heard: Option<Timestamp>,
     /// Remaining Pods as `namespace/name`, with the blocking reason if known.
     pub left: Vec<String>,
-    /// True if every remaining Pod is already terminating and needs no eviction.
+    /// True if every remaining Pod is already terminating.
     pub only_ending: bool,
     /// Pods that the configuration forbids to evict, with the reason.
     pub refused: Vec<String>,

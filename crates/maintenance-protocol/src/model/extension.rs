@@ -17,7 +17,7 @@ pub struct Extension {
     /// Restrictions that people set with a release.
     #[serde(skip_serializing_if = "Restrictions::is_empty")]
     pub restrictions: Restrictions,
-    /// Maintenances that need a person's inspection after a restore of the store.
+    /// Maintenances that a person must inspect because the store was restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inspections: Vec<Inspection>,
     /// Identifiers that this lock gave up.

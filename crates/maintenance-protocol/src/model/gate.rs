@@ -15,8 +15,8 @@ pub enum QueueAuthority {
     /// The external system has a queue. It receives the request before the provider locks the
     /// server.
     Theirs,
-    /// The external system grants the start and has no queue. It receives the request before the
-    /// lock, when the request is next in the queue.
+    /// The external system grants the start but does not queue requests. It receives a request
+    /// before the lock, when the request is next in the queue.
     OnTurn,
     /// The external system does not order requests. The provider's queue decides, and the server
     /// enters the system under the lock.
@@ -40,8 +40,8 @@ pub struct ExternalSystem {
     /// come from the coordination store.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub owners: bool,
-    /// The name of a gate that precedes the server's own system (`cluster_api`); `None` for that
-    /// system itself.
+    /// Name of a gate that precedes the server's own system (`cluster_api`); `None` for that system
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<String>,
     /// Reaction when the system revokes its grant.
@@ -108,7 +108,7 @@ impl ExternalSystem {
     }
 }
 
-/// The state of a request to an external system, as part of a maintenance's record.
+/// A request to an external system, as stored in a maintenance's record.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRecord {
@@ -163,7 +163,7 @@ impl GateRecord {
     }
 }
 
-/// The content of a request to an external system.
+/// A request's content, as sent to an external system.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequest {
@@ -212,7 +212,7 @@ pub enum Asks {
     OwnerItMustHave,
 }
 
-/// The state of a request in an external system.
+/// A request's state in an external system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalState {
     /// No request exists. The server is free to be requested, or back in its prior state.
@@ -272,8 +272,8 @@ pub struct GateView {
     pub boot: Option<BootReadiness>,
     /// Prior state to record before the server enters; see [`GateRecord::memory`].
     pub memory: BTreeMap<String, String>,
-    /// The maintenance of the same store whose request blocks this request. `None` if anything else
-    /// blocks it too.
+    /// This store's maintenance whose request blocks this request. `None` if anything else blocks
+    /// it too.
     pub behind: Option<Uid>,
     /// The server's Node that must be Ready before the request is withdrawn; `None` without such a
     /// Node.

@@ -26,7 +26,7 @@ pub enum IdError {
     Form,
 }
 
-/// Checks one part of a maintenance's name.
+/// Checks a namespace or a name.
 pub fn check_name(name: &str) -> Result<(), IdError> {
     if name.is_empty() {
         return Err(IdError::Empty);
@@ -137,7 +137,7 @@ pub type Generation = u64;
 #[serde(transparent)]
 pub struct RunnerId(pub String);
 
-/// The author of a process, for people.
+/// A process with its user, host and run, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runner {
     /// The process's ID.
@@ -155,7 +155,7 @@ pub struct Runner {
     pub run: Option<String>,
     /// URL of the CI run.
     pub url: Option<String>,
-    /// The commit of the configuration.
+    /// The configuration's commit.
     pub commit: Option<String>,
 }
 
@@ -192,7 +192,7 @@ pub struct Token(pub uuid::Uuid);
 /// The token also identifies the process, because no other process has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
-    /// The generation of the attachment.
+    /// Generation of the attachment.
     pub generation: Generation,
     /// The random number of the attachment.
     pub token: Token,

@@ -1,4 +1,4 @@
-//! The location of a server and of its external request. Each record stores it, so every later
+//! Where a server and its external request are. Each record stores its location, so every later
 //! process acts there even if its own configuration points elsewhere.
 
 use std::fmt;
@@ -53,11 +53,11 @@ pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> O
 
 /// How to reach a server and its external request.
 ///
-/// The location is a fact of the requesting configuration, so neither the spec nor its digest
-/// contains it. The BMC address is not stored, because the lock key identifies the machine.
+/// The requesting configuration determines it, so neither the spec nor its digest contains it. The
+/// BMC address is not stored, because the lock key identifies the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
-    /// The kind of the backend.
+    /// Kind of the backend.
     pub backend: BackendKind,
     /// The cluster, for backends that use a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub enum Elsewhere {
 }
 
 impl Location {
-    /// Creates the location of a server that its backend reaches without a cluster.
+    /// Creates a location without a cluster.
     #[must_use]
     pub fn direct(backend: &str) -> Self {
         Self { backend: BackendKind::named(backend), cluster: None, namespace: None, system: None }

@@ -1,4 +1,4 @@
-//! The contents of one lock, and the reasons why a change is refused.
+//! Data types of a lock, and the reasons why a change is refused.
 
 use super::aliases::Alias;
 use super::approval::Claim;
@@ -43,18 +43,18 @@ impl Leases {
     }
 }
 
-/// The lock's holder. It has no time limit; only a release frees the lock.
+/// The lock's holder, without a time limit: only a release frees the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
     /// The admitted maintenance.
     pub uid: Uid,
-    /// Start of the lock, on the store's clock.
+    /// When it acquired the lock, on the store's clock.
     pub since: Timestamp,
-    /// The boot configuration that currently acts under the lock.
+    /// The record that currently acts under the lock.
     pub acting: Option<Uid>,
 }
 
-/// One line of the audit log.
+/// An audit log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
     /// Time of the change, on the store's clock.
@@ -65,10 +65,10 @@ pub struct AuditEvent {
     pub uid: Uid,
     /// The current generation.
     pub generation: Generation,
-    /// The author of the change: run, host, person.
+    /// Author of the change: run, host, person.
     pub by: String,
-    /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`,
-    /// `failed`, `withdrawn`, `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
+    /// Kind of change, such as `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`,
+    /// `released`, `failed`, `withdrawn`, `dropped`, `stuck`, `claimed` or `approved`.
     pub what: String,
     /// Details, for people.
     pub detail: String,
@@ -129,8 +129,7 @@ pub enum Refusal {
         /// The lock's holder.
         holder: MaintenanceId,
     },
-    /// The request replaces the maintenance that holds the server, which is only released
-    /// afterwards.
+    /// The request replaces the lock's holder, which is released only afterwards.
     #[error("{id} replaces {holder}, which holds the server and is only released afterwards")]
     OwnPredecessor {
         /// The lock's holder.
@@ -239,12 +238,12 @@ pub enum Refusal {
     },
 }
 
-/// The result of an enqueue.
+/// How a request entered the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// A new record.
     New(Uid),
-    /// The record of an earlier run of the same request.
+    /// An earlier run's record for the same request.
     Adopted(Uid),
 }
 
@@ -281,7 +280,7 @@ pub struct EnqueueRequest {
     pub asking: AskingState,
 }
 
-/// The state on whose behalf a request is made.
+/// The requesting Terraform state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskingState {
     /// The state's random number; empty without one.

@@ -1,4 +1,4 @@
-//! The observed state and the capabilities of a machine, as shared by rules and backends.
+//! Observed states and capabilities of machines, shared by rules and backends.
 //!
 //! Values from a BMC keep its spelling, because they are written to it unchanged.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum PowerState {
     /// Powered on.
     On,
-    /// Powered off; auxiliary power may be present.
+    /// Powered off; auxiliary power can be present.
     Off,
     /// Changing from off to on.
     PoweringOn,
@@ -179,11 +179,10 @@ pub struct BootOverride {
     /// `BootNext`: the boot option that the target `UefiBootNext` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_next: Option<String>,
-    /// The booted system's configuration, if the external system delivers it. It is never read from
-    /// there.
+    /// The booted system's configuration, if the external system delivers it. It is write-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
-    /// True if an external system boots it with a method of its backend.
+    /// True if an external system boots it with a backend's own method.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
 }
@@ -199,7 +198,7 @@ pub enum Ignition {
 }
 
 impl BootOverride {
-    /// Returns true if it boots one entry of the firmware's menu, not just a device type.
+    /// Returns true if it boots a specific boot menu entry, not just a device type.
     #[must_use]
     pub fn names_an_entry(&self) -> bool {
         self.uefi_target.is_some() || self.boot_next.is_some()
@@ -278,7 +277,7 @@ impl MediaSlot {
     }
 }
 
-/// One entry of the firmware's boot menu. Redfish `BootOption`.
+/// A boot menu entry. Redfish `BootOption`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootOption {
     /// `BootOptionReference`, the value for `BootNext`.
@@ -343,8 +342,8 @@ pub struct Capabilities {
     pub media_target: Option<String>,
     /// The configured virtual drive.
     pub media_slot: Option<String>,
-    /// True if the reported power changes only with calls through this backend. Then a shutdown
-    /// from the operating system is invisible.
+    /// True if the reported power does not change without a call through this backend. A shutdown
+    /// from the operating system is then invisible.
     pub power_not_followed: bool,
     /// True if the external system boots a live ISO from its URL and does not deliver an ignition
     /// file.

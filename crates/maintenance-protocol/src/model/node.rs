@@ -43,8 +43,8 @@ impl NodeRecord {
         *self == Self::default()
     }
 
-    /// Returns the acquired Lease's cluster if the observed Lease is known to be in a different
-    /// cluster.
+    /// Returns the acquired Lease's cluster if the observed Lease is in a different cluster. An
+    /// unknown cluster counts as equal.
     #[must_use]
     pub fn elsewhere(&self, seen: &SeenLease) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), seen.cluster.as_deref())
@@ -63,7 +63,7 @@ pub struct SeenLease {
 /// The holder of a Node's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeView {
-    /// The Lease has no holder or has expired.
+    /// The Lease is unclaimed or has expired.
     Free,
     /// This maintenance.
     Ours,

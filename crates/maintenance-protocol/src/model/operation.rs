@@ -85,7 +85,7 @@ impl OperationSpec {
     }
 }
 
-/// The outcome of an operation.
+/// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationOutcome {
     /// The required evidence was observed.
@@ -94,7 +94,7 @@ pub enum OperationOutcome {
     Accepted,
     /// The server was already in the desired state, or off with `WhenOff::Skip`.
     Skipped,
-    /// The outcome of the call is unknown. The call is not repeated.
+    /// The call's outcome is unknown. The call is not repeated.
     Unproven,
 }
 

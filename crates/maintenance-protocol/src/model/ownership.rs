@@ -16,7 +16,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// Returns true without claim and approvals.
+    /// Returns true if neither a claim nor an approval exists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.claim.is_none() && self.approvals.is_empty()

@@ -24,7 +24,7 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
-    /// Returns true without restrictions.
+    /// Returns true if no restriction is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

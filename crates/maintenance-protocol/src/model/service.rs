@@ -5,7 +5,7 @@ use serde::Serialize;
 use shown_text as shown;
 use std::fmt;
 
-/// The requested service: a list of steps, or the name of a list that the external system stores.
+/// The requested service: a list of steps, or a list's name in the external system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
     /// The steps in order; empty with a runbook.
@@ -52,7 +52,7 @@ impl ServiceSpec {
     }
 }
 
-/// The state of a service.
+/// A service's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceState {
     /// It can start.
@@ -61,7 +61,7 @@ pub enum ServiceState {
     Busy(String),
     /// It cannot start, and waiting does not help.
     Impossible(String),
-    /// It is running, with a description of its progress.
+    /// It is running; contains its progress.
     Running(String),
     /// No service is running. `ran` is true if this service completed since its start.
     Idle {
@@ -74,12 +74,12 @@ pub enum ServiceState {
     Other(String),
 }
 
-/// The observation of a service.
+/// An observed service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
     /// A value that changes whenever work starts or ends. The record keeps the value from before
     /// the start, which distinguishes this service from later services.
     pub stamp: String,
-    /// The state of the service.
+    /// State of the service.
     pub state: ServiceState,
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value that copies share until a copy changes it.
 ///
-/// Each transition works on a copy of its lock, and each waiter reads a copy. With a thousand
-/// records, deep copies would dominate the cost of an enqueue. Unchanged copies compare by pointer.
+/// Each transition and each waiter copies the lock. With a thousand records, deep copies would
+/// dominate every enqueue. Unchanged copies compare by pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 

@@ -1,4 +1,4 @@
-//! The specification of a maintenance.
+//! The requested content of a maintenance.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
 };
 use shown_text as shown;
 
-/// Owner approval for a claimed server.
+/// Policy for claimed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
     /// The server's owner must approve.
@@ -51,7 +51,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The kind of a maintenance.
+/// Kind of a maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MaintenanceKind {
     /// `metal_server_maintenance`: locks the server until it is released.
@@ -141,14 +141,14 @@ pub struct Spec {
     /// With `OwnerApproval`: true if an unclaimed server must first be claimed and approved.
     pub require_claim: bool,
     /// With `OwnerApproval`: the wait for an answer, after which the maintenance starts without
-    /// approval. The owner sees this limit from the start.
+    /// approval. The limit is announced to the owner from the start.
     pub escalate_after: Option<Duration>,
     /// The provider's `always_perform_maintenance`, which overrides the policy and skips approvals.
     pub always_perform: bool,
     /// The server's Kubernetes Node, from the provider's `node_leases`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeWish>,
-    /// The drain of the server's Node, from the provider's `kubernetes_node`.
+    /// How the server's Node is drained, from the provider's `kubernetes_node`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Box<DrainWish>>,
     /// The reason, for people.

@@ -53,7 +53,7 @@ impl KnownTo {
     }
 }
 
-/// The progress of a step sequence.
+/// Progress through a step sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The steps in order.
@@ -72,8 +72,8 @@ pub struct Progress {
     /// decisions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disturbed: u32,
-    /// What the process waits for in the current step, for people. Older versions drop this field
-    /// without further effect.
+    /// The current step's wait reason, for people. Older versions drop this field without further
+    /// effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Differences that earlier steps tolerated.
@@ -120,7 +120,7 @@ impl Progress {
         self.since = now;
     }
 
-    /// Returns the machine's last message about a call of the current step.
+    /// Returns the machine's last message about the current step's calls.
     #[must_use]
     pub fn last_message(&self) -> Option<&str> {
         self.attempts.iter().rev().find_map(|attempt| attempt.reply.message())
@@ -171,7 +171,7 @@ pub enum Ending {
         by: String,
         /// The reason, for people.
         reason: String,
-        /// The generation that this person saw.
+        /// The generation that this person specified.
         seen: Generation,
     },
     /// It was overdue, and another request needed the server.
@@ -194,7 +194,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// The state of a maintenance.
+/// A maintenance's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Waiting in the queue.
@@ -261,10 +261,10 @@ impl Phase {
     }
 }
 
-/// The stored record of a maintenance. It is authoritative; a state file is a view of it.
+/// A maintenance's stored record. It is authoritative; a state file is a view of it.
 ///
-/// Unknown fields make a record unreadable ([`super::quarantine`]). Writing it without them would
-/// change its meaning for the version that wrote it.
+/// A record with unknown fields is unreadable ([`super::quarantine`]). Writing it without those
+/// fields would change its meaning for the version that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {

@@ -1,4 +1,4 @@
-//! The steps of a preparation and of a release.
+//! Steps of preparations and releases.
 //!
 //! Observations of the machine complete a step, not calls. A process that takes over after a crash
 //! continues at the recorded step and does not repeat calls. Each call is recorded as an
@@ -139,7 +139,7 @@ pub enum Action {
         /// The cluster, as the UID of namespace `kube-system`; `None` if a role hides it.
         cluster: Option<String>,
     },
-    /// Request the eviction of each of its Pods once.
+    /// Request an eviction for each of its Pods once.
     EvictPods,
     /// Uncordon the Node.
     UncordonNode,
@@ -188,7 +188,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// The outcome of a call.
+/// A call's outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// The outcome is unknown: no reply arrived, so the call was possibly applied.
@@ -226,7 +226,7 @@ impl Reply {
     }
 }
 
-/// One call of a step.
+/// A step's call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The call.
@@ -236,7 +236,7 @@ pub struct Attempt {
     /// The outcome.
     pub reply: Reply,
     /// Time of the reply or of the timeout, on the store's clock. A later rejection does not change
-    /// it. `None` without a reply, or in a record of an older version.
+    /// it. `None` without a reply, or in records from older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Timestamp>,
 }

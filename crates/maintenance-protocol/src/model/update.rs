@@ -1,4 +1,4 @@
-//! The record of a configuration change while the server is locked.
+//! Configuration changes while the server is locked, as recorded.
 
 use super::spec::Spec;
 use super::state::PriorState;
@@ -32,7 +32,7 @@ pub struct Update {
     pub asked_at: Option<Timestamp>,
 }
 
-/// The stage of a change.
+/// How far a change has progressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     /// The maintenance is `InMaintenance` under its previous specification, and the provider checks
@@ -40,7 +40,7 @@ pub enum Stage {
     Checking,
     /// The server is being prepared for the new specification.
     Applying,
-    /// The rollback to the previous specification, which is current again, is in progress.
+    /// Rolling back to the previous specification, which is current again.
     Undoing {
         /// Why the change failed; `None` if the configuration now requests the previous
         /// specification.

@@ -1,4 +1,4 @@
-//! The next need of a step, and time limits.
+//! Verdicts on steps, the facts that they need, and time limits.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Default for Limits {
     }
 }
 
-/// The next need of a step.
+/// A rule's verdict on the current step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The goal is observed.

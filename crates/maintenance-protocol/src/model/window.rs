@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a running maintenance does when its window closes.
+/// How a running maintenance reacts when its window closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnClose {
@@ -66,6 +66,6 @@ pub struct WindowSpec {
     pub exclude_periods: Vec<Period>,
     /// Minimum remaining time for a start.
     pub min_remaining: Duration,
-    /// What a running maintenance does when the window closes.
+    /// How a running maintenance reacts when the window closes.
     pub on_close: OnClose,
 }

@@ -19,7 +19,7 @@ const UUIDS: [[&str; 2]; 2] = [
     ["5d5d5544-0037-3010-8052-b4c04f4d3332", "5d5d5544-0037-3010-8052-b4c04f4d3333"],
 ];
 
-/// One step of a process, a person or the hardware.
+/// A step by a process, a person or the hardware.
 #[derive(Clone, Debug)]
 enum Step {
     /// A process reads a server and its stored identifiers.
@@ -375,7 +375,7 @@ fn an_identifier_that_comes_back_is_found_from_anywhere_on_its_trail() {
     }
 }
 
-/// Returns the lock at the end of an identifier's trail; `None` if several servers share it.
+/// Follows an identifier's moves to its current lock; `None` if several servers share it.
 fn trail_end<'a>(alias: &Alias, first: &LockKey, lock: impl Fn(&LockKey) -> Option<&'a ServerLock>) -> Option<LockKey> {
     let (mut key, mut version) = (first.clone(), 0);
     loop {

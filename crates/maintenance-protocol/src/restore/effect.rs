@@ -104,7 +104,7 @@ pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     }
 }
 
-/// Describes the end of a release for a server that was `Paused` and whose power changed, to follow
+/// Describes the release's end for a server that was `Paused` and whose power changed, to follow
 /// the server's name.
 #[must_use]
 pub fn ends_on(record: &Maintenance) -> Option<&'static str> {

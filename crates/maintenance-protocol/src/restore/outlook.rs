@@ -1,4 +1,4 @@
-//! Simulates a release with the rules of its steps, so that the destroy plan lists its calls.
+//! Simulates a release with its step rules, so that the destroy plan lists its calls.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Single rules of a release that the exploration does not cover.
+//! Tests of release rules that the exploration does not cover.
 
 use jiff::Timestamp;
 

@@ -68,7 +68,7 @@ struct Weekdays {
 const DAY_MINUTES: i64 = 24 * 60;
 
 impl Cron {
-    /// Parses a schedule. The error is a part of a sentence that names the field.
+    /// Parses a schedule. The error continues a sentence and names the field.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let &[minute, hour, day, month, weekday] = fields.as_slice() else {
@@ -150,8 +150,8 @@ impl Cron {
         shortest
     }
 
-    /// Weekdays and leap days repeat after 28 years; another year closes the cycle. Only around a
-    /// century without a leap day can rarer days be closer to each other.
+    /// Weekdays and leap days repeat after 28 years; another year closes the cycle. Exception:
+    /// around a century without a leap day, rarer days can be closer to each other.
     #[expect(clippy::unused_self, reason = "reads as a question to the schedule")]
     fn months_of_a_cycle(&self) -> impl Iterator<Item = (i16, i8)> + use<> {
         (2000..=2028).flat_map(|year| (1..=12).map(move |month| (year, month)))
@@ -174,7 +174,7 @@ impl Cron {
         }
     }
 
-    /// Returns the first matching hour and minute at or after a minute of the day.
+    /// Returns the first matching hour and minute at or after `from`, in minutes since midnight.
     fn next_time(&self, from: i64) -> Option<(i8, i8)> {
         let (hour, minute) = (from / 60, from % 60);
         if self.hours >> hour & 1 == 1 {
@@ -263,7 +263,7 @@ impl Field {
             None => (text, None),
         };
         let (from, to) = match range.split_once('-') {
-            // A step over the whole week contains Sunday only once.
+            // A step over the whole week must not count Sunday twice.
             _ if range == "*" => (self.min, if self.max == 7 { 6 } else { self.max }),
             Some((from, to)) => (self.value(from)?, self.end(from, to)?),
             None if step.is_some() => {
@@ -289,7 +289,7 @@ impl Field {
         Ok((from..=to).step_by(usize::from(step)).fold(0, |all, value| all | 1 << value))
     }
 
-    /// Returns the end of a range; `FRI-SUN` ends on the second Sunday.
+    /// Parses a range's end; `FRI-SUN` ends on the second Sunday.
     fn end(&self, from: &str, to: &str) -> Result<u8, String> {
         let (from, end) = (self.value(from)?, self.value(to)?);
         Ok(if end == 0 && from > 0 && to.eq_ignore_ascii_case("SUN") { 7 } else { end })
@@ -322,7 +322,7 @@ fn low(set: Bits) -> i8 {
     i8::try_from(set.trailing_zeros()).unwrap_or(i8::MAX)
 }
 
-/// Returns the values of a set, ascending.
+/// Returns a set's values, ascending.
 fn values(set: Bits) -> impl Iterator<Item = u8> {
     (0..64).filter(move |value| set >> value & 1 == 1)
 }

@@ -62,19 +62,19 @@ impl Freezes {
         Ok(Self(merged))
     }
 
-    /// Returns the end of the freeze that contains the instant.
+    /// Returns when the freeze that contains the instant ends.
     pub(super) fn until(&self, at: Timestamp) -> Option<Timestamp> {
         let next = self.0.partition_point(|period| period.start <= at);
         let period = self.0.get(next.checked_sub(1)?)?;
         (at < period.end).then_some(period.end)
     }
 
-    /// Returns the start of the first freeze after the instant.
+    /// Returns when the first freeze after the instant starts.
     pub(super) fn after(&self, at: Timestamp) -> Option<Timestamp> {
         self.0.get(self.0.partition_point(|period| period.start <= at)).map(|period| period.start)
     }
 
-    /// Returns the end of the last freeze.
+    /// Returns when the last freeze ends.
     pub(super) fn end(&self) -> Option<Timestamp> {
         self.0.last().map(|period| period.end)
     }

@@ -1,6 +1,6 @@
 //! Maintenance windows: when a maintenance can start.
 //!
-//! A window opens at the times of a cron schedule in a time zone and stays open for a duration.
+//! A window opens by a cron schedule in a time zone and stays open for a duration.
 //!
 //! - **Duration** is elapsed time: `4h` is four hours, even in a night with a clock change.
 //! - **A skipped start time** moves to the first instant after the gap. Several starts in one gap
@@ -64,9 +64,9 @@ impl fmt::Display for Opening {
 pub enum Start {
     /// Immediately, in this opening.
     Now(Opening),
-    /// At the start of this opening.
+    /// When this opening starts.
     At(Opening),
-    /// Never before the end of the calendar.
+    /// Not before the calendar ends.
     Never,
 }
 

@@ -157,8 +157,7 @@ impl Window {
         Some(after.unwrap_or(Timestamp::MAX))
     }
 
-    /// Returns the instant of a local time: its first occurrence, or the first instant after its
-    /// gap.
+    /// Returns a local time's instant: its first occurrence, or the first instant after its gap.
     fn instant(&self, local: DateTime) -> Option<Timestamp> {
         let ambiguous = self.time_zone.to_ambiguous_timestamp(local);
         let in_gap = matches!(ambiguous.offset(), AmbiguousOffset::Gap { .. });

@@ -185,7 +185,7 @@ const CASES: &[Case] = &[
             ("2025-04-13T02:30:00+01:00", "2025-04-13T03:30:00+01:00"),
         ],
     ),
-    // The gap is at the start of the day: midnight of 2018-11-04 does not exist.
+    // The gap starts the day: midnight of 2018-11-04 does not exist.
     (
         "0 0 * * *",
         60,
@@ -196,7 +196,7 @@ const CASES: &[Case] = &[
             ("2018-11-05T00:00:00-02:00", "2018-11-05T01:00:00-02:00"),
         ],
     ),
-    // The gap is at the end of the day: a start at 23:30 moves past midnight.
+    // The gap ends the day: a start at 23:30 moves past midnight.
     (
         "30 23 * * *",
         20,

@@ -11,7 +11,7 @@ use proptest::{collection, option, prelude::*, sample};
 
 use super::*;
 
-/// Zones with the first of ten years that contain clock changes.
+/// Zones, each with the first of ten years that contain clock changes.
 const ZONES: [(&str, i16); 16] = [
     ("Europe/Berlin", 2020),
     ("America/New_York", 2020),

@@ -103,7 +103,7 @@ fn a_start_needs_enough_of_the_opening() {
     assert_eq!(window.may_start(utc("2026-06-01T22:00:00Z")), Start::Now(first));
     assert_eq!(window.may_start(utc("2026-06-01T23:00:00Z")), Start::Now(first));
     assert_eq!(window.may_start(utc("2026-06-01T23:00:01Z")), Start::At(second));
-    // The freeze leaves half an hour of the third opening.
+    // The third opening has half an hour before the freeze.
     assert_eq!(window.may_start(utc("2026-06-03T12:00:00Z")), Start::At(after_freeze));
     assert_eq!(window.may_start(Timestamp::MAX), Start::Never);
 }
