@@ -1,4 +1,4 @@
-//! Which kinds of maintenance a server is able to take, and what it lacks for the others.
+//! Supported kinds of maintenance for a server, and the missing requirements of the others.
 
 use super::{
     machine::{Capabilities, MediaSlot, PowerTarget, ResetType},
@@ -7,25 +7,24 @@ use super::{
     spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
 };
 
-/// The privilege for power, boot and media of a system (DSP0266, privilege registry:
+/// Privilege to change a system's power, boot and media (DSP0266, privilege registry:
 /// `ComputerSystem`).
 const TO_CHANGE_SYSTEMS: &str = "ConfigureComponents";
 
 /// One kind of maintenance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ability {
-    /// How it is called here.
+    /// Name of the kind.
     pub kind: &'static str,
-    /// What a configuration of it holds.
+    /// Its configured attributes.
     pub attributes: &'static str,
-    /// What it needs of the server.
+    /// Its requirements for the server.
     pub needs: &'static str,
-    /// What the server lacks for it; empty: it is possible.
+    /// Requirements that the server does not meet; empty if it supports the kind.
     pub lacks: Vec<String>,
 }
 
-/// Judges each kind of maintenance by what a server lists. `privileges`: those of the account,
-/// where they are known.
+/// Evaluates each kind against a server's capabilities. `privileges` are the account's, if known.
 #[must_use]
 pub fn abilities(has: &Capabilities, drives: &[MediaSlot], privileges: Option<&[String]>) -> Vec<Ability> {
     let may = privileges.is_none_or(|names| names.iter().any(|name| name == TO_CHANGE_SYSTEMS));

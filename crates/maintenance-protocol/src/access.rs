@@ -1,10 +1,9 @@
-//! Which configurations may continue a record or act under it: the state that manages it, and the
-//! owners that it names.
+//! Access to a record: the state that manages it, and the owners that it allows under it.
 //!
-//! A process that ends detaches, so a detached record is either left over from a killed apply,
-//! which the next apply has to find, or managed by a state. Each state has a random number. The
-//! last commit of a create writes it into the record, and afterwards only an import or `adopt =
-//! true` moves the record to another state. Plans and refreshes do not write.
+//! A process that ends detaches. A detached record is therefore either managed by a state, or
+//! orphaned by a killed apply, and the next apply must find it. The last commit of a create writes
+//! the state's random number into the record. Afterwards only an import or `adopt = true` moves it
+//! to another state. Plans and refreshes do not write.
 
 use jiff::Timestamp;
 
@@ -17,17 +16,16 @@ use super::{
 };
 
 impl Maintenance {
-    /// Why a state may not continue this record; `None`: it may.
+    /// Returns the refusal for a state that does not manage this record.
     ///
-    /// An empty `state` is the command line, which has no state.
+    /// An empty `state` means the command line, which does not have a state.
     #[must_use]
     pub fn refuses_state(&self, state: &str) -> Option<Refusal> {
         let known = self.known_to.as_ref().filter(|known| !state.is_empty() && known.state != state)?;
         Some(Refusal::KnownToAnother { id: self.id.clone(), known: Box::new(known.clone()) })
     }
 
-    /// Why a configuration or a person of this owner may not continue, change, take over or end
-    /// this record; `None`: they may.
+    /// Returns the refusal for an owner that is not allowed to continue, change or end this record.
     #[must_use]
     pub fn refuses_owner(&self, owner: &str) -> Option<Refusal> {
         (self.owner != owner).then(|| Refusal::OtherOwner {
@@ -37,11 +35,11 @@ impl Maintenance {
         })
     }
 
-    /// Returns true if the request replaces this record, which is not being released: it would wait
-    /// for its own predecessor.
+    /// Returns true if the request replaces this record and the record is not being released. The
+    /// request would then wait for its own predecessor.
     ///
-    /// A replacement releases first. Only with `create_before_destroy` does its create meet a
-    /// predecessor that still has the server.
+    /// A replacement normally releases first. With `create_before_destroy` the predecessor still
+    /// owns the lock.
     #[must_use]
     pub fn is_replaced_by(&self, request: &EnqueueRequest) -> bool {
         let replaced = request.asking.replaces.as_ref() == Some(&self.uid);
@@ -58,14 +56,14 @@ impl Maintenance {
         }
     }
 
-    /// Why another request of this name is not this record's; `None`: it is, and continues it.
+    /// Returns the refusal for a request that has the same name but does not continue this record.
     #[must_use]
     pub fn refuses_request(&self, owner: &str, spec: &Spec) -> Option<Refusal> {
         let other = || Refusal::OtherSpec { id: self.id.clone(), existing: self.spec.summary(), asked: spec.summary() };
         self.refuses_owner(owner).or_else(|| (!self.asks_for(spec)).then(other))
     }
 
-    /// Why a configuration of this owner may not act under this maintenance; `None`: it may.
+    /// Returns the refusal for an owner that is not allowed to act under this maintenance.
     #[must_use]
     pub fn refuses_under(&self, owner: &str) -> Option<Refusal> {
         let allowed = self.owner == owner || self.spec.allow_under.iter().any(|other| other == owner);
@@ -78,7 +76,7 @@ impl Maintenance {
 }
 
 impl ServerLock {
-    /// Ends a create: the record belongs to the state from now on, and the process detaches.
+    /// Ends a create: marks the record as managed by the state and detaches the process.
     pub(super) fn conclude(
         &mut self,
         uid: &Uid,
@@ -95,7 +93,7 @@ impl ServerLock {
         self.detach(uid, fence, now)
     }
 
-    /// Marks a record as managed by a state. Refused when another state manages it.
+    /// Marks a record as managed by a state. Fails if another state manages it.
     pub fn mark_known(&mut self, uid: &Uid, state: &str, by: &str, now: Timestamp) -> Result<(), Refusal> {
         let record = self.active.iter_mut().find(|record| record.uid == *uid).ok_or(Refusal::Gone)?;
         if let Some(refusal) = record.refuses_state(state) {
@@ -108,9 +106,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Takes another specification over for a server that is prepared and need not change, without
-    /// acting on it. `false`: it is not such a change; then nothing is changed. Refused while a
-    /// living process is attached.
+    /// Stores a new specification that does not change the prepared server. Returns `false` and
+    /// changes nothing if the new one requires server changes. Fails while a connected process
+    /// works on the record.
     pub fn amend(
         &mut self,
         uid: &Uid,
@@ -132,15 +130,14 @@ impl ServerLock {
         Ok(true)
     }
 
-    /// Refuses what an owner may not do to the record of another one. Without an owner a process
-    /// acts by the protocol alone: it releases an overdue holder for the next waiter.
+    /// Rejects changes by other owners. Without an owner, a process follows the protocol only: it
+    /// releases an overdue holder for the next waiter.
     pub(super) fn guard_owner(&self, uid: &Uid, owner: Option<&str>) -> Result<(), Refusal> {
         let refused = owner.and_then(|owner| self.get(uid)?.refuses_owner(owner));
         refused.map_or(Ok(()), Err)
     }
 
-    /// Moves a record to a state, whichever managed it before. A second takeover by the same state
-    /// changes nothing.
+    /// Moves a record to a state, regardless of its previous state. Repeating this changes nothing.
     pub fn take_over(&mut self, uid: &Uid, known: KnownTo, now: Timestamp) -> Result<(), Refusal> {
         if self.get(uid).and_then(|record| record.known_to.as_ref()).is_some_and(|before| before.state == known.state) {
             return Ok(());
@@ -200,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A lock with one record of the owner `team`, which is prepared and at rest.
+    /// Returns a lock with one prepared record of owner `team`.
     fn held() -> (ServerLock, Uid) {
         let mut lock = ServerLock::new(LockKey("k".to_owned()));
         let uid = lock.enqueue(request("a"), &Leases::default(), NOW).unwrap().uid().clone();
@@ -243,7 +240,7 @@ mod tests {
             let change = LockChange::Enqueue { request: &asked, claims: &[], token };
             let Ok(Applied::Enqueued { uid, fence, .. }) = applied(&mut lock, &change) else { panic!("not enqueued") };
             let marked = |lock: &ServerLock| lock.active[0].known_to.is_some();
-            // Without a process this is the last commit.
+            // Without a process, the enqueue is the last commit.
             assert_eq!(marked(&lock), keeps_place && !ephemeral, "{keeps_place} {ephemeral}");
             let Some(fence) = fence else { continue };
             lock.active[0].phase = Phase::InMaintenance { since: NOW };

@@ -1,10 +1,8 @@
-//! Addresses that carry a signature or a token: of images, and of the URLs that tell that something
-//! is ready or complete.
+//! Sealed addresses: URLs of images and checks that can contain a signature or token.
 //!
-//! Their query may let every reader fetch the image, so a record keeps the address without it: what
-//! leads to the image, and a digest of the parameters that choose it. The process that acts has the
-//! whole address from its configuration. Two signatures of one address are the same address here,
-//! because each run of a configuration may sign it again.
+//! A query can grant access to the image, so a record stores the address without it. It stores a
+//! digest of the parameters that select the image. The acting process has the full address from its
+//! configuration. Signatures are ignored in comparisons, because each run can sign again.
 
 use std::fmt::Write as _;
 
@@ -16,14 +14,14 @@ use super::{
     state::{Maintenance, PriorState},
 };
 
-/// Begins the fragment of an address that was shortened. A fragment is never sent to a server.
+/// Prefix of a sealed address's fragment. Fragments are never sent to a server.
 const MARK: &str = "metal-sealed:";
 
-/// The digest where `image_sha256` says what the image is: then no parameter chooses it.
+/// The digest if `image_sha256` identifies the image, so no parameter selects it.
 const BY_CONTENT: &str = "content";
 
-/// Parameters that prove a right to read and choose nothing, in lower case. One that is missing
-/// here only makes a new signature count as another image.
+/// Parameters in lower case that authorize access and do not select content. If an entry is
+/// missing, a new signature counts as a different image.
 const SIGNATURES: [&str; 30] = [
     "signature",
     "sig",
@@ -57,15 +55,15 @@ const SIGNATURES: [&str; 30] = [
     "hdnts",
 ];
 
-/// Beginnings of such parameters.
+/// Prefixes of such parameters.
 const PREFIXES: [&str; 4] = ["x-amz-", "x-goog-", "x-oss-", "x-cos-"];
 
-/// Parameters of a shared access signature (Azure); they count where `sig` is one of them.
+/// Parameters of a shared access signature (Azure), ignored together with `sig`.
 const SHARED_ACCESS: [&str; 14] =
     ["se", "sp", "sv", "sr", "st", "spr", "sip", "ss", "srt", "skoid", "sktid", "skt", "ske", "sks"];
 
-/// The address without user, query and fragment, and with a digest of what else chooses the image.
-/// One that has none of them, that was shortened already, or that is not a URL stays as it is.
+/// Removes user, query and fragment, and adds a digest of all parameters that select the image.
+/// Returns bare, sealed and invalid addresses unchanged.
 #[must_use]
 pub fn seal(address: &str, sha256: Option<&str>) -> String {
     let Ok(mut url) = Url::parse(address) else { return address.to_owned() };
@@ -80,20 +78,20 @@ pub fn seal(address: &str, sha256: Option<&str>) -> String {
     url.into()
 }
 
-/// Whether parts of the address are missing.
+/// Returns true if the address is sealed.
 #[must_use]
 pub fn is_sealed(address: &str) -> bool {
     address.split_once('#').is_some_and(|(_, fragment)| fragment.starts_with(MARK))
 }
 
-/// Whether an address that a machine shows is the one of a record.
+/// Returns true if the machine's address matches the recorded address.
 #[must_use]
 pub fn same(shown: &str, recorded: &str) -> bool {
     let by_content = recorded.ends_with(&format!("#{MARK}{BY_CONTENT}"));
     shown == recorded || (is_sealed(recorded) && seal(shown, by_content.then_some("")) == recorded)
 }
 
-/// [`same`], of two that may be missing.
+/// Compares optional addresses with [`same`].
 pub(super) fn same_or_none(shown: Option<&str>, recorded: Option<&str>) -> bool {
     match (shown, recorded) {
         (Some(shown), Some(recorded)) => same(shown, recorded),
@@ -101,7 +99,7 @@ pub(super) fn same_or_none(shown: Option<&str>, recorded: Option<&str>) -> bool 
     }
 }
 
-/// Text of a machine without the parts of an address that [`seal`] leaves out.
+/// Removes secrets that [`seal`] hides in `address` from a machine's text.
 #[must_use]
 pub fn without_secrets(text: &str, address: &str) -> String {
     let Ok(url) = Url::parse(address) else { return text.to_owned() };
@@ -110,12 +108,12 @@ pub fn without_secrets(text: &str, address: &str) -> String {
     let decoded: Vec<_> = url.query_pairs().map(|(_, value)| value.into_owned()).collect();
     let parts = [query, url.password().unwrap_or_default(), url.fragment().unwrap_or_default()];
     let parts = parts.into_iter().chain(values).chain(decoded.iter().map(String::as_str));
-    // Shorter ones are no secrets, and would take words apart.
+    // Parts of up to 3 characters are not secrets, and replacing them would damage words.
     parts.filter(|part| part.len() > 3).fold(text.to_owned(), |text, part| text.replace(part, "…"))
 }
 
-/// A prior state in which the images of the record itself are kept as the record keeps them. Others
-/// stay whole: no configuration has them, and they have to be restored.
+/// Seals the record's own images in a prior state. Other images stay complete, because they must be
+/// restored and no configuration contains them.
 pub(super) fn without_own(mut prior: PriorState, record: &Maintenance) -> PriorState {
     let updates = record.update.iter().flat_map(|update| [&update.previous, &update.wanted]);
     let specs = std::iter::once(&record.spec).chain(updates);
@@ -148,14 +146,14 @@ fn digest(url: &Url) -> String {
 }
 
 impl BootSpec {
-    /// The specification as a record keeps it.
+    /// Returns the specification with sealed addresses.
     #[must_use]
     pub fn sealed(&self) -> Self {
         let image = match self.method {
             BootMethod::Http | BootMethod::VirtualMedia => {
                 self.image.as_deref().map(|image| seal(image, self.image_sha256.as_deref()))
             }
-            // Names that an external system knows have no signature.
+            // Image names of an external system do not contain signatures.
             BootMethod::External(_) | BootMethod::Pxe | BootMethod::Disk => self.image.clone(),
         };
         let ready_when = self.ready_when.as_ref().map(UrlCheck::sealed);
@@ -164,7 +162,7 @@ impl BootSpec {
 }
 
 impl UrlCheck {
-    /// The check as a record keeps it: its address may hold a token.
+    /// Returns the check with a sealed address.
     #[must_use]
     pub fn sealed(&self) -> Self {
         Self { url: seal(&self.url, None), status: self.status }
@@ -172,7 +170,7 @@ impl UrlCheck {
 }
 
 impl CompleteWhen {
-    /// The condition as a record keeps it.
+    /// Returns the condition with sealed addresses.
     #[must_use]
     pub fn sealed(&self) -> Self {
         match self {
@@ -183,7 +181,7 @@ impl CompleteWhen {
 }
 
 impl Spec {
-    /// The specification as a record keeps it.
+    /// Returns the specification with sealed addresses.
     #[must_use]
     pub fn sealed(&self) -> Self {
         let boot = self.boot.as_ref().map(BootSpec::sealed);
@@ -191,7 +189,7 @@ impl Spec {
         Self { boot, complete_when, ..self.clone() }
     }
 
-    /// The addresses that are asked by the provider itself.
+    /// Returns the URLs that the provider itself queries.
     pub fn checks(&self) -> impl Iterator<Item = &UrlCheck> {
         let completion = match &self.complete_when {
             Some(CompleteWhen::Url(check)) => Some(check),

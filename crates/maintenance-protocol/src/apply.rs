@@ -1,6 +1,6 @@
-//! `ServerLock::apply`: the one way in which a lock and its records change.
+//! `ServerLock::apply`, the only way to change a lock and its records.
 //!
-//! A change that is refused, or outdated, changes nothing.
+//! A refused or outdated change does not modify the lock.
 
 use jiff::Timestamp;
 
@@ -25,7 +25,7 @@ use super::{
 };
 
 impl ServerLock {
-    /// Applies a change at a moment.
+    /// Applies a change at a given time.
     pub fn apply(&mut self, change: &LockChange<'_>, at: &Moment<'_>) -> Result<Applied, Refusal> {
         let (leases, now) = (at.leases, at.now);
         match *change {
@@ -72,12 +72,12 @@ impl ServerLock {
             LockChange::Allow { id, by } => Ok(Applied::Allowed(self.allow(id, by, now))),
             LockChange::Seize { uid, seen, runner, owner, token, ending, reason, block } => {
                 self.guard_owner(uid, owner)?;
-                // Under the generation that the person named.
+                // Recorded under the generation that the person specified.
                 self.forbid(uid, runner, reason, block, now)?;
                 let (fence, _) = self.fence_holder(uid, seen, runner.clone(), token, leases, now)?;
                 let calls_until = self.in_flight_until(uid, now);
-                // One that is still in the queue has touched nothing: its drive withdraws it. An
-                // operation that was made has nothing to restore: its drive finishes it.
+                // A queued record did not change the server, so its driver withdraws it. A finished
+                // operation does not restore anything, so its driver finishes it.
                 let releases = |record: &Maintenance| record.phase != Phase::Pending && !record.is_made();
                 let started = self.get(uid).is_some_and(releases);
                 if let Some(ending) = ending.filter(|_| started) {
@@ -100,7 +100,7 @@ impl ServerLock {
         match change {
             RecordChange::Admit(next) => {
                 self.drop_absent(leases, now);
-                // Judged again where nothing can come between: two waiters may both have seen a
+                // Checked again inside the transaction, because two waiters can both have read a
                 // free lock.
                 if turn(self, leases, uid, at.aging, now) != Turn::Yours {
                     return Ok(Applied::Outdated);
@@ -115,7 +115,7 @@ impl ServerLock {
                 if let Some(gate) = record.gates.get_mut(*place) {
                     gate.granted = *granted;
                     gate.said.clone_from(said);
-                    // From before it was entered, and not from a later look.
+                    // Keep the values from before the server entered, not later ones.
                     if gate.memory.is_empty() || *again {
                         gate.memory.clone_from(memory);
                     }
@@ -145,7 +145,7 @@ impl ServerLock {
             RecordChange::StopUndoing(why) => self.stop_undoing(uid, fence, why, now)?,
             RecordChange::BeginRelease(ending) => self.release(uid, fence, ending.clone(), now)?,
             RecordChange::HandOver(next, ending) => {
-                // Judged again where nothing can come between.
+                // Checked again inside the transaction.
                 let holder = self.get(uid).ok_or(Refusal::Gone)?;
                 let served = hand_over::successor(self, leases, holder, at.aging, now);
                 if served.map(|served| &served.uid) != Some(next) || !self.may_act(uid, fence, leases, now) {
@@ -191,8 +191,8 @@ impl ServerLock {
         Ok(Applied::Done)
     }
 
-    /// Begins to give the server back. Power calls that were sent and not answered by what is seen
-    /// go along: the release goes on with them instead of sending them again.
+    /// Starts a release. It inherits the preparation's unconfirmed power-off calls and does not
+    /// repeat them.
     fn release(&mut self, uid: &Uid, fence: Fence, ending: Ending, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mut progress = Progress::new(restore::steps(record), now);
@@ -202,8 +202,8 @@ impl ServerLock {
         self.begin_release(uid, fence, ending, progress, now)
     }
 
-    /// Begins to bring the server back to its previous specification. What was sent to switch it
-    /// off goes along, as in a release.
+    /// Starts a rollback to the previous specification. It inherits unconfirmed power-off calls,
+    /// like a release.
     fn undo_update(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         let sent = self.get(uid).map(sent_to_switch_off).unwrap_or_default();
         self.undo(uid, fence, cause, now)?;
@@ -239,8 +239,8 @@ impl ServerLock {
                 _ => {}
             }
             if let Some(current) = progress_of(&mut record.phase) {
-                // What a step called has done what it can once the step is done, by what was
-                // observed; an operation of which nothing is proven may still come.
+                // A completed step settles its calls. An operation with unknown outcome can still
+                // take effect.
                 let unproven = left == Some(Step::Operate) && progress.outcome == Some(OperationOutcome::Unproven);
                 let before = std::mem::replace(current, progress.clone());
                 if unproven {
@@ -271,8 +271,7 @@ impl ServerLock {
         let hold = parent.as_ref().and_then(|parent| self.get(parent));
         let hold_driven = hold.and_then(|hold| hold.attachment.as_ref()).is_some_and(|it| at.leases.alive(it, at.now));
         let with_hold = hold.is_some_and(|hold| matches!(hold.phase, Phase::Releasing { .. })) && !hold_driven;
-        // Judged again: what acts under the hold may have come back since, and be in the middle of
-        // a call.
+        // Checked again, because work under the lock can have resumed and be inside a call.
         let undone = matches!(&record.phase, Phase::Releasing { progress, .. } if progress.step().is_some());
         if released && !with_hold && (undone || !self.may_act(uid, fence, at.leases, at.now)) {
             return Ok(Applied::Outdated);
@@ -284,8 +283,7 @@ impl ServerLock {
         Ok(Applied::Finished(Finish::Over))
     }
 
-    /// Something under a hold changes the server, or may have: it may differ from what the hold's
-    /// steps have done so far.
+    /// Restarts the holder's steps, because work under its lock possibly changed the server.
     fn disturb(&mut self, hold: Option<&Uid>, now: Timestamp) {
         if let Some(hold) = self.active.iter_mut().find(|record| Some(&record.uid) == hold)
             && let Some(progress) = progress_of(&mut hold.phase)
@@ -298,8 +296,8 @@ impl ServerLock {
 
     fn intend_call(&mut self, uid: &Uid, fence: Fence, action: &Action, at: &Moment<'_>) -> Result<Applied, Refusal> {
         let now = at.now;
-        // What acts under the hold may have come back since this was decided, and what was restored
-        // is to be restored again before the server is left.
+        // Work under the lock can have resumed since the decision. The server must then be restored
+        // again before it is returned.
         let step = self.get(uid).and_then(|record| record.phase.progress()?.step());
         if leaves(action).is_some_and(|needed| step != Some(needed)) {
             return Ok(Applied::Outdated);
@@ -326,12 +324,13 @@ impl ServerLock {
             self.expect_effect(&record, action, at.limits, now);
             let parent = record.spec.parent.as_ref();
             if let Some(parent) = parent {
-                // Whichever of them starts the server: what is booted is what any of them set.
+                // Any of them can start the server, which then boots the configuration that any of
+                // them set.
                 let is_under = |it: &Maintenance| it.uid == *parent || it.spec.parent.as_ref() == Some(parent);
                 let boots = starts(action)
                     && !matches!(record.phase, Phase::Releasing { .. })
                     && self.active.iter().any(|it| it.spec.boot.is_some() && is_under(it));
-                // The hold restores all that was done under it.
+                // The holder restores everything that work under its lock changed.
                 if let Some(hold) = self.active.iter_mut().find(|hold| hold.uid == *parent) {
                     media::note_drive(hold, action);
                     boot::note_write(hold, action, Some(&record), matches!(record.phase, Phase::Preparing(_)));
@@ -358,9 +357,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// What follows from a machine that cannot be read: preparing fails and is undone, a release is
-    /// stuck until the next destroy, and a waiter whom time does not help leaves the queue. What is
-    /// held stays held.
+    /// Handles an unreadable machine. A preparation fails and is rolled back, a release stops until
+    /// the next destroy, and a waiter with a permanent failure leaves the queue. A locked server
+    /// stays locked.
     fn unreadable(
         &mut self,
         uid: &Uid,
@@ -372,8 +371,7 @@ impl ServerLock {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let mine = record.attachment.as_ref().is_some_and(|it| it.is(fence) && at.leases.alive(it, at.now));
         let follows = match &record.phase {
-            // The external system works on the server, or may: the lock stays until that is seen to
-            // have ended.
+            // The external service is possibly running. The lock stays until its end is observed.
             Phase::Preparing(progress) if service::begun(progress).is_some() => Unreadable::Kept,
             Phase::Preparing(progress) => {
                 let step = progress.step().map(|step| format!("{step}: ")).unwrap_or_default();
@@ -406,7 +404,7 @@ fn progress_of(phase: &mut Phase) -> Option<&mut Progress> {
     }
 }
 
-/// Whether a server runs what is set to be booted once an action has taken effect.
+/// Returns true if the action starts the server's configured boot.
 fn starts(action: &Action) -> bool {
     matches!(
         action,
@@ -414,7 +412,7 @@ fn starts(action: &Action) -> bool {
     )
 }
 
-/// What preparing sent to switch the server off.
+/// Returns the power-off calls of a preparation.
 fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
     let Phase::Preparing(progress) = &record.phase else { return Vec::new() };
     let off = |attempt: &&Attempt| {
@@ -424,7 +422,7 @@ fn sent_to_switch_off(record: &Maintenance) -> Vec<Attempt> {
     progress.attempts.iter().filter(off).cloned().collect()
 }
 
-/// The step under which an action leaves the server; `None`: it does not.
+/// Returns the step in which an action gives up the server; `None` for other actions.
 fn leaves(action: &Action) -> Option<Step> {
     match action {
         Action::LeaveGate => Some(Step::LeaveGate),

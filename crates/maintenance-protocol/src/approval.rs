@@ -1,9 +1,10 @@
-//! Who is asked before a server is taken, and what the answer is.
+//! Owner approval of maintenances.
 //!
-//! An owner's [`Claim`] says that a server is in use. A maintenance with [`Policy::OwnerApproval`]
-//! takes a claimed server only with the owner's [`Approval`]: of this one maintenance as it was
-//! specified, or of everything asked of the claim. Approvals count at the start only: one that is
-//! withdrawn later changes nothing about a hold.
+//! An owner's [`Claim`] declares that a server is in use. A maintenance with
+//! [`Policy::OwnerApproval`] then needs the owner's [`Approval`] to start. An approval covers one
+//! maintenance with its approved specification, or every maintenance on the claimed server.
+//! Approvals are checked at the start only; withdrawing an approval later does not affect a held
+//! lock.
 
 pub use super::model::approval::{Approval, Claim, Scope};
 
@@ -22,7 +23,7 @@ use super::{
 };
 
 impl Approval {
-    /// Whether it is about this maintenance, whatever its specification is now.
+    /// Returns true if it covers this maintenance, regardless of the current specification.
     #[must_use]
     pub fn concerns(&self, record: &Maintenance) -> bool {
         match &self.scope {
@@ -31,7 +32,7 @@ impl Approval {
         }
     }
 
-    /// How it stands towards a request that it concerns.
+    /// Returns the approval's state for a maintenance that it covers.
     #[must_use]
     pub fn standing(&self, record: &Maintenance, now: Timestamp) -> ApprovalState {
         if self.used_by.as_ref().is_some_and(|uid| *uid != record.uid) {
@@ -44,7 +45,7 @@ impl Approval {
         self.in_time(now)
     }
 
-    /// How it stands as far as only the time decides.
+    /// Returns the approval's state by its validity period alone.
     #[must_use]
     pub fn in_time(&self, now: Timestamp) -> ApprovalState {
         match (self.not_before, self.expires) {
@@ -55,68 +56,68 @@ impl Approval {
     }
 }
 
-/// How an approval stands.
+/// An approval's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalState {
-    /// It counts.
+    /// It is valid.
     InForce,
-    /// It counts from this moment on.
+    /// It becomes valid at this time.
     NotBefore(Timestamp),
     /// It has expired.
     Expired(Timestamp),
     /// The specification was changed after it was approved.
     Void,
-    /// It was for an earlier run of the same name.
+    /// An earlier run of the same name used it.
     Used,
 }
 
-/// Whether the owner's approval allows a start.
+/// The owner's consent to a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// Nobody has to be asked: the policy says so, or nobody claimed the server.
+    /// Not required: the policy does not request it, or the server is unclaimed.
     NotNeeded,
-    /// The owner said yes.
+    /// The owner approved.
     Given {
-        /// Which approval.
+        /// UID of the approval.
         approval: Uid,
-        /// Who, for people.
+        /// Author of the approval, for people.
         by: String,
-        /// Whether by an approval of everything.
+        /// True if the approval covers every maintenance.
         all: bool,
     },
-    /// Nobody answered in time, as was announced from the start.
+    /// The owner did not answer within `escalate_after`.
     Escalated {
-        /// When it began.
+        /// When the escalation started.
         since: Timestamp,
     },
-    /// Not yet.
+    /// Required and missing.
     Missing(Box<Missing>),
 }
 
 impl Consent {
-    /// Whether the maintenance may start as far as the owner is concerned.
+    /// Returns true if the maintenance can start without further approval.
     #[must_use]
     pub fn allows(&self) -> bool {
         !matches!(self, Self::Missing(_))
     }
 }
 
-/// Whose word is missing, and why.
+/// The missing approval and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The maintenance that asks.
+    /// The requesting maintenance.
     pub id: MaintenanceId,
-    /// The claim whose owner is asked; `None`: nobody claimed the server, and the request insists
-    /// on a claim.
+    /// The claim whose owner must approve; `None` if the server is unclaimed but the request
+    /// requires a claim.
     pub claim: Option<Claim>,
-    /// The state of an answer.
+    /// State of the existing approval, if any.
     pub answer: Option<ApprovalState>,
-    /// When it is taken without an answer.
+    /// When the maintenance starts without an answer.
     pub escalates_at: Option<Timestamp>,
 }
 
 impl Missing {
-    /// In a few words.
+    /// Describes the missing approval in a few words.
     #[must_use]
     pub fn brief(&self) -> String {
         match (&self.claim, self.answer) {
@@ -158,17 +159,17 @@ impl fmt::Display for Missing {
     }
 }
 
-/// When a request is taken although nobody answered, if it says so.
+/// Returns when the request escalates, if `escalate_after` is set.
 #[must_use]
 pub fn escalates_at(record: &Maintenance) -> Option<Timestamp> {
     let after = SignedDuration::try_from(record.spec.escalate_after?).ok()?;
     record.requested_at.checked_add(after).ok()
 }
 
-/// Whether the owner's approval allows this maintenance to start now.
+/// Evaluates the owner's consent at this time.
 #[must_use]
 pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Consent {
-    // An external system that knows the owners of its servers asks them itself.
+    // An external system that stores owners requests their approval itself.
     let asked_there = record.gates.iter().any(|gate| gate.system.owners);
     if record.spec.policy == Policy::Enforced || record.spec.always_perform || asked_there {
         return Consent::NotNeeded;
@@ -192,7 +193,7 @@ pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Conse
     if let Some(since) = escalates_at.filter(|at| *at <= now) {
         return Consent::Escalated { since };
     }
-    // Of several answers, the one that comes nearest to an approval is told.
+    // Several approvals: report the closest match.
     let answer = concerning().map(standing).min_by_key(|standing| match standing {
         ApprovalState::InForce | ApprovalState::NotBefore(_) => 0,
         ApprovalState::Void => 1,
@@ -202,8 +203,8 @@ pub fn consent(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Conse
     Consent::Missing(Box::new(Missing { id: record.id.clone(), claim: claim.cloned(), answer, escalates_at }))
 }
 
-/// When the answer of [`consent`] may change although nobody says anything: an approval begins to
-/// count or expires, or the request escalates.
+/// Returns when time alone can change the result of [`consent`]: an approval becomes valid or
+/// expires, or the request escalates.
 #[must_use]
 pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     let approvals = lock.ownership.approvals.iter().filter(|approval| approval.concerns(record));
@@ -211,36 +212,36 @@ pub fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Op
     times.chain(escalates_at(record)).filter(|at| *at > now).min()
 }
 
-/// A request to the owner of a server that has not started.
+/// A pending request, as shown to the server's owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PendingMaintenance {
     /// The maintenance.
     pub id: MaintenanceId,
-    /// Whether the owner is asked or only told.
+    /// The policy: approval, or notice only.
     pub policy: Policy,
-    /// Who asks.
+    /// The requesting process.
     pub by: String,
-    /// When it was requested.
+    /// Time of the request.
     pub requested_at: Timestamp,
     /// The reason, for people.
     pub reason: Option<String>,
-    /// Where it is discussed.
+    /// Link to its discussion.
     pub ticket: Option<String>,
     /// Its priority.
     pub priority: i64,
-    /// The digest of the specification; an approval is bound to it.
+    /// Digest of the specification, to which an approval is bound.
     pub digest: String,
-    /// Whether it may start as far as the owner is concerned.
+    /// True if the request does not need further approval.
     pub allowed: bool,
-    /// When it is taken without an answer.
+    /// When the maintenance starts without an answer.
     pub escalates_at: Option<Timestamp>,
-    /// What happens to the server, in words.
+    /// The effect on the server, as text.
     pub effect: String,
-    /// When it may start, in words; `None`: at any time.
+    /// Allowed start times, as text; `None` allows any time.
     pub window: Option<String>,
 }
 
-/// The pending actions on a server by time of request: of waiters, and of in-place changes.
+/// Returns the server's pending requests and in-place changes, by request time.
 #[must_use]
 pub fn asked(lock: &ServerLock, now: Timestamp) -> Vec<PendingMaintenance> {
     let mut waiting: Vec<_> = lock.active.iter().filter_map(|record| record.awaiting_consent()).collect();

@@ -1,5 +1,4 @@
-//! What keeps a waiter from starting although it might be its turn: its window, its owner, the
-//! server's own system.
+//! Blockers that do not depend on the queue: window, owner, external system.
 
 use std::fmt;
 
@@ -12,29 +11,28 @@ use super::{
     window::{Start, WindowSpec},
 };
 
-/// What keeps a waiter from starting, whoever is before it.
+/// A blocker that does not depend on the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartBlocker {
-    /// A person keeps every maintenance from the server for a while.
+    /// A person blocked the server for a period.
     Block(Box<Block>),
     /// The owner's approval is missing.
     Approval(Box<Missing>),
-    /// The server's own maintenance system has not granted it; what it waits for, when that is
-    /// known.
+    /// An external system has not granted the start, with its blocker if known.
     Gate(Option<String>),
-    /// Somebody holds the Kubernetes Node that runs on it; the Node, and who.
+    /// Another component owns the Lease of the server's Node: the Node, and that holder.
     Node(String, String),
-    /// Its window is closed, or too little of it is left.
+    /// The window is closed, or its remaining time is too short.
     Window {
-        /// When it may start, on its wall clock and in UTC; `None`: never.
+        /// Next possible start, in the window's zone and in UTC; `None` if never.
         opens: Option<(String, Timestamp)>,
-        /// Whether it is open, but will not be for long enough.
+        /// True if the window is open but closes too soon.
         closing: bool,
     },
 }
 
 impl StartBlocker {
-    /// In a few words.
+    /// Describes the blocker in a few words.
     #[must_use]
     pub fn brief(&self) -> String {
         match self {
@@ -67,7 +65,7 @@ impl fmt::Display for StartBlocker {
     }
 }
 
-/// Everything that keeps a waiter from starting now, besides those before it.
+/// Returns all current blockers that do not depend on the queue.
 #[must_use]
 pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec<StartBlocker> {
     let mut found = Vec::new();
@@ -80,7 +78,7 @@ pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -
     {
         found.push(StartBlocker::Block(Box::new(block.clone())));
     }
-    // What has started goes on, and what acts under a hold was allowed with it.
+    // Started maintenances continue. Work under a lock was allowed with it.
     let Some(record) = waiter.as_deref().filter(|record| record.spec.parent.is_none()) else { return found };
     if let Some(closed) = record.spec.window.as_ref().and_then(|window| closed(window, now)) {
         found.push(closed);
@@ -91,7 +89,8 @@ pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -
     if let Some((wish, by)) = record.spec.node.as_ref().zip(record.node.held_by.clone()) {
         found.push(StartBlocker::Node(wish.lease.node.clone(), by));
     }
-    // One that has no queue is asked when it is our turn, and does not block before that.
+    // An `OnTurn` gate receives the request when it is next in the queue, and does not block
+    // earlier.
     let next = record.gates.iter().find(|gate| !gate.granted);
     if let Some(gate) =
         next.filter(|gate| gate.asked || gate.said.is_some() || gate.system.order != QueueAuthority::OnTurn)
@@ -101,7 +100,7 @@ pub fn start_blockers(lock: &ServerLock, record: &Maintenance, now: Timestamp) -
     found
 }
 
-/// Why owner or window reject the record's actions. Empty: they allowed them.
+/// Returns the missing approval and the closed window that block the record's actions.
 ///
 /// Windows do not apply to a record with a parent.
 #[must_use]
@@ -116,10 +115,10 @@ pub fn unallowed(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Vec
     closed.into_iter().chain(missing).collect()
 }
 
-/// What a window says against a start now.
+/// Returns the blocker if the window does not allow a start now.
 #[must_use]
 pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<StartBlocker> {
-    // It was read when it was asked for; a zone that is gone since opens no more.
+    // The window was valid at request time. It cannot open if its time zone no longer exists.
     let Ok(window) = spec.compile() else { return Some(StartBlocker::Window { opens: None, closing: false }) };
     match window.may_start(now) {
         Start::Now(_) => None,
@@ -131,7 +130,7 @@ pub fn closed(spec: &WindowSpec, now: Timestamp) -> Option<StartBlocker> {
     }
 }
 
-/// When the answer of [`start_blockers`] may change although nobody says anything.
+/// Returns when time alone can change the result of [`start_blockers`].
 pub(super) fn changes_at(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     let asks = record.awaiting_turn().or_else(|| record.awaiting_consent());
     let record = asks.as_deref().unwrap_or(record);

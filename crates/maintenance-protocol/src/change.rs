@@ -1,4 +1,4 @@
-//! What can change about a lock, as data: the engine and the model check apply the same.
+//! Changes of a lock, as data. The engine and the model check apply the same changes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,244 +20,242 @@ use super::{
     step::{Action, Reply},
 };
 
-/// The moment at which a change is applied, as the store sees it.
+/// Time and environment of a change, as the store provides them.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
-    /// Which processes are alive.
+    /// The current process leases.
     pub leases: &'a Leases,
     /// The store's time.
     pub now: Timestamp,
-    /// After how long a waiter gains one step of priority.
+    /// Waiting time after which a waiter gains one priority level.
     pub aging: Duration,
-    /// How long things may take.
+    /// Time limits.
     pub limits: &'a Limits,
 }
 
-/// A change of a lock.
+/// A lock change.
 #[derive(Clone, Copy, Debug)]
 pub enum LockChange<'a> {
-    /// Ask for a place in the queue, or find that of an earlier run, and attach; a new record that
-    /// only keeps a place is not attached to.
+    /// Enqueue a request or adopt an earlier run's record, and attach. A new record that only
+    /// reserves a queue position is not attached.
     Enqueue {
-        /// The specification.
+        /// The request.
         request: &'a EnqueueRequest,
-        /// The identifiers of the server that lead to this lock.
+        /// The server's identifiers that lead to this lock.
         claims: &'a [AliasClaim],
-        /// The token of the attachment.
+        /// Token of the attachment.
         token: Token,
     },
-    /// Take the right to act on a record.
+    /// Attach a process to a record.
     Attach {
         /// The record.
         uid: &'a Uid,
         /// The process.
         runner: &'a Runner,
-        /// The token of the attachment.
+        /// Token of the attachment.
         token: Token,
-        /// The number of the state for which it acts; empty: for none.
+        /// Random number of the process's state; empty without a state.
         state: &'a str,
-        /// The owner for whom it acts; `None`: by the protocol alone.
+        /// The owner that the process represents; `None` for actions of the protocol itself.
         owner: Option<&'a str>,
     },
-    /// Move a record to a state, whichever managed it before. Refused while a living process is
-    /// attached.
+    /// Move a record to a state, regardless of its previous state. Rejected while a connected
+    /// process works on it.
     TakeOver {
         /// The record.
         uid: &'a Uid,
-        /// The number of the state.
+        /// Random number of the state.
         state: &'a str,
-        /// The owner of that state.
+        /// Owner of that state.
         owner: &'a str,
         /// The process, for people.
         by: &'a str,
     },
-    /// Replace what is requested where the server need not change, without the right to act.
+    /// Replace a specification without attaching, if the server does not need to change.
     Amend {
         /// The record.
         uid: &'a Uid,
-        /// The number of the state for which it acts; empty: for none.
+        /// Random number of the process's state; empty without a state.
         state: &'a str,
-        /// The owner for whom it acts.
+        /// The owner that the process represents.
         owner: &'a str,
-        /// What is requested.
+        /// The new specification.
         spec: &'a Spec,
         /// The process, for people.
         by: &'a str,
     },
-    /// Let a name that a person released ask again.
+    /// Allow a name that a person released.
     Allow {
         /// The name.
         id: &'a MaintenanceId,
         /// The process, for people.
         by: &'a str,
     },
-    /// Take the right to act from the process that has it, against its will.
+    /// Force an attachment, which fences the connected process.
     Seize {
         /// The record.
         uid: &'a Uid,
-        /// The generation that a person saw.
+        /// The generation that a person specified.
         seen: Generation,
         /// The process.
         runner: &'a Runner,
-        /// The owner for whom it acts; `None`: by the protocol alone.
+        /// The owner that the process represents; `None` for actions of the protocol itself.
         owner: Option<&'a str>,
-        /// The token of the attachment.
+        /// Token of the attachment.
         token: Token,
-        /// Why the release begins at once; `None`: it does not.
+        /// Reason for an immediate release; `None` does not release.
         ending: Option<&'a Ending>,
-        /// Why the name stays refused, for people.
+        /// Why the name stays rejected, for people.
         reason: &'a str,
-        /// For how long nothing else is admitted.
+        /// Period during which no other maintenance is admitted.
         block: Option<Duration>,
     },
-    /// Remove waiters that lost their place.
+    /// Remove waiters whose reserved queue position expired.
     DropAbsent,
-    /// What the process that drives a record decided.
+    /// A decision by the process that drives a record.
     Driven {
         /// The record.
         uid: &'a Uid,
-        /// The proof that it may.
+        /// Proof that the process is allowed to act.
         fence: Fence,
         /// The change.
         change: &'a RecordChange,
     },
 }
 
-/// What came of a change that was not refused.
+/// Result of an accepted change.
 #[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It is made.
+    /// The change is applied.
     Done,
-    /// What allowed it when it was decided does not hold any more; nothing was changed.
+    /// The change was decided on outdated data and is not applied.
     Outdated,
-    /// The record has a place.
+    /// The record is in the queue.
     Enqueued {
         /// The record.
         uid: Uid,
-        /// Whether an earlier run made it.
+        /// True if it is an earlier run's record.
         adopted: bool,
-        /// The right to act on it.
+        /// Proof of the attachment, if the process attached.
         fence: Option<Fence>,
     },
-    /// The right to act was taken.
+    /// The process is attached.
     Attached {
-        /// What proves it.
+        /// Proof of the attachment.
         fence: Fence,
-        /// Until when a fenced process, or an earlier call, may still change the server.
+        /// Time until which a fenced process or an earlier call can still change the server.
         calls_until: Option<Timestamp>,
     },
-    /// This was forbidden and is not any more.
+    /// The restrictions that were lifted.
     Allowed(Restrictions),
-    /// These waiters were removed.
+    /// The waiters that were removed.
     Dropped(Vec<MaintenanceId>),
-    /// The process is done.
+    /// The process has finished.
     Finished(Finish),
-    /// What follows from a machine that cannot be read.
+    /// An unreadable machine was handled.
     Unreadable(Unreadable),
 }
 
-/// What a machine that cannot be read means for its record.
+/// How a record continues if its machine is unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Preparing failed; what it changed is restored.
+    /// The preparation failed, and its changes are being restored.
     Undone,
-    /// The release is stuck; the next destroy resumes it.
+    /// The release stopped; the next destroy resumes it.
     Stuck,
-    /// Waiting does not help: the waiter leaves the queue.
+    /// The failure is permanent, so the waiter leaves the queue.
     LeavesQueue,
-    /// Nothing changed: what is held stays held.
+    /// The record and its lock are unchanged.
     Kept,
 }
 
-/// A change of the record.
+/// A record's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordChange {
-    /// Take the slot, or the turn to act under a hold, and go on in this phase.
+    /// Acquire the lock, or start work under a parent's lock, and enter this phase.
     Admit(Phase),
-    /// Give an overdue holder's server back for it.
+    /// Release an overdue holder.
     Reclaim(Uid),
     /// Leave the queue.
     Withdraw,
-    /// Replace the progress of the phase.
+    /// Replace the phase's progress.
     Progress(Progress),
-    /// Note what the step under way waits for, for people.
+    /// Record the current step's wait reason, for people.
     NoteWait(String),
-    /// The server is prepared.
+    /// The preparation is complete.
     Prepared,
-    /// Begin to give it back.
+    /// Start the release.
     BeginRelease(Ending),
-    /// End it and leave the server as it is to that waiter.
+    /// End the record and hand the server over unrestored to this waiter.
     HandOver(Uid, Ending),
-    /// Giving back cannot go on.
+    /// The release stopped for this reason.
     Stuck(String),
     /// Owner and window allow a specification that changed during the preparation.
     AllowActions,
-    /// What can be checked of a change in place was: the server may be changed.
+    /// All checks for a change in place passed: start changing the server.
     BeginUpdate,
-    /// A check of a change in place failed; nothing was changed.
+    /// A check for a change in place failed; the server is unchanged.
     RefuseUpdate(String),
-    /// A step of a change in place failed: the server goes back to its previous specification.
+    /// A step failed during a change in place: start the rollback to the previous specification.
     Undo(String),
-    /// The server is as its previous specification asks, after a change that failed for this
-    /// reason.
+    /// The rollback after this failure is complete.
     Undone(String),
-    /// Undoing cannot go on, and why.
+    /// The rollback stopped for this reason.
     StopUndoing(String),
-    /// It is over.
+    /// End the record in this phase.
     Finish(Phase),
-    /// Note what a gate says of our request.
+    /// Record a gate's answer.
     Gate {
-        /// The gate, by its place in the record.
+        /// Index of the gate in the record.
         place: usize,
-        /// Its name, for people.
+        /// Name of the gate, for people.
         by: String,
-        /// Whether it allows the start.
+        /// True if the gate grants the start.
         granted: bool,
-        /// What it waits for.
+        /// The gate's current blocker.
         said: Option<String>,
-        /// What is to be remembered from before the server is entered.
+        /// Prior state to record before the server enters.
         memory: BTreeMap<String, String>,
-        /// Whether that is of now, although something was remembered before: nothing of ours is
-        /// there.
+        /// True if `memory` replaces an earlier value, because no request exists.
         again: bool,
     },
-    /// Note the holder and the cluster of the Lease of its Kubernetes Node.
+    /// Record holder and cluster of the Lease for the server's Node.
     NodeSeen {
-        /// Who holds it; `None`: it is free.
+        /// The Lease's other holder; `None` if it is free.
         held_by: Option<String>,
-        /// Its cluster, where the Lease is going to be taken and a role does not hide the cluster.
+        /// Its cluster, if the Lease will be acquired and a role does not hide the cluster.
         cluster: Option<String>,
     },
-    /// A gate, by its place in the record, does not hold the server for us any more, and why.
+    /// A gate, by index in the record, revoked its grant for this reason.
     GateLost(usize, String),
-    /// Note the power that a gate, by its place in the record, wants the server to have afterwards:
-    /// what was restored already is restored again.
+    /// Record the power that a gate, by index in the record, wants after the release. The release
+    /// restores it again if it already restored the power.
     PowerAfter(usize, Option<PowerAfter>),
-    /// Record the intent of a call, before it is made.
+    /// Record a call's intent before the call is sent.
     Intend(Action),
-    /// Record what came of the last call.
+    /// Record the last call's reply.
     Replied(Reply),
-    /// Record how the server is, before the first change. Once recorded it stays.
+    /// Record the prior state before the first change. A recorded state is never replaced.
     Prior(Box<PriorState>),
-    /// Calls that could still change the server were observed to have done so.
+    /// The effects of these pending calls were observed.
     Settled(Vec<PendingEffect>),
-    /// The machine cannot be read.
+    /// The machine is unreadable.
     Unreadable {
         /// The cause, for people.
         cause: String,
-        /// Whether it may pass by itself.
+        /// True if a later read can succeed.
         transient: bool,
     },
-    /// Note that a request to a gate may be there, before it is made; by its place in the record.
+    /// Record that a request to the gate can exist, before it is sent. By index in the record.
     AskExternal(usize),
-    /// Replace what is asked; an admitted record is prepared again where the server is concerned.
+    /// Replace the specification. An admitted record is prepared again if the server must change.
     Respecify(Box<Spec>),
-    /// Prepare the server for the specification in force once more.
+    /// Prepare the server again for the current specification.
     PrepareAgain,
     /// End it without a restore.
     Abandon(Ending),
-    /// Give the right to act back. Record, lock and place stay.
+    /// Detach the process. Record, lock and queue position stay.
     Detach,
     /// The last commit of a create: mark a record that stays in its state, and detach.
     Conclude {
@@ -269,7 +267,7 @@ pub enum RecordChange {
 }
 
 impl RecordChange {
-    /// What it means to whoever waits for it; `None`: nothing that has to be said.
+    /// Returns the log text for the change; `None` for changes that are not logged.
     #[must_use]
     pub fn told(&self, kind: MaintenanceKind) -> Option<String> {
         Some(match self {

@@ -1,5 +1,7 @@
-//! `decide`: what a process that is attached to a record does next. Pure and total: every state,
-//! every fact and every wish has exactly one answer, and every wait names what would end it.
+//! `decide`: the next action of the process attached to a record.
+//!
+//! The function is pure and total: every input has exactly one result, and every wait contains the
+//! condition that ends it.
 
 use super::{
     change::RecordChange,
@@ -25,7 +27,7 @@ pub use super::{
     situation::{Decision, DecisionInput, Goal, Objective},
 };
 
-/// What to do next.
+/// Returns the next action.
 #[must_use]
 pub fn decide(at: &DecisionInput<'_>) -> Decision {
     let Some(record) = at.lock.get(at.uid) else {
@@ -46,7 +48,7 @@ pub fn decide(at: &DecisionInput<'_>) -> Decision {
 
 fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     let only_place = at.intent.goal == Goal::Hold(WaitFor::Enqueued);
-    // A place that was asked for on purpose stays when the process that goes on with it is stopped.
+    // A reserved queue position survives if the process that continues it is stopped.
     let holds = matches!(at.intent.goal, Goal::Hold(_));
     if at.intent.stop && (only_place || (record.keeps_place && holds && record.gates.is_empty())) {
         return Decision::Finished(Finish::Interrupted);
@@ -54,8 +56,8 @@ fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop || matches!(at.intent.goal, Goal::Release(_)) {
         return Decision::Change(RecordChange::Withdraw);
     }
-    // A place alone is ours to give: with the server's own system it is asked for when somebody
-    // drives it.
+    // The provider's own queue can reserve a position. An external system receives its request only
+    // from a driven record.
     let turn = turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now);
     if let Some(decision) = node::ask(at, record, &turn).filter(|_| !only_place) {
         return decision;
@@ -64,7 +66,7 @@ fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
         return decision;
     }
     match turn {
-        // Only a place was asked for, and it has one.
+        // The goal was a queue position, and the request has one.
         Turn::ReclaimOverdue(_) | Turn::Wait { .. } if only_place => Decision::Finished(Finish::Reached),
         Turn::Yours => {
             let progress = Progress::new(prepare::steps(&record.spec, &record.gates), at.now);
@@ -81,7 +83,7 @@ fn pending(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     }
 }
 
-/// The step under way, and what keeps it from being done.
+/// Returns the current step and its last problem.
 fn where_it_stands(at: &DecisionInput<'_>, progress: &Progress) -> String {
     let step = progress.text();
     let last = progress.attempts.last().and_then(|attempt| match &attempt.reply {
@@ -168,7 +170,7 @@ fn with_tolerated(mut decision: Decision, record: &Maintenance, facts: &Facts) -
     decision
 }
 
-/// An action, unless it may not be sent to the server any more.
+/// Returns the action, or the reason why it must not be sent.
 fn may_send(at: &DecisionInput<'_>, record: &Maintenance, action: Action) -> Verdict {
     let kept = match record.spec.parent {
         None => drain::may_send(record, &action, at.facts),
@@ -177,15 +179,14 @@ fn may_send(at: &DecisionInput<'_>, record: &Maintenance, action: Action) -> Ver
     if kept == Verdict::Done { Verdict::Act(action) } else { kept }
 }
 
-/// A change in place failed, or is not wanted any more: the server goes back to the previous
-/// specification.
+/// Rolls back to the previous specification after a failed or cancelled change.
 fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progress: &Progress) -> Decision {
     let (cause, stuck) = match &update.stage {
         Stage::Undoing { cause, stuck } => (cause.clone(), stuck.clone()),
         _ => (None, None),
     };
     let stops = |why: String| Decision::Change(RecordChange::StopUndoing(why));
-    // This drive found that it cannot go on: each drive begins without.
+    // Only this process's attempt stopped; every new attempt starts without `stuck`.
     if let Some(why) = stuck {
         let cause = cause.unwrap_or_else(|| "the previous configuration is wanted again".to_owned());
         return Decision::Finished(Finish::NotUpdated { cause, undone: Undone::Failed(why) });
@@ -204,7 +205,7 @@ fn undoing(at: &DecisionInput<'_>, record: &Maintenance, update: &Update, progre
         return decision;
     }
     let verdict = match verdict {
-        // What acts under a hold restores what it sent, whatever became of that.
+        // Work under a lock restores its own calls in any case.
         Verdict::Act(action) if record.spec.parent.is_none() => may_send(at, record, action),
         verdict => verdict,
     };
@@ -247,11 +248,12 @@ fn releasing(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress, 
         return decision;
     }
     let verdict = match verdict {
-        // A preparation that ended because workloads may run again stops none of them.
+        // After a failed preparation, the restore must not stop workloads that are possibly running
+        // again.
         Verdict::Act(action) if step == Step::StopForRestore && matches!(ending, Ending::Failed(_)) => {
             may_send(at, record, action)
         }
-        // A release that was asked for drains again what runs there by now.
+        // A requested release drains the Node again before it stops the server.
         Verdict::Act(action) if step == Step::StopForRestore && record.spec.parent.is_none() => {
             match drain::before_stop(record, progress, &action, at.facts, at.limits, at.now) {
                 Verdict::Done => Verdict::Act(action),

@@ -1,4 +1,4 @@
-//! Digests of specifications: they identify a request, and approvals are bound to them.
+//! Digests of specifications. They identify a request, and approvals are bound to them.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
     window::WindowSpec,
 };
 
-/// The fields that change what happens to the server.
+/// The fields that determine the effect on the server.
 #[derive(Serialize)]
 struct Digested<'a> {
     kind: MaintenanceKind,
@@ -37,22 +37,22 @@ struct Digested<'a> {
 }
 
 impl Spec {
-    /// Makes the digest of everything that changes what happens to the server. A request that comes
-    /// back with the same digest is the same request. What only tells how long a process waits is
-    /// left out, so that a run with a longer time limit finds its place again.
+    /// Returns the digest of all fields that determine the effect on the server. An equal digest
+    /// identifies the same request. Time limits of a process are excluded, so a run with a longer
+    /// limit finds its queue position.
     #[must_use]
     pub fn digest(&self) -> String {
-        // Without `..`: a new field does not compile until it has its place here.
+        // Destructured without `..`, so a new field does not compile until it is handled here.
         let Self {
             kind,
             server,
-            // The parent's UID is part of where a record lives, not of what is asked.
+            // The parent's UID locates the record and is not part of the request.
             parent: _,
             policy,
             require_claim,
             escalate_after,
             always_perform,
-            // The Node says where the server runs, not what happens to it.
+            // The Node identifies the server's workload, not a change to the server.
             node: _,
             drain: _,
             reason,
@@ -66,7 +66,7 @@ impl Spec {
             complete_when,
             expires_after,
             hold_place_for: _,
-            // It says what happens afterwards, to what was approved as well.
+            // It applies after the maintenance, so approvals do not depend on it.
             hand_over: _,
             allow_under,
             triggers,

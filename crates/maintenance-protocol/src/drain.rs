@@ -1,11 +1,9 @@
-//! Draining the Kubernetes Node that runs on a server: words that rules and backends share, and the
-//! rules about it.
+//! Draining the server's Kubernetes Node: shared data types and rules.
 //!
-//! Under our slot, and before anything of the server changes, the Node is cordoned and its Pods are
-//! evicted by the API, which honours their disruption budgets. After the server was restored, a
-//! Node that was Ready before is uncordoned once it is Ready again, or, where the server is off
-//! then, once the cluster has noticed that. A Node that other people cordoned stays cordoned: only
-//! what we cordoned is uncordoned.
+//! Under the lock and before any server change, the provider cordons the Node and evicts its Pods
+//! through the API, which respects disruption budgets. After the restore it uncordons a previously
+//! Ready Node when the Node is Ready again. If the server ends off, it waits until the cluster
+//! reports the Node as not Ready. A Node that another author cordoned stays cordoned.
 
 pub use super::model::drain::{DrainRecord, DrainView, DrainWish};
 
@@ -26,21 +24,21 @@ use super::{
     step::{Action, Attempt, Reply},
 };
 
-/// The pause between two rounds of evictions, and between two looks at a Node.
+/// Pause between two rounds of evictions, and between two reads of a Node.
 pub(super) const PAUSE: Duration = Duration::from_secs(5);
-/// By when a cluster notices that a Node does not report any more: the node controller waits 40 s
-/// (50 s from Kubernetes 1.32 on).
+/// Time until a cluster reports a silent Node as not Ready. The node controller waits 40 s, or 50 s
+/// since Kubernetes 1.32.
 const NOTICED: Duration = Duration::from_mins(1);
-/// So many Pods are named in a reason.
+/// Maximum number of Pods in a message.
 const NAMED: usize = 5;
 
-/// The drain that a wish needs; `None`: it has no Node, or acts under a hold that has drained it.
+/// Returns the configured drain. `None` without a Node, or under a parent that drained the Node.
 #[must_use]
 pub fn wanted(spec: &Spec) -> Option<&DrainWish> {
     spec.drain.as_deref().filter(|_| spec.parent.is_none())
 }
 
-/// Some of a list, for people.
+/// Joins the first names of a list, for people.
 #[must_use]
 pub fn some(names: &[String]) -> String {
     let more = names.len().saturating_sub(NAMED);
@@ -51,8 +49,8 @@ pub fn some(names: &[String]) -> String {
     shown
 }
 
-/// Whether the state of a server may be recorded: not while a maintenance of another store has its
-/// Node, and with it the server. What that one made of the server would be restored.
+/// Delays the prior state's recording while a maintenance in another store has cordoned the Node.
+/// Otherwise the release would restore that maintenance's changes.
 #[must_use]
 pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Facts, now: Timestamp) -> Verdict {
     let Some(wish) = wanted(&record.spec).filter(|_| record.prior.is_none()) else { return Verdict::Done };
@@ -60,8 +58,8 @@ pub(super) fn is_unshared(record: &Maintenance, progress: &Progress, facts: &Fac
     other_holder(wish, view, began(record, progress), now).unwrap_or(Verdict::Done)
 }
 
-/// Since when the process that drives the record has a step: one that goes on after a kill has time
-/// of its own.
+/// Returns the step's start for the attached process. A process that continues after a kill gets
+/// the full time limit.
 fn began(record: &Maintenance, progress: &Progress) -> Timestamp {
     record.attachment.as_ref().map_or(progress.since, |attachment| attachment.since.max(progress.since))
 }
@@ -80,7 +78,7 @@ fn other_holder(wish: &DrainWish, view: &DrainView, began: Timestamp, now: Times
     )))
 }
 
-/// Cordoning and evicting.
+/// Cordons the Node and evicts its Pods.
 #[must_use]
 pub(super) fn drain(
     record: &Maintenance,
@@ -103,8 +101,9 @@ pub(super) fn drain(
         return waits;
     }
     let until = after(began, wish.timeout);
-    // One that other people cordoned is noted as well: it may not get Pods before the release.
-    // What an ended maintenance left cordoned becomes ours: nobody else uncordons it.
+    // Also record a Node that another author cordoned, because it must not receive Pods before the
+    // release. A Node orphaned by an ended maintenance becomes ours, because no other process
+    // uncordons it.
     let left = view.left_by.is_some();
     if !view.cordoned || !is_noted(record, wish, view) || left {
         let theirs = view.cordoned && !view.ours && !left;
@@ -125,14 +124,13 @@ pub(super) fn drain(
         Verdict::Wait { why, until: Some(after(from, PAUSE).min(until)) }
     };
     match last {
-        // What was not granted before does not matter any more.
+        // All Pods are terminating, so earlier rejections are irrelevant.
         _ if view.only_ending => wait(now),
         Some(last) if matches!(last.reply, Reply::Refused { transient: false, .. }) => {
             pursue(Action::EvictPods, &progress.attempts, limits.settle, limits, now)
         }
         Some(last) if now < after(last.at, PAUSE) => wait(last.at),
-        // Evicting twice is evicting once: the API deletes exactly the Pod that is named by its
-        // UID.
+        // Repeating an eviction is safe: the API deletes only the Pod with the given UID.
         _ => Verdict::Act(Action::EvictPods),
     }
 }
@@ -141,16 +139,16 @@ fn is_noted(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
     record.drained.as_ref().is_some_and(|drained| drained.node == wish.node && drained.elsewhere(view).is_none())
 }
 
-/// Whether a drain for a record would find nothing to do.
+/// Returns true if the Node is already drained for this record.
 #[must_use]
 pub fn is_drained(record: &Maintenance, wish: &DrainWish, view: &DrainView) -> bool {
     let is_empty = view.left.is_empty() && view.refused.is_empty() && view.held_by.is_none();
     view.cordoned && is_empty && is_noted(record, wish, view)
 }
 
-/// Whether an action may still be sent to the server of a record. One that may stop what runs is
-/// not sent once the server of the Node that was drained may be in use again. A server that is off
-/// runs nothing, and one that was asked to shut down may take its own API server with it.
+/// Blocks an action that can interrupt workloads after the drained Node accepts Pods again. A
+/// server that is off does not run workloads. A server that is shutting down possibly hosts its own
+/// API server, so the Node can be unreadable.
 #[must_use]
 pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> Verdict {
     let Some(drained) = record.drained.as_ref().filter(|_| action.may_stop()) else { return Verdict::Done };
@@ -180,8 +178,8 @@ pub(super) fn may_send(record: &Maintenance, action: &Action, facts: &Facts) -> 
     }
 }
 
-/// Whether a release may stop its server, on which workloads may run again: the Node is drained
-/// once more where it is open.
+/// Blocks a release from stopping a server whose Node accepts Pods again, until the Node is
+/// drained.
 #[must_use]
 pub(super) fn before_stop(
     record: &Maintenance,
@@ -197,16 +195,16 @@ pub(super) fn before_stop(
     }
     let begun = progress.attempts.iter().any(|attempt| matches!(attempt.action, Action::CordonNode { .. }));
     match may_send(record, action, facts) {
-        // Its Pods leave before the server is stopped.
+        // Evict the Pods before the server stops.
         Verdict::Done if begun && !stops(progress) => drain(record, progress, facts, limits, now),
         Verdict::Fail(_) if is_open(record, facts) => drain(record, progress, facts, limits, now),
         Verdict::Look(need) => Verdict::Look(need),
-        // The owner wants the server back, whatever else is so of its Node.
+        // The release takes precedence over other Node problems.
         _ => Verdict::Done,
     }
 }
 
-/// Whether a server was asked to stop in this step.
+/// Returns true if this step sent a power call.
 fn stops(progress: &Progress) -> bool {
     progress.attempts.iter().any(|attempt| matches!(attempt.action, Action::Reset(_)))
 }
@@ -215,7 +213,7 @@ fn is_open(record: &Maintenance, facts: &Facts) -> bool {
     record.drained.as_ref().zip(facts.drain.as_ref()).is_some_and(|(drained, view)| drained.is_opened(view))
 }
 
-/// Uncordoning, once the Node is back.
+/// Uncordons the Node after it is Ready.
 #[must_use]
 pub(super) fn uncordon(
     record: &Maintenance,
@@ -227,7 +225,7 @@ pub(super) fn uncordon(
     let Some(drained) = record.drained.as_ref() else { return Verdict::Done };
     let is_done = |attempt: &Attempt| attempt.action == Action::UncordonNode && attempt.reply == Reply::Accepted;
     let uncordons = || pursue(Action::UncordonNode, &progress.attempts, limits.settle, limits, now);
-    // Those that were drained before it have no look of their own.
+    // Nodes that were drained earlier are not read separately.
     let others = drained.before.is_empty() || progress.attempts.iter().any(is_done);
     if drained.theirs {
         return if others { Verdict::Done } else { uncordons() };
@@ -244,7 +242,8 @@ pub(super) fn uncordon(
     }
     let is_off = record.final_power() == Some(PowerTarget::Off);
     let noticed = after(progress.since, NOTICED);
-    // No kubelet comes back. A Node that the cluster still takes for Ready would get new Pods.
+    // Its kubelet does not start. The scheduler would still use a Node that the cluster reports as
+    // Ready.
     if view.cordoned && is_off && view.ready && now < noticed {
         let why = format!(
             "Node {node} is uncordoned once the cluster notices that it is off (at the latest at {})",
@@ -265,19 +264,19 @@ pub(super) fn uncordon(
     uncordons()
 }
 
-/// Whether a Node that was Ready before is back: what was Ready a moment after a restart was said
-/// before it. `heard`: when its kubelet was heard last; `None`: a role hides that.
+/// Returns true if the Node is Ready and its kubelet reported after `since`. Shortly after a
+/// restart the API can still show an old Ready status. A missing heartbeat is not checked.
 pub(super) fn is_back(ready: bool, heard: Option<Timestamp>, since: Timestamp) -> bool {
     ready && heard.is_none_or(|heard| heard >= since)
 }
 
-/// Notes that the Node is drained for the record, and may be cordoned by us from now on.
+/// Records that the Node is drained for this record and possibly cordoned by it.
 pub(super) fn note_cordoned(record: &mut Maintenance, action: &Action) {
     if let Action::CordonNode { theirs, cluster } = action {
         let known = record.drained.take();
         let drained = |wish: &DrainWish| {
             let mut before = known.as_ref().map(|known| known.before.clone()).unwrap_or_default();
-            // The Node of the server has another name now. One of another cluster is out of reach.
+            // The server's Node has a new name. A Node in another cluster is unreachable.
             let other = known.filter(|known| known.node != wish.node && !known.theirs && known.cluster == *cluster);
             before.extend(other.map(|known| known.node));
             before.retain(|node| *node != wish.node);

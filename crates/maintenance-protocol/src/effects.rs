@@ -1,9 +1,8 @@
-//! Calls whose effect outlives their reply.
+//! Calls that can change the server after their reply.
 //!
-//! A BMC accepts a graceful shutdown within a second; the operating system switches off minutes
-//! later, whatever became of the process that asked. So the lock remembers each call until its
-//! effect was observed or cannot come any more: neither a restore nor the next maintenance may
-//! meet it.
+//! A BMC accepts a graceful shutdown within a second, but the operating system powers off minutes
+//! later, even if the process has ended. The lock therefore stores each call until its effect is
+//! observed or no longer possible. Restores and later maintenances wait for that.
 
 pub use super::model::effects::PendingEffect;
 
@@ -22,8 +21,8 @@ use super::{
     step::{Action, Attempt, Reply, Step},
 };
 
-/// How long a call may change the server after the moment of its reply, or after the moment when
-/// waiting for the reply ended; `None` where nothing of it can come later.
+/// Returns how long a call can change the server after its reply, or after the wait for a reply
+/// ended. `None` if no later effect is possible.
 #[must_use]
 pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<Duration> {
     let accepted = match (reply, action) {
@@ -32,20 +31,20 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
         (Reply::Unknown | Reply::Unclear { .. }, _) => false,
     };
     match action {
-        // The operating system decides when it is done (ACPI power button).
+        // The operating system controls the timing (ACPI power button).
         Action::Reset(ResetType::GracefulShutdown | ResetType::GracefulRestart) => Some(limits.graceful_shutdown),
         Action::Reset(ResetType::Nmi) if accepted => None,
         Action::Reset(_) => Some(limits.power_change),
-        // Some show it later than they accept it, also when they end no task.
+        // Some BMCs report the change after they accepted it, even without a task.
         Action::SetBoot { .. } => Some(limits.settle),
-        // A BMC first has to reach the image's server.
+        // The BMC must first contact the image server.
         Action::Insert { .. } | Action::Eject { .. } => Some(limits.media),
         Action::Record
         | Action::CheckImage
         | Action::AskPreparer
         | Action::EnterGate
         | Action::LeaveGate
-        // It is observed to its end under the lock.
+        // The service is observed to its end under the lock.
         | Action::BeginService { .. }
         | Action::TakeNode
         | Action::ReturnNode
@@ -56,25 +55,25 @@ pub fn effect_lasts(action: &Action, reply: &Reply, limits: &Limits) -> Option<D
 }
 
 impl ServerLock {
-    /// Calls of other maintenances that may still change the server.
+    /// Returns other maintenances' calls that can still change the server.
     pub(super) fn foreign_effects(&self, uid: &Uid, now: Timestamp) -> impl Iterator<Item = &PendingEffect> {
         let root = self.get(uid).and_then(|record| record.spec.parent.clone()).unwrap_or_else(|| uid.clone());
         self.extension.effects.iter().filter(move |effect| effect.root != root && effect.until > now)
     }
 
-    /// Calls of this maintenance, and of what acted under it, that may still change the server.
+    /// Returns calls of this maintenance and of work under it that can still change the server.
     #[must_use]
     pub fn own_effects(&self, record: &Maintenance, now: Timestamp) -> Vec<&PendingEffect> {
         let effects = self.extension.effects.iter();
         match &record.spec.parent {
-            // Under a hold each puts back what it did itself; the hold looks at all of it.
+            // Work under a lock restores only its own calls; the lock's holder restores all.
             Some(_) => effects.filter(|effect| effect.by == record.uid && effect.until > now).collect(),
             None => effects.filter(|effect| effect.root == record.uid && effect.until > now).collect(),
         }
     }
 
-    /// Whether the step under way changes the power alone, and no call of this maintenance, or of
-    /// what acted under it, may still fill or empty a drive.
+    /// Returns true if the current step changes power only, and no earlier call can still change a
+    /// drive.
     #[must_use]
     pub fn only_power_changes(&self, record: &Maintenance, now: Timestamp) -> bool {
         let at_a_drive = |action: &Action| matches!(action, Action::Insert { .. } | Action::Eject { .. });
@@ -84,15 +83,15 @@ impl ServerLock {
         ) && !self.own_effects(record, now).iter().any(|effect| at_a_drive(&effect.action))
     }
 
-    /// Notes a call before it is made. Until its reply is known it counts as one without a reply.
+    /// Stores a call before it is sent. It counts as unanswered until its reply arrives.
     pub(super) fn expect_effect(&mut self, record: &Maintenance, action: &Action, limits: &Limits, now: Timestamp) {
         let Some(lasts) = effect_lasts(action, &Reply::Unknown, limits) else { return };
         let root = record.spec.parent.clone().unwrap_or_else(|| record.uid.clone());
         let until = after(now, limits.call + lasts);
         let effects = &mut self.extension.effects;
         effects.retain(|effect| effect.until > now);
-        // Of the same call made before, only the one that lasts longest counts: the list stays
-        // short however often it is tried.
+        // Of equal earlier calls, keep only the longest. Repeated attempts then do not grow the
+        // list.
         let again = |effect: &PendingEffect| effect.by == record.uid && effect.action == *action;
         let longest = effects.iter().filter(|effect| again(effect)).max_by_key(|effect| effect.until).cloned();
         effects.retain(|effect| !again(effect));
@@ -100,7 +99,7 @@ impl ServerLock {
         effects.push(PendingEffect { root, by: record.uid.clone(), action: action.clone(), at: now, until });
     }
 
-    /// Notes what came of the last call of a record.
+    /// Stores a reply to the record's last call.
     pub(super) fn reply_to_effect(
         &mut self,
         uid: &Uid,
@@ -117,8 +116,7 @@ impl ServerLock {
         }
     }
 
-    /// What a record called in a step has done all that it can: its effect was observed, or
-    /// overtaken.
+    /// Removes a step's calls after their effects were observed or superseded.
     pub(super) fn settle_effects(&mut self, uid: &Uid, attempts: &[Attempt]) {
         self.extension.effects.retain(|effect| effect.by != *uid || !effect.is_of(attempts));
     }
@@ -154,7 +152,7 @@ mod tests {
                     ..Attempt::intended(action.clone(), at)
                 };
                 let mut attempts = vec![attempt(at, answered)];
-                // What leads to one state is sent once more; both are observed until the end.
+                // A call toward one state is sent a second time. Both are observed until the limit.
                 if matches!(action, Action::Reset(ResetType::On | ResetType::ForceOff) | Action::SetBoot { .. }) {
                     let half = after(answered, within / 2);
                     assert_eq!(pursue(action.clone(), &attempts, within, &limits, half), Verdict::Act(action.clone()));

@@ -1,4 +1,4 @@
-//! Asking for a place in the queue.
+//! Entry into the queue.
 
 use jiff::Timestamp;
 
@@ -16,10 +16,10 @@ use super::{
 };
 
 impl ServerLock {
-    /// Asks for a place in the queue, or finds the one that an earlier run of the same request has.
+    /// Enqueues a request, or adopts an earlier run's record.
     ///
-    /// Idempotent by `namespace/name`: owner and digest must be equal and no living process may be
-    /// attached.
+    /// The operation is idempotent by `namespace/name`. Adoption requires the same owner and digest
+    /// and no connected process.
     pub fn enqueue(&mut self, request: EnqueueRequest, leases: &Leases, now: Timestamp) -> Result<Enqueued, Refusal> {
         self.refuse_unreadable(&request.id)?;
         let digest = request.spec.digest();
@@ -50,7 +50,7 @@ impl ServerLock {
                 return Err(Refusal::HeldByOurselves { holder: holder.id.clone() });
             }
         }
-        // A record of before is found again whatever its order is.
+        // Existing records are adopted regardless of their gate order.
         if !gate::is_in_order(&request.gates) {
             return Err(Refusal::WrongPhase(
                 "a gate that is asked before the lock is taken is behind one that is entered under it",
@@ -101,7 +101,7 @@ impl ServerLock {
         Ok(Enqueued::New(request.uid))
     }
 
-    /// Continues the record of an earlier run with the same name, or reports the difference.
+    /// Adopts an earlier run's record with the same name, or reports the difference.
     fn continue_existing(
         &mut self,
         uid: &Uid,
@@ -129,7 +129,7 @@ impl ServerLock {
         }
         let record = self.get_mut(&uid)?;
         record.requester = request.runner;
-        // The BMC did not answer the earlier run.
+        // The BMC did not answer in the earlier run.
         if let Some((known, now)) = record.location.as_mut().zip(request.location) {
             known.system = known.system.take().or(now.system);
         }
@@ -151,7 +151,7 @@ mod tests {
     };
 
     impl EnqueueRequest {
-        /// A request of which only its name matters to a test.
+        /// A sample request for tests that need only its name.
         pub(crate) fn sample(name: &str) -> Self {
             Self {
                 uid: Uid(name.to_owned()),

@@ -23,7 +23,7 @@ use super::{
     step::{Action, Reply},
 };
 
-/// How many rounds a forecast takes before it gives up.
+/// Maximum number of rounds.
 const MOST_ROUNDS: usize = 500;
 
 /// The lock at plan time.
@@ -31,20 +31,20 @@ const MOST_ROUNDS: usize = 500;
 pub struct Start<'a> {
     /// The lock.
     pub lock: &'a ServerLock,
-    /// Who is alive.
+    /// The current process leases.
     pub leases: &'a Leases,
     /// The store's time.
     pub now: Timestamp,
-    /// After how long a waiter gains one step of priority.
+    /// Waiting time after which a waiter gains one priority level.
     pub aging: Duration,
-    /// How long things take.
+    /// Time limits.
     pub limits: &'a Limits,
 }
 
 /// A run's purpose.
 #[derive(Clone, Copy, Debug)]
 pub enum Run<'a> {
-    /// Create a record, or continue it.
+    /// Create or continue a record.
     Hold(&'a EnqueueRequest, WaitFor),
     /// Change a record.
     Change(&'a Uid, &'a Spec),
@@ -52,12 +52,12 @@ pub enum Run<'a> {
     Release(&'a Uid),
 }
 
-/// The server as the plan read it; `None`: not read.
+/// The server's state as read by the plan; `None` fields were not read.
 #[derive(Clone, Debug, Default)]
 pub struct SeenServer {
     /// Power and boot override.
     pub machine: Option<MachineView>,
-    /// Its virtual drives.
+    /// The virtual drives.
     pub media: Option<Vec<MediaSlot>>,
     /// Its capabilities.
     pub capabilities: Option<Capabilities>,
@@ -68,35 +68,35 @@ pub struct SeenServer {
 pub enum Coming {
     /// It restores and releases an overdue maintenance.
     Reclaims(Box<Reclaimed>),
-    /// It sends this.
+    /// It sends this call.
     Calls(Action),
 }
 
 /// An overdue maintenance that the run releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Its name.
+    /// Name of the maintenance.
     pub id: MaintenanceId,
     /// Its owner.
     pub owner: String,
-    /// Since when it is overdue.
+    /// Start of the overdue time.
     pub since: Timestamp,
     /// The calls that restore the server, in order.
     pub calls: Vec<Action>,
-    /// The power before and after, where the server was read.
+    /// The power before and after, if the server was read.
     pub power: Option<(PowerState, PowerState)>,
 }
 
-/// How the forecast ends.
+/// How a forecast ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// The run is refused.
+    /// The run is rejected.
     Refused(Refusal),
-    /// The run waits, and why.
+    /// The run waits, for this reason.
     Waits(String),
     /// An external system or an unread fact decides.
     Open,
-    /// The run ends.
+    /// The run ends with this result.
     Finished(Finish),
 }
 
@@ -105,9 +105,9 @@ pub enum Outlook {
 pub struct Forecast {
     /// Its calls and releases, in order.
     pub steps: Vec<Coming>,
-    /// How that ends.
+    /// How the forecast ends.
     pub outlook: Outlook,
-    /// The lock with the new record, before the first call. `None`: the run is refused.
+    /// The lock with the new record, before the first call. `None` if the run is rejected.
     pub entered: Option<(ServerLock, Leases, Uid)>,
 }
 
@@ -123,7 +123,7 @@ pub fn forecast(start: &Start<'_>, run: &Run<'_>, runner: &Runner, server: SeenS
         runner,
         server,
     };
-    // The process keeps its lease as long as it runs.
+    // The process renews its lease while it runs.
     trial.leases.0.insert(runner.id.clone(), Timestamp::MAX);
     let (uid, fence) = match trial.enter(run) {
         Ok(entered) => entered,
@@ -163,7 +163,7 @@ impl Trial<'_> {
         self.apply(&LockChange::Driven { uid, fence, change })
     }
 
-    /// The transactions before the drive. Without a fence the run only enqueues.
+    /// Runs the transactions before the drive. Without a fence the run only enqueues.
     fn enter(&mut self, run: &Run<'_>) -> Result<(Uid, Option<Fence>), Refusal> {
         let token = Token(uuid::Uuid::nil());
         let uid = match run {
@@ -242,7 +242,7 @@ impl Trial<'_> {
         Outlook::Open
     }
 
-    /// Whether the server itself ends the wait.
+    /// Returns true if the server alone ends the wait.
     fn goes_on_by_itself(&self, uid: &Uid) -> bool {
         self.lock.get(uid).is_some_and(|record| {
             let steps = matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. });
@@ -322,7 +322,7 @@ impl SeenServer {
         })
     }
 
-    /// Carries out an action; `false`: another system carries it out.
+    /// Simulates an action; `false` if another system performs it.
     fn does(&mut self, action: &Action, now: Timestamp) -> bool {
         let Some(machine) = &mut self.machine else { return false };
         match action {
@@ -361,7 +361,7 @@ impl SeenServer {
     }
 }
 
-/// Sets the properties that a change names.
+/// Sets the properties that `wanted` contains.
 fn merge(boot: &mut BootOverride, wanted: &BootOverride) {
     let set = |now: &mut Option<String>, wanted: &Option<String>| {
         if wanted.is_some() {

@@ -1,14 +1,14 @@
-//! Gates: the external systems between a request and its start, in order. What a record says of
-//! them; `gate_chain.rs` has the rules.
+//! Gates: the external systems that must grant a start, in order. `gate_chain.rs` contains the
+//! rules.
 //!
-//! The innermost gate is the server's own maintenance system, where it has one; others stand before
-//! it (`cluster_api`). A gate is asked once all before it allow the start, and left once all behind
-//! it are left.
+//! The innermost gate is the server's own maintenance system, if any. Others precede it
+//! (`cluster_api`). A gate receives its request after all outer gates grant the start. The server
+//! leaves a gate after it left all inner gates.
 //!
-//! Some of these systems have a queue of their own (metal-operator's ServerMaintenance). Then that
-//! queue orders: our slot is taken only when it has granted our request, and until then our place
-//! blocks nobody. Others only know in and out (metal-operator's parking); they are entered and left
-//! under our slot.
+//! Some systems have their own queue, such as metal-operator's ServerMaintenance. That queue then
+//! decides: the provider acquires the lock after the grant, and the waiting request does not block
+//! others. Systems without a queue, such as metal-operator's parking, are entered and left under
+//! the lock.
 
 pub use super::model::gate::{
     Asks, AwaitedNode, BootReadiness, ExternalRequest, ExternalState, ExternalSystem, GateRecord, GateView, Loss,
@@ -17,14 +17,13 @@ pub use super::model::gate::{
 
 use super::state::{Maintenance, Phase};
 
-/// Whether all systems that are asked before our slot is taken stand before those that are entered
-/// under it: a chain is entered in its order.
+/// Returns true if every system that grants before the lock precedes all systems entered under it.
 #[must_use]
 pub fn is_in_order(systems: &[ExternalSystem]) -> bool {
     systems.is_sorted_by_key(|system| system.order == QueueAuthority::Ours)
 }
 
-/// The gate that is entered next under our slot.
+/// Returns the next gate to enter under the lock.
 #[must_use]
 pub fn entering(record: &Maintenance) -> Option<usize> {
     record
@@ -33,13 +32,13 @@ pub fn entering(record: &Maintenance) -> Option<usize> {
         .position(|gate| gate.system.enters && gate.system.order == QueueAuthority::Ours && !gate.entered)
 }
 
-/// The gate that is left next: the innermost one that still has something of ours.
+/// Returns the next gate to leave: the innermost gate with a remaining request.
 #[must_use]
 pub fn leaving(record: &Maintenance) -> Option<usize> {
     record.gates.iter().rposition(GateRecord::must_be_left)
 }
 
-/// Why a server that was entered is ours no more, by where its request stands; `None`: it is.
+/// Returns why an entered server was revoked, by its request's state.
 #[must_use]
 pub fn taken_away(standing: &ExternalState) -> Option<String> {
     match standing {
@@ -54,65 +53,63 @@ pub fn taken_away(standing: &ExternalState) -> Option<String> {
     }
 }
 
-/// Whether the server's own system prepares what is booted.
+/// Returns true if the external system prepares the boot image.
 #[must_use]
 pub fn prepares_boot(gates: &[GateRecord]) -> bool {
     gates.iter().any(|gate| gate.system.boots)
 }
 
-/// Whether the server's own system prepares what a record boots.
+/// Returns true if the external system prepares this record's boot image.
 #[must_use]
 pub fn boots(record: &Maintenance) -> bool {
     record.spec.boot.is_some() && prepares_boot(&record.gates)
 }
 
-/// Whether the server's own system keeps the power that a record asks for.
+/// Returns true if the external system controls the server's power.
 #[must_use]
 pub(super) fn keeps_power(record: &Maintenance) -> bool {
     record.gates.iter().any(|gate| gate.system.boots && gate.system.enters)
 }
 
-/// The server's own maintenance system, where it has one: the innermost gate.
+/// Returns the gate for the server's own maintenance system, if any.
 #[must_use]
 pub fn own(gates: &[GateRecord]) -> Option<&GateRecord> {
     gates.iter().find(|gate| gate.system.gate.is_none())
 }
 
-/// The gates that stand before the server's own system and allow the start, and were not left
-/// since.
+/// Returns the outer gates that grant the start and were not left since.
 #[must_use]
 pub fn outer(gates: &[GateRecord]) -> Vec<String> {
     gates.iter().filter(|gate| gate.granted && !gate.left).filter_map(|gate| gate.system.gate.clone()).collect()
 }
 
-/// Whether a request of a record may be in an external system.
+/// Returns true if any external system can contain a request for this record.
 #[must_use]
 pub fn is_asked(record: &Maintenance) -> bool {
     record.gates.iter().any(|gate| gate.asked)
 }
 
-/// Why a server that was taken away is not restored; `None`: it is ours to restore.
+/// Returns why a revoked server must not be restored; `None` if it can be restored.
 #[must_use]
 pub fn lost(record: &Maintenance) -> Option<&str> {
     record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold).find_map(|gate| gate.lost.as_deref())
 }
 
-/// Whether the server may be put back as it was: not when it is not ours any more, nor when it
-/// never was.
+/// Returns true if the server can be restored: it entered its external systems, and none revoked
+/// it.
 #[must_use]
 pub fn may_restore(record: &Maintenance) -> bool {
     let mut gates = record.gates.iter().filter(|gate| gate.system.loss == Loss::EndsHold);
     gates.all(|gate| gate.lost.is_none() && (gate.entered || !gate.system.enters || record.spec.parent.is_some()))
 }
 
-/// Whether the server never was ours: an external system did not grant it before the end, so that
-/// nothing was changed.
+/// Returns true if an external system never granted the server, so it is unchanged.
 #[must_use]
 pub fn never_ours(record: &Maintenance) -> bool {
     !may_restore(record) && lost(record).is_none()
 }
 
-/// How many gates still have a request of a record in this state.
+/// Returns how many gates still contain a request for this record.
 #[must_use]
 pub fn to_leave(record: &Maintenance) -> usize {
     let over = matches!(record.phase, Phase::Completed { .. } | Phase::Failed { .. });

@@ -1,5 +1,4 @@
-//! The rules about gates: when they are asked, entered and left, and what follows when one takes a
-//! server away.
+//! Rules for gates: when to request, enter and leave them, and how to react to a revoked grant.
 
 use jiff::Timestamp;
 
@@ -27,13 +26,13 @@ use super::{
     step::{Action, Reply},
 };
 
-/// What a waiter has to do about its gates before its turn counts; `None`: nothing.
+/// Returns a waiter's next call to its gates before it can be admitted; `None` if nothing is due.
 ///
-/// They are asked in order, each once all before it allow the start; what keeps the waiter from
-/// starting for another reason makes it withdraw its requests, in reverse.
+/// Each gate receives its request after all earlier gates grant the start. If anything else blocks
+/// the waiter, it withdraws its requests in reverse order.
 #[must_use]
 pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
-    // What acts under a hold was granted with it.
+    // The parent's grants cover work under its lock.
     if record.spec.parent.is_some() {
         return None;
     }
@@ -42,20 +41,20 @@ pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> 
         return Some(decision);
     }
     let others = matches!(turn, Turn::ReclaimOverdue(_) | Turn::Wait { reason: WaitReason::Turn { .. }, .. });
-    // Whatever is behind one that may not be asked yet is not asked either.
+    // No gate receives a request before the earlier ones can.
     let may_ask = |gate: &GateRecord| {
         let early = gate.system.order == QueueAuthority::OnTurn && !gate.asked && others;
         !(early || own && gate.is_external())
     };
     let mut gates = record.gates.iter().enumerate().take_while(|(_, gate)| may_ask(gate));
     let (place, decision) = gates.find_map(|(place, gate)| Some((place, ask_one(at, (place, gate), own)?)))?;
-    // Behind one that does not allow the start nothing is asked.
+    // Gates behind one that does not grant the start must not keep a request.
     let looks = matches!(decision, Decision::Look(_));
     Some(if looks { decision } else { withdraw(at, record, place + 1).unwrap_or(decision) })
 }
 
-/// Withdraws the requests to external gates from this place on, the innermost first: granted
-/// outside its window, or before what else is waited for, a gate would hold the server for nothing.
+/// Withdraws the requests to external gates from index `from` on, innermost first. A gate that
+/// grants early, or outside the window, would take the server out of service for nothing.
 fn withdraw(at: &DecisionInput<'_>, record: &Maintenance, from: usize) -> Option<Decision> {
     let asked = || record.gates.iter().enumerate().skip(from).filter(|(_, gate)| gate.is_external() && gate.asked);
     asked().rev().find_map(|(place, _)| {
@@ -67,7 +66,7 @@ fn withdraw(at: &DecisionInput<'_>, record: &Maintenance, from: usize) -> Option
             | ExternalState::Lost(_)
             | ExternalState::Failed(_)
             | ExternalState::Leftovers(_) => Some(Decision::Ask { place, enter: false }),
-            // One before it waits until it is really back.
+            // An outer gate waits until the inner one has completely released the server.
             ExternalState::Returning(why) if asked().any(|(other, _)| other < place) => {
                 let reason = format!("waiting until {why}");
                 Some(if at.intent.timed_out {
@@ -95,7 +94,7 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
         ExternalState::Refused(why) | ExternalState::Failed(why) => {
             return Some(Decision::Finished(Finish::Refused(why.clone())));
         }
-        // How it is now is known before the first change.
+        // The prior state must be recorded before the first change.
         ExternalState::Absent if gate.memory != view.memory => {
             return Some(note(!theirs, gate.said.clone().filter(|_| theirs), true));
         }
@@ -111,8 +110,8 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
         return Some(note(granted, said, false));
     }
     let said = said?;
-    // The external system grants nothing while the overdue hold has its request there: it has to be
-    // released first.
+    // The external system grants nothing while the overdue holder's request exists, so release it
+    // first.
     let overdue =
         queue::reclaimable(at.lock, at.leases, at.now).filter(|holder| view.behind.as_ref() == Some(&holder.uid));
     if let Some(holder) = overdue.filter(|_| !own && !at.intent.timed_out) {
@@ -127,19 +126,19 @@ fn ask_one(at: &DecisionInput<'_>, (place, gate): (usize, &GateRecord), own: boo
     })
 }
 
-/// How many gates a holder has before those of a record that acts under it, which has the innermost
-/// one only.
+/// Returns how many of the holder's gates precede those of a record that acts under it. Such a
+/// record has only the innermost gate.
 #[must_use]
 pub fn outer_gates(holder: &Maintenance, record: &Maintenance) -> usize {
     holder.gates.len().saturating_sub(record.gates.len())
 }
 
-/// Whether the gates still say that the server is ours; `None`: they do, or there is none, or it
-/// was not entered.
+/// Returns the decision that follows from a revoked or unread gate; `None` if all entered gates
+/// still grant.
 #[must_use]
 pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     let holder = record.spec.parent.as_ref().map_or(Some(record), |parent| at.lock.get(parent))?;
-    // A release goes on whatever a gate says that leaves the server to us.
+    // A release ignores gates whose revocation leaves the server to the maintenance.
     let gives_back = matches!(record.phase, Phase::Releasing { .. });
     let outer = outer_gates(holder, record);
     let is_known = |place: usize| {
@@ -157,9 +156,8 @@ pub(super) fn check(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Deci
     })
 }
 
-/// Notes the power that an external system wants its server to have afterwards, where it differs
-/// from the one in the record: the owner may have changed it since. Gates that were not looked at
-/// say nothing.
+/// Records the power that an external system wants after the release, if it differs from the
+/// record. The owner can change it at any time. Unread gates are skipped.
 #[must_use]
 pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     if record.spec.parent.is_some() || !may_restore(record) {
@@ -174,8 +172,8 @@ pub(super) fn power_after(at: &DecisionInput<'_>, record: &Maintenance) -> Optio
 }
 
 impl ServerLock {
-    /// Notes the power that a gate wants its server to have afterwards. What was restored already
-    /// is restored again.
+    /// Records the power that a gate wants after the release. The release restores it again if it
+    /// already restored the power.
     pub(super) fn note_power(
         &mut self,
         uid: &Uid,
@@ -200,10 +198,9 @@ fn note_power(record: &mut Maintenance, place: usize, power: Option<PowerAfter>,
     }
 }
 
-/// Whether what acts under a hold may still send something to its server: not once a gate whose
-/// loss leaves the server to the hold took it away, nor once the Lease of its Node is not the
-/// hold's any more or the drained Node was uncordoned. Workloads may run there again, or another
-/// component acts on the Node, and only what the hold restores is worth stopping them.
+/// Blocks actions of work under a lock after the holder lost an outer gate or the Node's Lease, or
+/// the drained Node was uncordoned. Workloads possibly run there again, or another component acts
+/// on the Node. Only the holder's restore then justifies an interruption.
 #[must_use]
 pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict {
     let Some(holder) = record.spec.parent.as_ref().and_then(|parent| at.lock.get(parent)) else {
@@ -235,7 +232,7 @@ pub(super) fn may_send(at: &DecisionInput<'_>, record: &Maintenance) -> Verdict 
     drained.in_use(view).map_or(Verdict::Done, fail)
 }
 
-/// Entering under our slot.
+/// Enters the next gate under the lock.
 #[must_use]
 pub(super) fn enter(
     record: &Maintenance,
@@ -261,7 +258,8 @@ pub(super) fn enter(
                     Some(_) => pursue(Action::EnterGate, &progress.attempts, limits.settle, limits, now),
                 };
             };
-            // The system asks the operating system and has no patience that ends: ours does.
+            // The system requests a shutdown from the operating system and never times out, so the
+            // provider does.
             let until = after(entered.at, limits.graceful_shutdown);
             if now < until {
                 return Verdict::Wait { why: why.clone(), until: Some(until) };
@@ -281,7 +279,8 @@ pub(super) fn enter(
     }
 }
 
-/// Leaving, the innermost gate first: an outer one waits until the inner one is really back.
+/// Leaves the gates, innermost first. An outer gate waits until the inner one has completely
+/// released the server.
 #[must_use]
 pub(super) fn leave(
     record: &Maintenance,
@@ -296,10 +295,10 @@ pub(super) fn leave(
         return verdict;
     }
     match &view.standing {
-        // A request that was refused was never ours to take back.
+        // A rejected request does not exist, so it cannot be withdrawn.
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Verdict::Done,
         ExternalState::Returning(why) => Verdict::Wait { why: why.clone(), until: None },
-        // Leaving can take several calls, each of which finds what the one before left.
+        // Leaving can take several calls, each for objects that the previous call left.
         ExternalState::Leftovers(_) if goes_on(progress, limits) => Verdict::Act(Action::LeaveGate),
         ExternalState::Waiting(_)
         | ExternalState::Entering(_)
@@ -315,8 +314,8 @@ pub(super) fn leave(
     }
 }
 
-/// What keeps a request although the server is restored: its Node is not Ready again, and without
-/// the request another system would let Pods run on it.
+/// Blocks the withdrawal until the server's Node is Ready. Without the request, another system
+/// would schedule Pods on it.
 fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: Timestamp) -> Option<Verdict> {
     let awaited = view.awaited.as_ref().filter(|_| progress.attempts.is_empty() && ends_switched_on(record))?;
     if drain::is_back(awaited.ready, awaited.heard, progress.since) {
@@ -333,19 +332,20 @@ fn awaits_node(record: &Maintenance, progress: &Progress, view: &GateView, now: 
     Some(Verdict::Wait { why, until: Some(again) })
 }
 
-/// Whether a server runs once its maintenance is over, as far as that is ours to say.
+/// Returns true if the server is on after its maintenance, as far as the maintenance decides that.
 fn ends_switched_on(record: &Maintenance) -> bool {
     record.final_power() == Some(PowerTarget::On) && (record.spec.operation.is_some() || may_restore(record))
 }
 
-/// Whether the last call to leave was accepted, and another one may follow.
+/// Returns true if the last leave call was accepted and another is allowed.
 fn goes_on(progress: &Progress, limits: &Limits) -> bool {
     let mut calls = progress.attempts.iter().filter(|attempt| attempt.action == Action::LeaveGate).rev();
     let accepted = calls.next().is_some_and(|last| last.reply == Reply::Accepted);
     accepted && calls.count() + 1 < limits.attempts
 }
 
-/// Whether what shall be booted is ready; `None` where the system does not prepare it.
+/// Returns a verdict while the boot image is not ready; `None` if it is ready, or if no gate
+/// prepares it.
 #[must_use]
 pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
     ready_of(&record.gates, &record.spec, facts)
@@ -353,7 +353,7 @@ pub(super) fn ready(record: &Maintenance, facts: &Facts) -> Option<Verdict> {
 
 fn ready_of(gates: &[GateRecord], spec: &Spec, facts: &Facts) -> Option<Verdict> {
     let place = gates.iter().position(|gate| gate.system.boots).filter(|_| spec.boot.is_some())?;
-    // Gates are read by their places in the record of the holder.
+    // Facts use the holder's gate indexes.
     let place = place + facts.outer_gates;
     let Some(view) = facts.gates.get(&place) else { return Some(Verdict::Look(Need::Gate(place))) };
     match &view.boot {

@@ -1,9 +1,9 @@
-//! From one maintenance to the next without a restore in between.
+//! Handing a server to the next maintenance without a restore.
 //!
-//! A maintenance that ends hands its server to the waiter that is served next, when both ask for it
-//! (`hand_over = "direct"`). The state before the first of them goes along, so that the last one
-//! restores it. Nothing is handed over past a waiter that wants the server as it was, nor where an
-//! external system or the Lease of a Node has to be given back between the two.
+//! A maintenance that ends hands its server to the next waiter if both set `hand_over = "direct"`.
+//! The prior state moves along, and the last maintenance of the chain restores it. A waiter that
+//! wants a restored server is never skipped. Servers with an external system or a Node Lease are
+//! always restored first.
 
 pub use super::model::hand_over::HandOver;
 
@@ -20,7 +20,7 @@ use super::{
     state::{Ending, Maintenance, Phase, Progress},
 };
 
-/// Whether this maintenance may pass its server on, or take it, as it is.
+/// Returns true if this maintenance can hand over or receive a server unrestored.
 fn is_direct(record: &Maintenance) -> bool {
     let node = record.node.taken.is_some()
         || record.spec.node.as_ref().is_some_and(|node| node.take)
@@ -32,8 +32,8 @@ fn is_direct(record: &Maintenance) -> bool {
         && !node
 }
 
-/// The waiter that takes the server as it is when its holder ends now; `None`: the holder restores
-/// it.
+/// Returns the waiter that receives the server unrestored if its holder ends now; `None` if the
+/// holder restores it.
 #[must_use]
 pub fn successor<'a>(
     lock: &'a ServerLock,
@@ -50,21 +50,20 @@ pub fn successor<'a>(
     (is_direct(next) && next.phase == Phase::Pending).then_some(next)
 }
 
-/// The power in which a maintenance leaves the server, as far as it asked for one or knows it.
+/// Returns the power in which a maintenance ends, if configured or observed.
 fn power_left(record: &Maintenance) -> Option<PowerState> {
     record.spec.server_power.map(PowerState::from).or(record.last_power)
 }
 
-/// Whether an ending leaves the server to the next: not one that a person forces, nor one after a
-/// failure.
+/// Returns true if this ending hands the server over. A forced release or a failure does not.
 #[must_use]
 pub fn is_passed_on(ending: &Ending) -> bool {
     matches!(ending, Ending::Completed | Ending::CompletedBy(_))
 }
 
 impl ServerLock {
-    /// Ends a maintenance and admits the next one in the same transaction: nothing comes between
-    /// the two. The caller has found with [`successor`] in it that `next` is served.
+    /// Ends a maintenance and admits the next in the same transaction. In that transaction, the
+    /// caller has already selected `next` with [`successor`].
     pub(super) fn hand_over(
         &mut self,
         uid: &Uid,

@@ -1,4 +1,4 @@
-//! What a process does with a maintenance that is in force: wait for its end, change it, end it.
+//! Decisions for a prepared maintenance: wait for its end, change it, or end it.
 
 use super::{
     change::RecordChange,
@@ -15,14 +15,14 @@ use super::{
     update,
 };
 
-/// What is done with a maintenance that is in force.
+/// Returns the next action for a prepared maintenance.
 pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     if let Goal::Release(ending) = &at.intent.goal {
         if let Some(decision) = ends_with_hold(at, record) {
             return decision;
         }
         if record.spec.kind == MaintenanceKind::Operation {
-            // It is done, and there is nothing to restore: no turn is needed.
+            // A completed operation does not restore anything, so it does not wait for the lock.
             return Decision::Change(RecordChange::Finish(Phase::Completed { at: at.now, ending: ending.clone() }));
         }
         if let Some(actor) = at.lock.other_actor(at.uid, at.leases, at.now) {
@@ -75,11 +75,11 @@ pub(super) fn in_maintenance(at: &DecisionInput<'_>, record: &Maintenance) -> De
     }
 }
 
-/// Ends a maintenance that is in force: the next one takes the server as it is, or it is restored.
+/// Ends a prepared maintenance: hands the server over, or restores it.
 fn gives_back(at: &DecisionInput<'_>, record: &Maintenance, ending: Ending) -> Decision {
     let next = hand_over::successor(at.lock, at.leases, record, at.aging, at.now);
     match next.filter(|_| hand_over::is_passed_on(&ending)) {
-        // Nothing of it may still come when the next one begins.
+        // Its calls must not take effect after the next maintenance starts.
         Some(next) => {
             take_turn(at, record).unwrap_or(Decision::Change(RecordChange::HandOver(next.uid.clone(), ending)))
         }
@@ -87,14 +87,14 @@ fn gives_back(at: &DecisionInput<'_>, record: &Maintenance, ending: Ending) -> D
     }
 }
 
-/// A change in place that is wanted: nothing is touched before everything that can be checked is.
+/// Handles a requested change in place: all checks pass before the server changes.
 fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     if at.intent.stop {
         return Decision::Change(RecordChange::RefuseUpdate("it was interrupted before it began".to_owned()));
     }
     let awaits_turn = record.awaiting_turn().is_some();
-    // Owner and window decide while the server is held. A record without the server checks them
-    // while it queues.
+    // Owner and window are checked while the server is locked. A record without the lock checks
+    // them in the queue.
     let refused = if awaits_turn { None } else { not_allowed(at, record) };
     if at.intent.timed_out {
         let waited = match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
@@ -108,13 +108,13 @@ fn checking(at: &DecisionInput<'_>, record: &Maintenance) -> Decision {
     }
     let checked = match update::check(record, at.facts) {
         verdict @ (Verdict::Look(_) | Verdict::Fail(_)) => verdict,
-        // A change of a hold that stops its server drains the Node again first.
+        // A change that stops its server drains the Node again first.
         _ => gate_chain::may_send(at, record),
     };
     match checked {
         Verdict::Look(need) => Decision::Look(need),
         Verdict::Fail(cause) => Decision::Change(RecordChange::RefuseUpdate(cause)),
-        // Admission begins it.
+        // Admission starts the change.
         _ if awaits_turn => take_turn(at, record).unwrap_or(Decision::Change(RecordChange::BeginUpdate)),
         _ => Decision::Change(RecordChange::BeginUpdate),
     }

@@ -1,9 +1,9 @@
-//! Which lock covers a server, by the identifiers that it shows now and those that are known.
+//! Finding a server's lock by its current and its stored identifiers.
 //!
-//! Every identifier belongs to at most one lock (`aliases.rs`). A lock begins with a system UUID or
-//! with the `lock_key` of a configuration, never with less: a serial number or an address alone
-//! could be shown by a server whose UUID already names another lock. Once they belong to a lock,
-//! they lead to it while the UUID is hidden.
+//! Each identifier belongs to at most one lock (`aliases.rs`). Only a system UUID or a configured
+//! `lock_key` creates a lock. A serial number or an address alone cannot, because the server's
+//! hidden UUID could already belong to another lock. Once assigned, they lead to the lock while the
+//! UUID is hidden.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,23 +17,23 @@ use super::{
     state::Maintenance,
 };
 
-/// What one look at a server shows of its identity.
+/// The identity that a server reports in one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// The `lock_key` of the configuration.
+    /// The configured `lock_key`.
     pub configured: Option<LockKey>,
-    /// The system UUID, if it tells servers apart.
+    /// The system UUID, unless it is a placeholder.
     pub uuid: Option<SystemUuid>,
-    /// Manufacturer and serial number, if they tell servers apart.
+    /// Manufacturer and serial number, unless they are placeholders.
     pub serial: Option<Alias>,
-    /// The address of the BMC and the path of the system.
+    /// BMC address and system path.
     pub address: Alias,
     /// `OWNER/SERVER`.
     pub name: Alias,
 }
 
 impl Sighting {
-    /// The identifiers of the hardware, the best first.
+    /// Returns the hardware identifiers, best first.
     #[must_use]
     pub fn hardware(&self) -> Vec<Alias> {
         let configured = self.configured.as_ref().and_then(|key| SystemUuid::read(&key.0));
@@ -43,7 +43,7 @@ impl Sighting {
         all.into_iter().flatten().collect()
     }
 
-    /// All identifiers.
+    /// Returns all identifiers.
     #[must_use]
     pub fn aliases(&self) -> Vec<Alias> {
         let mut all = self.hardware();
@@ -55,44 +55,44 @@ impl Sighting {
 /// Where an identifier leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AliasTarget {
-    /// To a lock, after so many moves.
+    /// It leads to a lock.
     At {
         /// The lock.
         key: LockKey,
-        /// How often it was moved.
+        /// Number of moves so far.
         version: u64,
     },
-    /// Nowhere, by the word of a person: several servers show it.
+    /// It leads to no lock, because a person declared that several servers report it.
     Shared,
 }
 
-/// An identifier that leads to the lock of a server.
+/// An identifier that leads to the server's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasClaim {
     /// The identifier.
     pub alias: Alias,
-    /// How often it was moved when it was read.
+    /// Number of moves when it was read.
     pub version: u64,
 }
 
-/// The lock of a server.
+/// A server's lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identified {
     /// The lock.
     pub key: LockKey,
-    /// The identifiers that lead to it already.
+    /// The identifiers that already lead to it.
     pub claims: Vec<AliasClaim>,
-    /// The identifiers that lead nowhere yet, and have to be claimed for it first.
+    /// Unassigned identifiers, which must first be claimed for it.
     pub fresh: Vec<Alias>,
 }
 
-/// Why a server has no lock. Nothing was done to it.
+/// The reason why a server cannot be locked. The server is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    /// It reports no UUID, and what it reports leads to no lock.
+    /// It does not report a UUID, and its other identifiers do not lead to a lock.
     #[error("the server reports no system UUID that tells servers apart, and {why}")]
     NoUuid {
-        /// Why the other identifiers do not help.
+        /// The reason why the other identifiers do not help.
         why: NoUuid,
     },
     /// Its identifiers belong to several locks.
@@ -100,23 +100,23 @@ pub enum IdentityError {
     OtherLock {
         /// `OWNER/SERVER`.
         name: Alias,
-        /// Where its best identifier leads.
+        /// Lock of the server's best identifier.
         key: LockKey,
-        /// What leads elsewhere.
+        /// The identifiers of other locks.
         others: Vec<(Alias, LockKey)>,
     },
 }
 
-/// Why the other identifiers do not help.
+/// The reason why the other identifiers do not help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoUuid {
-    /// None of them leads anywhere.
+    /// They are all unassigned.
     Unknown(Vec<Alias>),
-    /// Its address leads to a lock, which never knew its serial number.
+    /// Its address leads to a lock that was never assigned this serial number.
     OtherSerial {
         /// The serial number.
         serial: Alias,
-        /// Where the address leads.
+        /// The lock to which the address leads.
         key: LockKey,
     },
 }
@@ -138,9 +138,9 @@ fn shown(others: &[(Alias, LockKey)]) -> String {
     others.join(", ")
 }
 
-/// The lock of a server.
+/// Returns the server's lock.
 ///
-/// `places`: where its identifiers lead; one that is not in it leads nowhere yet.
+/// `places` contains the stored identifiers; missing ones are unassigned.
 pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<Identified, IdentityError> {
     let at = |alias: &Alias| match places.get(alias) {
         Some(AliasTarget::At { key, .. }) => Some(key.clone()),
@@ -155,7 +155,7 @@ pub fn decide(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<
         without_uuid(seen, &at, &shared)?
     };
     let mut all = seen.aliases();
-    // A configured key stands in place of a UUID that another machine reports as well.
+    // A configured key replaces a UUID that another machine also reports.
     let replaced = seen.uuid.map(SystemUuid::alias).filter(|_| seen.configured.is_some());
     let is_key = |alias: &Alias| SystemUuid::read(&key.0).is_some_and(|uuid| uuid.alias() == *alias);
     all.retain(|alias| replaced.as_ref() != Some(alias) || is_key(alias) || at(alias).is_none_or(|other| other == key));
@@ -190,9 +190,9 @@ pub fn shared_lock<'a>(key: &LockKey, names: impl IntoIterator<Item = &'a str>) 
 }
 
 impl Identified {
-    /// Leaves this server's own identifiers unclaimed if only its UUID leads to a lock, and a
-    /// server with another name requested that lock before. Both can be different machines with one
-    /// UUID, and `lock_key` tells them apart later.
+    /// Leaves this server's own identifiers unclaimed if two conditions hold: only its UUID leads
+    /// to the lock, and a server with another name requested that lock earlier. The two can be
+    /// different machines with the same UUID, which `lock_key` separates later.
     pub fn leave_unclaimed(&mut self, lock: &ServerLock, uid: &Uid) {
         let Some(ours) = lock.get(uid) else { return };
         let by_uuid = SystemUuid::read(&self.key.0).is_some() && self.claims.iter().all(|it| it.alias.is_uuid());
@@ -203,12 +203,12 @@ impl Identified {
     }
 }
 
-/// What a server shows, where that is not the server of this lock; `None`: it is.
+/// Returns the reported identifiers if they belong to a different server; `None` for the lock's own
+/// server.
 ///
-/// A mainboard may be replaced during a maintenance, by a new one or by that of another known
-/// server: then the serial number tells, and without a known one the address of the BMC. That alone
-/// does not stand against an identifier of another lock, because addresses are given to other
-/// servers.
+/// A mainboard can be replaced during a maintenance, even with a known server's mainboard. The
+/// serial number then identifies the server, or without a stored serial number the BMC address. An
+/// address alone does not outweigh another lock's identifier, because addresses are reassigned.
 #[must_use]
 pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, AliasTarget>) -> Option<Vec<Shown>> {
     let shown = |alias: &Alias| {
@@ -216,7 +216,7 @@ pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, A
             Some(AliasTarget::At { key, .. }) => Some(key.clone()),
             Some(AliasTarget::Shared) | None => None,
         };
-        // The UUID of a lock leads to it before it is claimed.
+        // A lock's own UUID matches it even before it is claimed.
         let own = seen.uuid.filter(|uuid| uuid.alias() == *alias).map(SystemUuid::lock_key);
         let lock = known.or_else(|| own.filter(|own| own == key));
         Shown { alias: alias.clone(), lock }
@@ -230,12 +230,12 @@ pub fn another_server(seen: &Sighting, key: &LockKey, places: &BTreeMap<Alias, A
     (!same).then(|| [uuid, serial, Some(address)].into_iter().flatten().collect())
 }
 
-/// An identifier that a server shows, and where it leads.
+/// A reported identifier and its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The identifier.
     pub alias: Alias,
-    /// The lock that it belongs to; `None`: to none.
+    /// Its lock; `None` if it is unassigned.
     pub lock: Option<LockKey>,
 }
 
@@ -248,7 +248,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// The lock that serial number and address lead to. Whatever is shown has to agree.
+/// Returns the lock of serial number and address, which must not contradict each other.
 fn without_uuid(
     seen: &Sighting,
     at: &impl Fn(&Alias) -> Option<LockKey>,

@@ -1,8 +1,9 @@
-//! What becomes of a lock whose store was restored from an earlier moment.
+//! Locks in a store that was restored from a backup.
 //!
-//! Its last commits are lost: the server may have been changed since, and another process may have
-//! been admitted. No rule can tell. So every generation is raised past all that may have been given
-//! out, which fences every process, and each maintenance waits until a person looked at its server.
+//! The last commits are lost: in the meantime the server can have changed, and another process can
+//! have been admitted. No rule can detect that. Every generation is therefore raised above all
+//! generations possibly issued, which fences every process. Each maintenance then waits until a
+//! person has inspected its server.
 
 pub use super::model::inspection::Inspection;
 
@@ -15,14 +16,14 @@ use super::{
 };
 
 impl ServerLock {
-    /// The inspection that this maintenance, or the one it acts under, waits for.
+    /// Returns the inspection for which this maintenance or its parent waits.
     #[must_use]
     pub fn awaits_inspection(&self, record: &Maintenance) -> Option<&Inspection> {
         let root = record.spec.parent.as_ref().unwrap_or(&record.uid);
         self.extension.inspections.iter().find(|inspection| inspection.uid == *root || inspection.uid == record.uid)
     }
 
-    /// Refuses to let a process attach to what waits for an inspection.
+    /// Fails if the record waits for an inspection, so that no process attaches.
     pub(super) fn refuse_before_inspection(&self, uid: &Uid) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         match self.awaits_inspection(record) {
@@ -35,17 +36,16 @@ impl ServerLock {
         }
     }
 
-    /// Forgets the inspections of what is not active any more.
+    /// Removes inspections of inactive records.
     pub(super) fn forget_inspections(&mut self) {
         let active = &self.active;
         self.extension.inspections.retain(|inspection| active.iter().any(|record| record.uid == inspection.uid));
     }
 
-    /// The store was restored from an earlier moment: raises the generation to `floor`, or by one
-    /// where it is higher, fences every process, and marks every maintenance for inspection.
+    /// Handles a store's restore. Raises the generation to `floor`, or by one if it is already
+    /// higher. Fences every process, and marks every maintenance for inspection.
     ///
-    /// A process that was attached may be in the middle of a call that it checked before, so its
-    /// lease is waited out.
+    /// An attached process can still be inside a call, so its lease must end first.
     pub fn restored(&mut self, floor: Generation, by: &str, reason: &str, leases: &Leases, now: Timestamp) {
         self.generation = self.generation.saturating_add(1).max(floor);
         let generation = self.generation;
@@ -78,8 +78,8 @@ impl ServerLock {
         }
     }
 
-    /// A person has inspected the server: processes may act on this maintenance again. `false` when
-    /// it waits for no inspection.
+    /// Records a person's inspection and allows processes to act again. Returns `false` if the
+    /// record did not wait for an inspection.
     pub fn inspected(&mut self, uid: &Uid, by: &str, reason: &str, now: Timestamp) -> Result<bool, Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         let event = AuditEvent {
@@ -143,8 +143,7 @@ mod tests {
             assert!(lock.awaits_inspection(record).is_some());
             assert!(matches!(lock.refuse_before_inspection(&record.uid), Err(Refusal::ToBeInspected { .. })));
         }
-        // Said again, it goes on from there: nothing that was given out in between is given out
-        // again.
+        // A second restore continues from the current generation and never reissues a number.
         lock.restored(1000, "ada", "again", &leases, now);
         assert_eq!((lock.generation, lock.extension.inspections.len()), (1001, 2));
         assert_eq!(lock.inspected(&uid, "ada", "fine", now), Ok(true));

@@ -1,4 +1,4 @@
-//! What is true of everything a store holds, at every moment, whatever happened before.
+//! Invariants of a store's contents.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::{
     state::{Maintenance, Phase},
 };
 
-/// What is wrong, in sentences for people. Nothing, when all is well.
+/// Returns the violations as sentences; empty if all invariants are met.
 #[must_use]
 pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -40,11 +40,11 @@ pub fn violations(locks: &[ServerLock], history: &[Maintenance]) -> Vec<String> 
     wrong
 }
 
-/// Half of what the narrowest store counts to.
+/// Half of the smallest store's integer range.
 const LARGEST: u64 = 1 << 62;
 
-/// Violations in the identifiers of servers: each has one spelling, and each move leads to another
-/// lock.
+/// Returns violations of identifier rules: one spelling per identifier, and each move leads to a
+/// different lock.
 #[must_use]
 pub fn alias_violations(locks: &[ServerLock], bindings: &[(String, LockKey)]) -> Vec<String> {
     let mut wrong = Vec::new();

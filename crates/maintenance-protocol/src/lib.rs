@@ -1,8 +1,8 @@
-//! The rules of a maintenance: pure, without I/O and without a clock.
+//! The maintenance rules: pure functions without I/O and clock.
 //!
-//! [`decide`] says what a process does next; [`lock`] holds what is known of one machine, with the
-//! transitions that stores apply atomically; [`queue`] says whose turn it is; [`prepare`],
-//! [`restore`] and [`power`] are the rules of the single steps.
+//! [`decide`] returns a process's next action. [`lock`] contains a machine's state and the
+//! transitions that stores apply atomically. [`queue`] orders requests. [`prepare`], [`restore`]
+//! and [`power`] contain the rules of single steps.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 pub mod ability;

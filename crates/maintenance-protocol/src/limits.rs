@@ -1,39 +1,39 @@
-//! Bounds of what may be asked: of the priority, so that waiting is bounded, and of texts, so that
-//! a lock with a long queue still fits into what a store takes at once.
+//! Limits for inputs. The priority limit bounds the waiting time. The text limits keep a lock with
+//! a long queue within a store's transaction size.
 
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
-/// The priorities that may be asked for.
+/// The accepted priorities.
 ///
-/// An entry gains one step per `aging` interval. So no request that is made more than
-/// `(100 - its priority) * aging` after an entry is served before it: waiting is bounded by those
-/// that were in the queue by then, each for as long as it holds the server.
+/// An entry gains one level per `aging` interval. A request that arrives more than `(100 -
+/// priority) * aging` after an entry is therefore never served before it. Only requests in the
+/// queue by then can precede the entry.
 pub const PRIORITY: RangeInclusive<i64> = -100..=100;
 
-/// A name of a server, in characters.
+/// A server's name, in characters.
 pub const SERVER: usize = 253;
 /// `reason`, in characters.
 pub const REASON: usize = 1024;
 /// `ticket`, in characters.
 pub const TICKET: usize = 2048;
-/// `contact` of a claim, in characters.
+/// A claim's `contact`, in characters.
 pub const CONTACT: usize = 256;
-/// An address, in characters: `image`, `url`.
+/// A URL (`image`, `url`), in characters.
 pub const URL: usize = 2048;
-/// How many `triggers` there may be.
+/// Maximum number of `triggers`.
 pub const TRIGGERS: usize = 32;
-/// The name of one of the `triggers`, in characters.
+/// A trigger's name, in characters.
 pub const TRIGGER_NAME: usize = 128;
-/// The value of one of the `triggers`, in characters.
+/// A trigger's value, in characters.
 pub const TRIGGER: usize = 1024;
 
-/// A bound that is exceeded. The message continues a sentence about the value.
+/// An exceeded limit. The message continues a sentence about the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// A text is too long.
     #[error("is {length} characters long; at most {most} are possible")]
     Length {
-        /// Its length in characters.
+        /// The text's length in characters.
         length: usize,
         /// The limit.
         most: usize,
@@ -41,19 +41,19 @@ pub enum LimitError {
     /// A map has too many entries.
     #[error("has {count} entries; at most {most} are possible")]
     Count {
-        /// Its entries.
+        /// Number of entries.
         count: usize,
         /// The limit.
         most: usize,
     },
-    /// A priority is out of its range.
+    /// A priority is out of range.
     #[error("is {0}; {least} to {most} are possible", least = PRIORITY.start(), most = PRIORITY.end())]
     Priority(i64),
 }
 
-/// Checks the length of a text.
+/// Checks a text's length.
 pub fn check_length(text: &str, most: usize) -> Result<(), LimitError> {
-    // Bytes are an upper bound of characters, and known.
+    // Skips counting characters, because there are never more characters than bytes.
     if text.len() <= most {
         return Ok(());
     }
@@ -68,14 +68,14 @@ pub fn check_priority(priority: i64) -> Result<(), LimitError> {
     if PRIORITY.contains(&priority) { Ok(()) } else { Err(LimitError::Priority(priority)) }
 }
 
-/// Which of the `triggers` is too long.
+/// The part of `triggers` that exceeds its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TriggerPart<'a> {
-    /// All of them.
+    /// The whole map.
     Map,
-    /// The name of one.
+    /// This trigger's name.
     Name(&'a str),
-    /// The value of the one with this name.
+    /// This trigger's value.
     Value(&'a str),
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for TriggerPart<'_> {
     }
 }
 
-/// Checks the number and the lengths of `triggers`: the first problem and where it is.
+/// Checks `triggers` and returns the first violation with its location.
 pub fn check_triggers(triggers: &BTreeMap<String, String>) -> Result<(), (TriggerPart<'_>, LimitError)> {
     if triggers.len() > TRIGGERS {
         return Err((TriggerPart::Map, LimitError::Count { count: triggers.len(), most: TRIGGERS }));
@@ -101,8 +101,7 @@ pub fn check_triggers(triggers: &BTreeMap<String, String>) -> Result<(), (Trigge
     Ok(())
 }
 
-/// A priority as the queue counts it: one that was stored before there was a range counts as the
-/// nearest that is possible.
+/// Clamps a stored priority to the accepted range, because older versions stored any value.
 #[must_use]
 pub fn counted(priority: i64) -> i64 {
     priority.clamp(*PRIORITY.start(), *PRIORITY.end())
@@ -142,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Also with what was stored before there was a range.
+        /// Includes priorities outside the range, which older versions stored.
         #[test]
         fn nothing_that_is_asked_for_later_than_the_bound_goes_first(
             priority in prop_oneof![any::<i64>(), PRIORITY],

@@ -1,7 +1,7 @@
-//! Everything that is known about one lock key; `transitions.rs` has the ways in which it changes.
+//! A lock key's state; `transitions.rs` contains its transitions.
 //!
-//! Every store applies these same functions atomically; none has a rule of its own. They are pure:
-//! the time is the store's, given by the caller.
+//! Every store applies these functions atomically and adds no rules. They are pure; the caller
+//! passes the store's time.
 
 pub use super::model::lock::{
     AskingState, AuditEvent, EnqueueRequest, Enqueued, Leases, LockHolder, Refusal, ServerLock,
@@ -19,10 +19,10 @@ use super::{
     state::{Maintenance, Phase},
 };
 
-/// Checks that a configuration reaches the place of a record. Where either is not known, there is
-/// nothing to compare.
+/// Checks that a configuration reaches the record's location. An unknown location passes.
 ///
 /// # Errors
+///
 /// [`Refusal::Elsewhere`].
 pub fn reaches(record: &Maintenance, reached: Option<&Location>) -> Result<(), Refusal> {
     let Some((recorded, reached)) = record.location.as_ref().zip(reached) else { return Ok(()) };
@@ -35,7 +35,7 @@ pub fn reaches(record: &Maintenance, reached: Option<&Location>) -> Result<(), R
 }
 
 impl ServerLock {
-    /// A key nobody has asked for yet.
+    /// Creates an unused lock.
     #[must_use]
     pub fn new(key: LockKey) -> Self {
         Self {
@@ -52,38 +52,37 @@ impl ServerLock {
         }
     }
 
-    /// Whether there is nothing to show about it: no record, no owner, and nothing forbidden.
+    /// Returns true if it contains no records, owner or restrictions.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let records = self.active.is_empty() && self.unreadable.is_empty();
         records && self.ownership.is_empty() && self.extension.restrictions.is_empty()
     }
 
-    /// An active record.
+    /// Returns an active record.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<&Maintenance> {
         self.active.iter().find(|record| record.uid == *uid).map(Deref::deref)
     }
 
-    /// The admitted maintenance.
+    /// Returns the lock's holder.
     #[must_use]
     pub fn holder(&self) -> Option<&Maintenance> {
         self.get(&self.slot.as_ref()?.uid)
     }
 
-    /// Whether this record, or the hold it acts under, has the slot.
+    /// Returns true if this record or its parent owns the lock.
     #[must_use]
     pub fn has_slot(&self, record: &Maintenance) -> bool {
         let root = record.spec.parent.as_ref().unwrap_or(&record.uid);
         self.slot.as_ref().is_some_and(|slot| slot.uid == *root)
     }
 
-    /// Who else acts under the slot at the moment and is alive.
+    /// Returns another connected record that currently acts under the lock.
     #[must_use]
     pub fn other_actor(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Option<&Maintenance> {
         let slot = self.slot.as_ref()?;
-        // Whoever acts under the hold finishes first, whatever became of the hold meanwhile: the
-        // hold waits for it.
+        // Work under the lock finishes first, regardless of the holder's state; the holder waits.
         if slot.acting.as_ref() == Some(uid) {
             return None;
         }
@@ -94,20 +93,20 @@ impl ServerLock {
             return Some(record);
         }
         let holder = self.get(&slot.uid).filter(|holder| holder.uid != *uid).filter(alive)?;
-        // A hold that only waits for its end does not act.
+        // A holder that only waits for its end does not act.
         matches!(holder.phase, Phase::Preparing(_) | Phase::Releasing { .. }).then_some(holder)
     }
 
-    /// Until when a call of another process may still change the server: of a process that was
-    /// fenced while it called, or of an earlier maintenance whose call outlived its reply.
-    /// `None`: no such call is possible for this record.
+    /// Returns when calls of others can no longer change the server. These are calls of a fenced
+    /// process, and calls of an earlier maintenance with a late effect. Returns `None` without such
+    /// a call.
     #[must_use]
     pub fn in_flight_until(&self, uid: &Uid, now: Timestamp) -> Option<Timestamp> {
         let fenced = self.active.iter().filter_map(|record| record.calls_until).filter(|until| *until > now);
         fenced.chain(self.foreign_effects(uid, now).map(|effect| effect.until)).max()
     }
 
-    /// Whether the process that shows `fence` for this record may touch the machine now.
+    /// Returns true if the process with `fence` is allowed to change the machine now.
     #[must_use]
     pub fn may_act(&self, uid: &Uid, fence: Fence, leases: &Leases, now: Timestamp) -> bool {
         let Some(record) = self.get(uid) else {
@@ -123,8 +122,8 @@ impl ServerLock {
     }
 }
 
-/// Until when an absent waiter keeps its place; `None` while it is present, or when its place has
-/// no limit.
+/// Returns when a disconnected waiter loses its queue position; `None` while it is connected, or
+/// without a limit.
 #[must_use]
 pub fn place_kept_until(record: &Maintenance, leases: &Leases, now: Timestamp) -> Option<Timestamp> {
     let absent_since = match &record.attachment {

@@ -1,10 +1,9 @@
-//! The rules of virtual media: the drive that is filled is the drive that boots.
+//! Rules for virtual media: the loaded drive must be the drive that boots.
 //!
-//! A virtual drive appears to the server as a USB device, and BMCs name the way to boot it in
-//! different ways: `Cd` means the physical drive on some (iDRAC), others list `UsbCd` besides
-//! (Supermicro), others show a new entry in the firmware's boot menu (DSP2046, `BootOption`). What
-//! the BMC lists decides; what a configuration says comes first. Whether the firmware then booted
-//! it is told as proven or as not proven, never taken for granted.
+//! The server receives a virtual drive as a USB device, and BMCs name its boot target differently.
+//! On some `Cd` is the physical drive (iDRAC), others also list `UsbCd` (Supermicro), and others
+//! add a boot menu entry (DSP2046, `BootOption`). Configured values take precedence, then the BMC's
+//! list. The result is reported as proven or unproven; a boot from the drive is never assumed.
 
 use super::{
     address,
@@ -22,42 +21,42 @@ use super::{
 
 use jiff::Timestamp;
 
-/// Targets of a virtual optical drive, the most specific first. A virtual drive is a USB device, so
-/// where a BMC tells both apart, `Cd` is the physical one.
+/// Targets of a virtual optical drive, most specific first. If a BMC distinguishes them, `Cd` is
+/// the physical drive.
 const OPTICAL: [&str; 5] = ["UsbCd", "UefiUsbCd", "Cd", "UefiCd", "CD/DVD"];
-/// Targets of a virtual stick.
+/// Targets of a virtual USB stick.
 const STICK: [&str; 5] = ["Usb", "UsbKey", "UefiUsbKey", "UsbHdd", "UefiUsbHdd"];
 
-/// Whether an image is written to sticks, by its name.
+/// Returns true if the image's name indicates a USB stick.
 fn is_stick(image: &str) -> bool {
     let path = image.split(['?', '#']).next().unwrap_or(image).to_ascii_lowercase();
     path.rsplit_once('.').is_some_and(|(_, ending)| ending == "img" || ending == "raw")
 }
 
-/// The name of a drive: the end of its path.
+/// Returns a drive's name: the last segment of its path.
 fn name(slot: &MediaSlot) -> &str {
     slot.slot.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// A name in its natural order: slot 2 before slot 10. iDRAC 10 boots slot 1 only and lists slot 2
-/// first.
+/// Splits a name for natural order: slot 2 before slot 10. iDRAC 10 boots only slot 1 but lists
+/// slot 2 first.
 fn natural(name: &str) -> (String, u64) {
     let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
     (letters.to_owned(), name[letters.len()..].parse().unwrap_or(0))
 }
 
-/// Whether an image can go into a drive: sticks take images of sticks, everything else is an
-/// optical image.
+/// Returns true if the image fits the drive: stick images need a stick, all others an optical
+/// drive.
 fn takes(slot: &MediaSlot, image: &str) -> bool {
     if is_stick(image) { slot.media_types.iter().any(|kind| kind == "USBStick") } else { slot.is_optical() }
 }
 
-/// The drive that an image goes into: the configured one; else an optical one, for an image that
-/// says so by its name a stick.
+/// Returns the drive for an image: the configured drive, otherwise an optical drive, or a stick for
+/// stick images.
 ///
-/// The first one by its number, whatever is in it: a target such as `Cd` boots the first filled
-/// drive, so that the next free one would boot the medium that was there before. Only a medium of
-/// unknown address is avoided, because a release could not insert it again.
+/// The lowest number is chosen even if that drive is loaded. A target such as `Cd` boots the first
+/// loaded drive, so a later drive would boot the old medium. Only media with an unknown address are
+/// avoided, because a release could not insert them again.
 #[must_use]
 pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&str>) -> Option<&'a MediaSlot> {
     if let Some(wanted) = configured {
@@ -69,7 +68,7 @@ pub fn choose_slot<'a>(media: &'a [MediaSlot], image: &str, configured: Option<&
         .or_else(|| best(&mut media.iter().filter(|slot| slot.is_optical())))
 }
 
-/// A medium in another drive that could be booted instead. It is ejected where the release can
+/// Returns a medium in another drive that could boot instead. It is ejected if the release can
 /// insert it again.
 fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<&'a MediaSlot> {
     let others = media.iter().filter(|slot| slot.slot != chosen.slot && takes(slot, image) == takes(chosen, image));
@@ -77,11 +76,10 @@ fn rival<'a>(media: &'a [MediaSlot], chosen: &MediaSlot, image: &str) -> Option<
     filled.find(|slot| slot.content().is_some_and(|found| !address::same(found, image)))
 }
 
-/// Why a drive cannot be filled, or could boot something else: a medium that no release can insert
-/// again. `media`: as it was before.
+/// Returns why a drive cannot be used: a medium without address, which a release cannot insert
+/// again, is in it or could boot instead. `media` is the prior state.
 ///
-/// Only a choice from the boot menu, or a configured drive, tells such a drive apart from the one
-/// that is filled.
+/// A boot menu entry or a configured drive avoids the ambiguity.
 #[must_use]
 pub(super) fn held_unknown(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<String> {
     let image = boot.image.as_deref().filter(|_| boot.method == BootMethod::VirtualMedia)?;
@@ -100,7 +98,7 @@ fn unknown_medium(slot: &MediaSlot) -> String {
     )
 }
 
-/// What keeps an image from being booted from a virtual drive: the attribute and the reason.
+/// Returns why an image cannot be inserted into a virtual drive: the attribute and the reason.
 #[must_use]
 pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -> Option<(&'static str, String)> {
     if boot.method != BootMethod::VirtualMedia {
@@ -122,15 +120,15 @@ pub fn missing_drive(boot: &BootSpec, has: &Capabilities, media: &[MediaSlot]) -
     }
 }
 
-/// Whether the boot menu may name the drive: it is listed, one entry of it can be booted, and no
+/// Returns true if the boot menu can select the drive: it is listed, an entry can be booted, and no
 /// target is configured.
 fn menu_may_tell(boot: &BootSpec, has: &Capabilities) -> bool {
     let by_entry = has.boot_targets.iter().any(|target| target == "UefiTarget" || target == "UefiBootNext");
-    // A choice from the menu holds for one start (DSP2046, UefiTargetBootSourceOverride).
+    // A boot menu selection applies to one start (DSP2046, UefiTargetBootSourceOverride).
     has.boot_menu && by_entry && boot.once && has.media_target.is_none()
 }
 
-/// What keeps a filled drive from being booted, as far as the BMC lists its targets.
+/// Returns why a loaded drive cannot be booted, as far as the BMC lists its targets.
 #[must_use]
 pub fn missing_target(boot: &BootSpec, has: &Capabilities) -> Option<(&'static str, String)> {
     let listed = has.boot_targets.join(", ");
@@ -144,14 +142,14 @@ pub fn missing_target(boot: &BootSpec, has: &Capabilities) -> Option<(&'static s
         .then(|| ("method", format!("The machine has no boot target for a virtual drive; it lists {listed}.")))
 }
 
-/// Whether an entry of the boot menu is named like a virtual drive of this kind.
+/// Returns true if a boot menu entry's name matches a virtual drive of this kind.
 fn is_virtual(option: &BootOption, stick: bool) -> bool {
     let text = format!("{} {}", option.name, option.path.as_deref().unwrap_or_default()).to_ascii_lowercase();
     let kinds: &[&str] = if stick { &["usb", "disk", "floppy", "stick"] } else { &["cd", "dvd", "optical", "media"] };
     text.contains("virtual") && kinds.iter().any(|kind| text.contains(kind))
 }
 
-/// The override that boots the filled drive. It names an entry of the boot menu where that is
+/// Returns the override that boots the loaded drive. It selects a boot menu entry if that is
 /// exactly the drive.
 fn target(
     boot: &BootSpec,
@@ -172,7 +170,7 @@ fn target(
             })
         };
         let mut appeared = menu.iter().filter(new);
-        // Of several new entries the name tells which one is the drive.
+        // If several entries are new, the name identifies the drive.
         let alone = appeared.next().filter(|_| appeared.next().is_none());
         let named = || menu.iter().filter(new).find(|option| is_virtual(option, stick));
         let found = alone.or_else(named).or_else(|| menu.iter().find(|option| is_virtual(option, stick)));
@@ -190,7 +188,8 @@ fn target(
     plain(listed.copied().unwrap_or(&boot.method.target()))
 }
 
-/// The override for the virtual drive, or what has to be read first. Chosen once, it stays chosen.
+/// Returns the override for the virtual drive, or the fact to read first. The first choice is
+/// final.
 pub(super) fn wanted(
     boot: &BootSpec,
     record: &Maintenance,
@@ -209,7 +208,7 @@ pub(super) fn wanted(
     Ok(target(boot, has, into_stick(boot, record, has), facts.menu_before.as_deref(), menu))
 }
 
-/// Whether the image went into a drive that is a stick and nothing else.
+/// Returns true if the server receives the image as a USB stick.
 fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool {
     let image = boot.image.as_deref().unwrap_or_default();
     let drives = record.prior.as_ref().map_or(&[][..], |prior| &prior.media);
@@ -219,14 +218,14 @@ fn into_stick(boot: &BootSpec, record: &Maintenance, has: &Capabilities) -> bool
     }
 }
 
-/// What is known about the drive once its override is set: `Accepted` where the boot menu named it.
+/// Returns the evidence after the override is set: `Accepted` if it selects a boot menu entry.
 pub(super) fn chosen(wanted: &BootOverride) -> OperationOutcome {
     if wanted.names_an_entry() { OperationOutcome::Accepted } else { OperationOutcome::Unproven }
 }
 
-/// Whether a server that was started booted the drive: where the boot menu named exactly that drive
-/// and the firmware used the override up. Power alone proves nothing, and neither does a target
-/// that may be another drive.
+/// Evaluates if a started server booted the drive. Proof requires a selected boot menu entry and an
+/// override that the firmware used. Power alone proves nothing, and a generic target can be another
+/// drive.
 pub(super) fn proof(progress: &Progress, machine: &MachineView, limits: &Limits, now: Timestamp) -> Verdict {
     if machine.power != PowerState::On || progress.outcome != Some(OperationOutcome::Accepted) {
         return Verdict::Concluded(OperationOutcome::Unproven);
@@ -258,7 +257,7 @@ pub(super) fn insert(
     let Some(has) = &facts.capabilities else {
         return Verdict::Look(Need::Capabilities);
     };
-    // A drive chosen once stays chosen, also by the process that takes over, unless it refused the
+    // The first choice is final, even for a process that takes over, unless the drive rejected the
     // image.
     let refusal = |name: &str| {
         progress.attempts.iter().find_map(|attempt| match (&attempt.action, &attempt.reply) {
@@ -293,7 +292,7 @@ pub(super) fn insert(
         return eject(other);
     }
     match slot.content() {
-        // Some machines list the image under a name of their own.
+        // Some machines report the image under a different name.
         Some(found) if address::same(found, image) || accepted => Verdict::Done,
         Some("") if !is_ours(record, &slot) => Verdict::Fail(unknown_medium(&slot)),
         Some(_) => eject(&slot),
@@ -302,14 +301,14 @@ pub(super) fn insert(
     }
 }
 
-/// Whether a medium without an address can only be one that this maintenance inserted before: some
-/// machines list an image under no name, and the drive was empty.
+/// Returns true if this maintenance inserted the medium without address. Some machines never report
+/// an address, and the drive was empty before.
 fn is_ours(record: &Maintenance, slot: &MediaSlot) -> bool {
     let before = record.prior.as_ref().and_then(|prior| prior.media.iter().find(|before| before.slot == slot.slot));
     record.drives.contains(&slot.slot) && before.is_some_and(|before| before.content().is_none())
 }
 
-/// Notes the drive that a call changes: the release has to see it again.
+/// Stores the changed drive, which the release must read again.
 pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
     if let Action::Insert { slot, .. } | Action::Eject { slot } = action
         && !record.drives.contains(slot)
@@ -318,8 +317,8 @@ pub(super) fn note_drive(record: &mut Maintenance, action: &Action) {
     }
 }
 
-/// The override that a boot specification means; `there`: the server's own maintenance system boots
-/// it.
+/// Returns the override for a boot specification. `there` is true if the external system boots the
+/// server.
 #[must_use]
 pub fn wanted_override(boot: &BootSpec, there: bool) -> BootOverride {
     BootOverride {

@@ -1,5 +1,5 @@
-//! What a release meets that began in the middle of something: calls that were sent, and what acts
-//! under a hold that was left.
+//! Releases that start in the middle of other work: with unfinished calls, or with orphaned work
+//! under the lock.
 
 use super::{
     change::RecordChange,
@@ -14,8 +14,8 @@ use super::{
     step::{Action, Step},
 };
 
-/// What acts under a hold that is being released ends as part of that: the release restores all of
-/// it. Not while a process drives the hold: then its end is waited for.
+/// Ends work under a lock together with the holder's release, which restores everything. While a
+/// process drives the holder, the work waits for that process instead.
 pub(super) fn ends_with_hold(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     let hold = at.lock.get(record.spec.parent.as_ref()?)?;
     let driven = hold.attachment.as_ref().is_some_and(|a| at.leases.alive(a, at.now));
@@ -26,11 +26,11 @@ pub(super) fn ends_with_hold(at: &DecisionInput<'_>, record: &Maintenance) -> Op
     Some(Decision::Change(RecordChange::Finish(Phase::Completed { at: at.now, ending })))
 }
 
-/// Waits for what was sent before the step under way, and may still change the server: a step that
-/// is done before an earlier shutdown takes effect is not done.
+/// Waits for earlier calls that can still change the server. A step is not done before an earlier
+/// shutdown takes effect.
 ///
-/// A step that has to call goes on: what it calls brings the server to where it shall be, and is
-/// looked at before it is done.
+/// A step that must send a call continues, because its result is observed before the step
+/// completes.
 pub(super) fn outlast_calls(
     at: &DecisionInput<'_>,
     record: &Maintenance,
@@ -49,11 +49,11 @@ pub(super) fn outlast_calls(
         return None;
     }
     let Some(machine) = &at.facts.machine else { return Some(Decision::Look(Need::Machine)) };
-    // Of two in one place, what is seen may be the effect of either, and the other one may still
-    // come.
+    // If two calls change the same state, the observation can be either call's effect, and the
+    // other can still arrive.
     let alone = |effect: &PendingEffect| pending.iter().filter(|other| other.meets(effect)).count() == 1;
     let media = at.facts.media.as_deref();
-    // A step restarts only a server that is Paused: once it is on, the restart has taken effect.
+    // A step restarts only a Paused server, so `On` proves that the restart took effect.
     let started = |effect: &PendingEffect| {
         effect.is_of(&progress.attempts)
             && effect.action == Action::Reset(ResetType::ForceRestart)

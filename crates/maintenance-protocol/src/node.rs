@@ -1,9 +1,9 @@
-//! The Lease that the operators of medik8s share for the Kubernetes Node that runs on a server,
-//! whatever store keeps the lock.
+//! The Lease that medik8s operators share for a server's Kubernetes Node.
 //!
-//! Whoever drains, remediates or updates such a Node holds its Lease. It is looked at when it is
-//! our turn, and again and again while somebody else holds it: then nobody behind us waits for
-//! that. When asked, it is taken as the first step under our slot and given back as the last one.
+//! A component that drains, remediates or updates a Node owns its Lease. A waiter reads the Lease
+//! when it is next in the queue, and polls while another component owns it. Later waiters are not
+//! blocked by that. If configured, acquiring the Lease is the first step under the lock, and
+//! releasing it the last.
 
 pub use super::model::node::{NodeLease, NodeRecord, NodeView, NodeWish, SeenLease};
 
@@ -23,30 +23,27 @@ use super::{
     step::Action,
 };
 
-/// How often a Lease of somebody else is looked at. Whoever holds one renews it, so that being told
-/// of every change would be told of many.
+/// Poll interval for another component's Lease. A watch would report every renewal.
 const PAUSE: SignedDuration = SignedDuration::from_secs(5);
 
-/// The name under which a maintenance holds a Lease: its own, so that a person finds it, and its
-/// incarnation.
+/// Returns the Lease's `holderIdentity`: the maintenance's name for people, and its UID.
 #[must_use]
 pub fn identity(record: &Maintenance) -> String {
     format!("metal/{}/{}", record.id, record.uid)
 }
 
-/// The Lease that a record waits for or takes; `None`: it has none, or acts under a hold that has
-/// looked at it.
+/// Returns the configured Lease. `None` without a Lease, or under a parent that already checked it.
 #[must_use]
 pub fn wanted(record: &Maintenance) -> Option<&NodeWish> {
     record.spec.node.as_ref().filter(|_| record.spec.parent.is_none())
 }
 
-/// What a waiter has to do about its Node before it may start; `None`: nothing.
+/// Returns a waiter's next action for its Node before it can start; `None` if nothing is due.
 #[must_use]
 pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> Option<Decision> {
     let wish = wanted(record)?;
-    // Who waits for something else anyway does not look, unless it is about to ask the server's own
-    // system.
+    // A waiter with another blocker does not read the Lease, unless it will send a request to its
+    // external system.
     let asks_next = record.gates.iter().any(|gate| gate.system.order != QueueAuthority::OnTurn && !gate.asked);
     if record.node.held_by.is_none() && *turn != Turn::Yours && !asks_next {
         return None;
@@ -61,24 +58,24 @@ pub(super) fn ask(at: &DecisionInput<'_>, record: &Maintenance, turn: &Turn) -> 
     is_new.then_some(Decision::Change(RecordChange::NodeSeen { held_by, cluster }))
 }
 
-/// When a waiter looks at its Node again.
+/// Returns when a waiter reads its Node's Lease again.
 pub(super) fn look_again(record: &Maintenance, now: Timestamp) -> Option<Timestamp> {
     record.node.held_by.as_ref().and_then(|_| now.checked_add(PAUSE).ok())
 }
 
-/// Taking it: the first step under our slot.
+/// Acquires the Lease, as the first step under the lock.
 #[must_use]
 pub(super) fn take(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
     match facts.node.as_ref().map(|seen| &seen.view) {
         None => Verdict::Look(Need::Node),
         Some(NodeView::Ours) => Verdict::Done,
         Some(NodeView::Free) => pursue(Action::TakeNode, &progress.attempts, limits.settle, limits, now),
-        // Another component was faster. Nothing has been done to the server yet.
+        // Another component acquired it first. The server is still unchanged.
         Some(NodeView::Held(by)) => Verdict::Wait { why: format!("its Node is held by {by}"), until: None },
     }
 }
 
-/// Giving it back: the last step of all.
+/// Releases the Lease, as the last step.
 #[must_use]
 pub(super) fn give_back(
     record: &Maintenance,
@@ -100,9 +97,9 @@ pub(super) fn give_back(
     }
 }
 
-/// Why the Lease that came with a hold is not the hold's any more, in words after the Lease.
+/// Returns why the holder no longer owns its Lease, to follow the Lease's name.
 ///
-/// One in another cluster than that of the record says nothing about it.
+/// A Lease in a different cluster than the recorded one is ignored.
 #[must_use]
 pub fn lost(record: &Maintenance, seen: &SeenLease) -> Option<String> {
     if record.node.elsewhere(seen).is_some() {
@@ -115,7 +112,7 @@ pub fn lost(record: &Maintenance, seen: &SeenLease) -> Option<String> {
     }
 }
 
-/// Notes that the Lease may be ours from now on.
+/// Records that the maintenance possibly owns the Lease.
 pub(super) fn note_taken(record: &mut Maintenance, action: &Action) {
     if *action == Action::TakeNode {
         record.node.taken = wanted(record).map(|wish| wish.lease.clone());
@@ -151,15 +148,15 @@ mod tests {
         give_back(&record(taken_in), &progress, &facts, &Limits::default(), now())
     }
 
-    /// A Lease has no end: one that is looked for in another cluster would stay in its own for
-    /// ever.
+    /// Leases never expire, so searching the wrong cluster would leave a Lease in its own cluster
+    /// forever.
     #[test]
     fn a_lease_is_looked_for_in_its_own_cluster_only() {
         for view in [NodeView::Free, NodeView::Ours, NodeView::Held("other".into())] {
             let Verdict::Fail(why) = given_back(Some("c1"), Some("c2"), view) else { panic!() };
             assert!(why.contains("n1") && why.contains("c1"), "{why}");
         }
-        // Where a role hides a cluster, the name decides.
+        // If a role hides a cluster's UID, the name decides.
         for (taken_in, seen_in) in [(Some("c1"), Some("c1")), (None, Some("c1")), (Some("c1"), None), (None, None)] {
             assert_eq!(given_back(taken_in, seen_in, NodeView::Free), Verdict::Done);
             assert_eq!(given_back(taken_in, seen_in, NodeView::Ours), Verdict::Act(Action::ReturnNode));

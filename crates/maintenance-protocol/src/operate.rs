@@ -1,5 +1,4 @@
-//! The rules of a one-shot power operation: made once, proven by what is seen, never repeated
-//! blindly.
+//! Rules of a one-shot power operation: sent once, proven by observation, never repeated blindly.
 
 pub use super::model::operation::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
 
@@ -19,14 +18,14 @@ use super::{
 };
 
 impl Maintenance {
-    /// Whether this is an operation that was made: it holds nothing, and its record only keeps it
-    /// from being made again.
+    /// Returns true for a completed operation. It does not own a lock; its record only prevents a
+    /// repetition.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.spec.kind == MaintenanceKind::Operation && matches!(self.phase, Phase::InMaintenance { .. })
     }
 
-    /// The operation in words.
+    /// Returns the operation's name.
     #[must_use]
     pub fn operation_name(&self) -> String {
         self.spec.operation.as_ref().map_or_else(|| "the service".to_owned(), |operation| operation.reset.to_string())
@@ -38,7 +37,7 @@ impl Maintenance {
         self.unproven_message.as_ref().map(|message| format!(" Last message: {message}.")).unwrap_or_default()
     }
 
-    /// Which operation was made, when, and what was observed of it.
+    /// Returns the operation with its time and its outcome.
     #[must_use]
     pub fn made(&self) -> String {
         let at = self.started_at.map(|at| format!(" at {}", shown_time(at))).unwrap_or_default();
@@ -48,7 +47,7 @@ impl Maintenance {
 }
 
 impl OperationSpec {
-    /// In words, after the server's name.
+    /// Describes the effect for people, to follow the server's name.
     #[must_use]
     pub fn effect(&self) -> String {
         match self.reset {
@@ -64,7 +63,7 @@ impl OperationSpec {
     }
 }
 
-/// What the operation needs next.
+/// Judges the operation.
 #[must_use]
 pub fn judge(record: &Maintenance, progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
     let Some(operation) = &record.spec.operation else { return Verdict::Done };
@@ -91,7 +90,7 @@ fn begin(
     limits: &Limits,
     now: Timestamp,
 ) -> Verdict {
-    // Started in another way, by this process or its predecessor.
+    // This process or its predecessor started the server with a different reset.
     let instead = |attempt: &Attempt| {
         matches!(attempt.action, Action::Reset(ResetType::On | ResetType::ForceRestart)) && attempt.action != action
     };
@@ -112,7 +111,7 @@ fn begin(
     if let Some((_, problem)) = unreachable(&record.spec, [], machine.power, capabilities) {
         return Verdict::Fail(problem);
     }
-    // The operating system of a server that is Paused has halted already.
+    // A Paused server's operating system has already halted.
     if paused && operation.reset == ResetType::GracefulShutdown {
         return Verdict::Concluded(OperationOutcome::Skipped);
     }
@@ -135,8 +134,8 @@ fn begin(
     Verdict::Act(action)
 }
 
-/// Follows a server that is started by another reset than the requested one: `On` where it is off,
-/// `ForceRestart` where it is `Paused`.
+/// Follows a server that was started by a different reset than requested: `On` if it was off,
+/// `ForceRestart` if it was `Paused`.
 fn start(
     operation: &OperationSpec,
     progress: &Progress,
@@ -193,7 +192,7 @@ fn follow(
         if reached {
             return Verdict::Concluded(OperationOutcome::Proven);
         }
-        // These lead to one state, however often they are sent.
+        // Repeating these calls leads to the same state.
         let within = if operation.reset == ResetType::GracefulShutdown {
             limits.graceful_shutdown
         } else {
@@ -206,7 +205,7 @@ fn follow(
         };
         return pursue(action, &progress.attempts, within, limits, now);
     }
-    // An interrupt leaves no trace that a BMC would show.
+    // BMCs do not report interrupts.
     if operation.reset == ResetType::Nmi {
         let known = last.reply == Reply::Accepted;
         return Verdict::Concluded(if known { OperationOutcome::Accepted } else { OperationOutcome::Unproven });
@@ -217,8 +216,7 @@ fn follow(
     if on && was_reset && booted(operation, machine) {
         return Verdict::Concluded(OperationOutcome::Proven);
     }
-    // A machine that does not tell when it was reset last: what it accepted, and that it is on, is
-    // all there is.
+    // Without a reset time, acceptance and power are the only evidence.
     if on
         && !tells
         && last.reply == Reply::Accepted
@@ -240,7 +238,7 @@ fn follow(
     } else {
         std::time::Duration::ZERO
     };
-    // Not before what was accepted without a proof would be judged.
+    // At least until an accepted call without proof would be judged.
     let until = after(last.answered_at(), (patience + graceful).max(limits.retry_pause));
     if now < until {
         let said = if last.reply == Reply::Accepted { "accepted" } else { "sent without a reply" };
@@ -248,11 +246,11 @@ fn follow(
         let why = format!("{action} was {said} at {at}; the server is observed until {until_text}");
         return Verdict::Wait { why, until: Some(until) };
     }
-    // It may have been carried out: a second one could hit a server that has just come back.
+    // The call was possibly carried out. A second call could hit a server that has just started.
     Verdict::Concluded(OperationOutcome::Unproven)
 }
 
-/// Whether the operating system runs, where that was asked.
+/// Returns true if the operating system runs, or if that was not required.
 fn booted(operation: &OperationSpec, machine: &MachineView) -> bool {
     operation.proof != CompletionProof::Boot || machine.boot_progress.as_deref() == Some("OSRunning")
 }

@@ -1,4 +1,4 @@
-//! Claims and approvals of one server, and the ways in which they change.
+//! Claims and approvals of a server, and their transitions.
 
 pub use super::model::ownership::Ownership;
 
@@ -13,9 +13,10 @@ use super::{
 };
 
 impl Claim {
-    /// Whether an owner may change this claim and answer for it.
+    /// Checks that this owner can change the claim and approve for it.
     ///
     /// # Errors
+    ///
     /// [`Refusal::NotTheOwner`].
     pub fn allows_owner(&self, owner: &str) -> Result<(), Refusal> {
         if self.owner == owner {
@@ -39,8 +40,7 @@ impl ServerLock {
         });
     }
 
-    /// Claims the server, or brings a claim of the same name and owner up to date. Returns the
-    /// incarnation in force.
+    /// Claims the server, or updates a claim with the same name and owner. Returns the claim's UID.
     pub fn claim(&mut self, claim: Claim, now: Timestamp) -> Result<Uid, Refusal> {
         if let Some(found) = &self.ownership.claim {
             if found.id != claim.id || found.owner != claim.owner {
@@ -57,10 +57,11 @@ impl ServerLock {
         Ok(uid)
     }
 
-    /// Gives up the claim of an owner; see [`Self::unclaim`].
+    /// Ends an owner's claim; see [`Self::unclaim`].
     ///
     /// # Errors
-    /// [`Refusal::NotTheOwner`] where the claim is of another owner.
+    ///
+    /// [`Refusal::NotTheOwner`] if another owner owns the claim.
     pub fn unclaim_for(&mut self, uid: &Uid, owner: &str, by: &str, now: Timestamp) -> Result<bool, Refusal> {
         if let Some(claim) = self.ownership.claim.as_ref().filter(|claim| claim.uid == *uid) {
             claim.allows_owner(owner)?;
@@ -68,10 +69,11 @@ impl ServerLock {
         Ok(self.unclaim(uid, by, now))
     }
 
-    /// Withdraws an approval as the owner of the claim; see [`Self::withdraw_approval`].
+    /// Withdraws an approval for the claim's owner; see [`Self::withdraw_approval`].
     ///
     /// # Errors
-    /// [`Refusal::NotTheOwner`] where the claim is of another owner.
+    ///
+    /// [`Refusal::NotTheOwner`] if another owner owns the claim.
     pub fn withdraw_approval_for(&mut self, uid: &Uid, owner: &str, by: &str, now: Timestamp) -> Result<bool, Refusal> {
         if let (Some(claim), Some(_)) = (&self.ownership.claim, self.ownership.approval(uid)) {
             claim.allows_owner(owner)?;
@@ -79,7 +81,7 @@ impl ServerLock {
         Ok(self.withdraw_approval(uid, by, now))
     }
 
-    /// Gives a claim up; its approvals end with it. `false` when it is not in force (any more).
+    /// Ends a claim and its approvals. Returns `false` if the claim does not exist.
     pub fn unclaim(&mut self, uid: &Uid, by: &str, now: Timestamp) -> bool {
         let Some(claim) = self.ownership.claim.take_if(|claim| claim.uid == *uid) else { return false };
         self.ownership.approvals.clear();
@@ -87,9 +89,9 @@ impl ServerLock {
         true
     }
 
-    /// Gives an approval. `owner` is whose word it is: only the claim's owner can give it.
+    /// Stores an approval. `owner` is the approving owner, and must own the claim.
     ///
-    /// An approval of the same scope is replaced: two would say the same.
+    /// It replaces an approval with the same scope.
     pub fn approve(&mut self, approval: Approval, owner: &str, now: Timestamp) -> Result<(), Refusal> {
         let claim = self.ownership.claim.clone().ok_or(Refusal::NotClaimed)?;
         claim.allows_owner(owner)?;
@@ -103,7 +105,7 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Takes an approval back. What has started goes on. `false` when it was not there.
+    /// Withdraws an approval. Started maintenances continue. Returns `false` if it does not exist.
     pub fn withdraw_approval(&mut self, uid: &Uid, by: &str, now: Timestamp) -> bool {
         let Some(at) = self.ownership.approvals.iter().position(|approval| approval.uid == *uid) else { return false };
         let approval = self.ownership.approvals.remove(at);
@@ -117,7 +119,7 @@ impl ServerLock {
     }
 }
 
-/// Approvals of one name replace each other whatever they were bound to.
+/// Approvals of the same name replace each other even for different digests.
 fn same_scope(one: &Approval, other: &Approval) -> bool {
     match (&one.scope, &other.scope) {
         (Scope::All, Scope::All) => true,

@@ -1,11 +1,11 @@
-//! Patterns of names: `*` stands for any text, `?` for one character.
+//! Name patterns: `*` matches any text, `?` one character.
 
-/// Whether a name fits a pattern as a whole.
+/// Returns true if the whole name matches the pattern.
 #[must_use]
 pub fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // Where the last `*` was, and how much of the name it has swallowed.
+    // The last `*`: its position, and how much text it matches.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {

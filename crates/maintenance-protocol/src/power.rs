@@ -26,11 +26,11 @@ const FORCE_OFF: Action = Action::Reset(ResetType::ForceOff);
 const FORCE_RESTART: Action = Action::Reset(ResetType::ForceRestart);
 const SHUTDOWN: Action = Action::Reset(ResetType::GracefulShutdown);
 
-/// Returns why a request cannot reach its power from the power that the machine has, or cannot
-/// restore it, with the attribute. `systems`: the external systems that manage the server.
+/// Returns why a request cannot reach or restore its power from the machine's current power, with
+/// the attribute. `systems` are the external systems that manage the server.
 ///
-/// [`missing_capabilities`](super::prepare::missing_capabilities) comes first: it does not depend
-/// on the power.
+/// [`missing_capabilities`](super::prepare::missing_capabilities) runs first, because it does not
+/// depend on the power.
 #[must_use]
 pub fn unreachable<'a>(
     spec: &Spec,
@@ -40,7 +40,7 @@ pub fn unreachable<'a>(
 ) -> Option<(&'static str, String)> {
     let mut systems = systems.into_iter().peekable();
     if let Some(operation) = &spec.operation {
-        // An external system can hide the power from a plan and show it later.
+        // An external system can hide the power at plan time and report it later.
         let external = systems.peek().is_some();
         return operation_unreachable(operation, power, has).filter(|_| !(external && power == PowerState::Unknown));
     }
@@ -120,7 +120,7 @@ fn operation_unreachable(
     }
 }
 
-/// Returns what brings the machine to `Off`. `since`: when the step began.
+/// Judges a power-off. `since` is the step's start.
 #[must_use]
 pub fn switch_off(
     machine: &MachineView,
@@ -139,14 +139,14 @@ pub fn switch_off(
         return Verdict::Wait { why: format!("it is {} first", machine.power), until: Some(settles) };
     }
     let forced_before = attempts_at(attempts, &FORCE_OFF).next().is_some();
-    // A machine that is Paused runs no operating system that could shut down.
+    // A Paused machine does not run an operating system that could shut down.
     let runs = machine.power != PowerState::Paused;
     if runs && !forced_before && capabilities.can(ResetType::GracefulShutdown) {
         let Some(last) = attempts_at(attempts, &SHUTDOWN).last() else { return Verdict::Act(SHUTDOWN) };
         match &last.reply {
-            // It did not reach the operating system: a BMC that is busy, or unreachable for a
-            // moment, is no reason to cut power. The time limit for a shutdown does not limit how
-            // long a BMC is busy, and no request was sent while it was unreachable.
+            // The request did not reach the operating system. A busy or briefly unreachable BMC
+            // does not justify a power cut. The shutdown's time limit does not include the BMC's
+            // busy time, and no request was sent while the BMC was unreachable.
             Reply::Refused { message, transient: true }
                 if after(last.answered_at(), pause_after(message, limits))
                     < busy_until(attempts, last, message, limits) =>
@@ -157,7 +157,7 @@ pub fn switch_off(
                 }
                 return Verdict::Wait { why: format!("{SHUTDOWN} was refused: {message}"), until: Some(until) };
             }
-            // A shutdown that was refused for good is not requested twice.
+            // A permanently rejected shutdown is not requested again.
             Reply::Refused { .. } => {}
             Reply::Accepted | Reply::Unknown | Reply::Unclear { .. } => {
                 let until = after(last.answered_at(), limits.graceful_shutdown);
@@ -165,7 +165,7 @@ pub fn switch_off(
                     let why = format!("graceful, forced at {}", shown_time(until));
                     return Verdict::Wait { why, until: Some(until) };
                 }
-                // Perhaps it was never sent.
+                // The first request was possibly never sent.
                 let arrived = attempts_at(attempts, &SHUTDOWN).filter(|it| !matches!(it.reply, Reply::Refused { .. }));
                 if last.reply.is_unknown() && arrived.count() == 1 {
                     return Verdict::Act(SHUTDOWN);
@@ -181,7 +181,7 @@ pub fn switch_off(
     explain(verdict, machine, attempts)
 }
 
-/// Returns until when a machine is expected to leave a state between two others.
+/// Returns when the machine should have left a transitional state.
 fn settles(power: PowerState, since: Timestamp, limits: &Limits) -> Option<Timestamp> {
     match power {
         PowerState::PoweringOn => Some(after(since, limits.power_change)),
@@ -190,8 +190,8 @@ fn settles(power: PowerState, since: Timestamp, limits: &Limits) -> Option<Times
     }
 }
 
-/// Returns what brings the machine to `On`, with proof: it was seen off before (`edge`), or was
-/// already on and can stay on.
+/// Judges a power-on. It is proven if the server was off before (`edge`), or was already on and can
+/// stay on.
 #[must_use]
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 pub fn switch_on(
@@ -218,7 +218,7 @@ pub fn switch_on(
         }
         PowerState::Paused => return leave_pause(machine, capabilities, attempts, edge, limits, now),
         PowerState::Off | PowerState::Unknown => {
-            // A restart can pass through Off.
+            // A restart can pass through `Off`.
             let restarted = attempts_at(attempts, &FORCE_RESTART).last();
             let restarted = restarted.filter(|it| !matches!(it.reply, Reply::Refused { .. }));
             let until = restarted.map(|it| after(it.answered_at(), limits.power_change));
@@ -229,13 +229,13 @@ pub fn switch_on(
         }
     }
     if edge && started_by_us.is_none() {
-        // It was off when the steps before ended, and none of our calls started it.
+        // It was off after the previous steps, and no call of this maintenance started it.
         return Verdict::Again;
     }
     let Some(started) = started_by_us else {
         return Verdict::Done;
     };
-    // Where the machine shows how far it has booted, power alone proves little.
+    // If the machine reports boot progress, power alone proves little.
     let progressed = machine.boot_progress.as_deref().is_none_or(|state| state != "None");
     let until = after(started.answered_at(), limits.power_change + limits.boot_progress);
     if progressed || now >= until {
@@ -244,9 +244,8 @@ pub fn switch_on(
     Verdict::Wait { why: "power is on, boot progress is still None".to_owned(), until: Some(until) }
 }
 
-/// Returns what starts a machine that is `Paused`: `ForceRestart`, because it accepts `On` and does
-/// nothing. Without it a machine is switched off and on; a plan rejects that, and a release needs
-/// it.
+/// Starts a `Paused` machine with `ForceRestart`, because it accepts `On` without effect. Without
+/// `ForceRestart`, the machine is powered off and on. A plan rejects that, but a release needs it.
 fn leave_pause(
     machine: &MachineView,
     capabilities: &Capabilities,
@@ -264,7 +263,7 @@ fn leave_pause(
         }
     }
     if edge {
-        // A restart would boot production, because the override was used up.
+        // The firmware already used the override, so a restart would boot production.
         return match started {
             None => Verdict::Again,
             Some(_) => explain(Verdict::Fail("it was switched on and is Paused".to_owned()), machine, attempts),
@@ -280,7 +279,7 @@ fn leave_pause(
     explain(pursue(action, attempts, limits.power_change, limits, now), machine, attempts)
 }
 
-/// Adds what was tried and what is seen to a failure.
+/// Adds earlier attempts and the observed power to a failure.
 fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Verdict {
     let Verdict::Fail(cause) = verdict else {
         return verdict;
@@ -303,7 +302,7 @@ fn explain(verdict: Verdict, machine: &MachineView, attempts: &[Attempt]) -> Ver
     Verdict::Fail(format!("{}. The power state is {}.", story.join("; then "), machine.power))
 }
 
-/// Returns what brings the machine to `target` when nothing about its boot was changed.
+/// Judges a change to `target` power with an unchanged boot configuration.
 #[must_use]
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 pub fn bring_to(

@@ -1,4 +1,4 @@
-//! The rules of the steps from a free server to a prepared one.
+//! Rules for preparation steps.
 
 use jiff::Timestamp;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::machine::{PowerState, PowerTarget, ResetType};
 
-/// The steps that a wish needs, in order.
+/// Returns the steps for a specification, in order.
 #[must_use]
 pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     let mut steps = Vec::new();
@@ -31,8 +31,8 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     steps.push(Step::RecordPriorState);
     let prepared_there = gate::prepares_boot(gates);
     let is_entered = |gate: &&GateRecord| gate.system.enters && !gate.is_external() && spec.parent.is_none();
-    // Nothing was done yet if the image is not what was meant. An image that only an external
-    // system knows cannot be read here.
+    // The image is checked before any change. Images that only an external system can resolve are
+    // not readable here.
     let has_address = |boot: &BootSpec| boot.image.is_some() && !boot.method.is_external();
     if spec.boot.as_ref().is_some_and(has_address) && !prepared_there {
         steps.push(Step::CheckImage);
@@ -47,8 +47,8 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     if spec.service.is_some() {
         steps.push(Step::Service);
     }
-    // The server is free as soon as an operation is done: its Node has to be back before, and its
-    // gates left.
+    // An operation frees the server when it completes, so first its Node is Ready and its gates are
+    // left.
     if spec.kind == MaintenanceKind::Operation {
         if steps.contains(&Step::DrainNode) {
             steps.push(Step::UncordonNode);
@@ -74,7 +74,7 @@ pub fn steps(spec: &Spec, gates: &[GateRecord]) -> Vec<Step> {
     steps
 }
 
-/// What the step under way needs next.
+/// Judges the current step.
 #[must_use]
 pub fn judge(
     step: Step,
@@ -107,7 +107,7 @@ pub fn judge(
             let Some(capabilities) = &facts.capabilities else {
                 return Verdict::Look(Need::Capabilities);
             };
-            // A server stays on for what cannot work.
+            // The server stays on if the preparation cannot succeed.
             if attempts.is_empty()
                 && let Some(problem) =
                     cannot(record, capabilities).or_else(|| no_way(record, machine.power, capabilities))
@@ -137,7 +137,8 @@ pub fn judge(
             let Some(target) = record.spec.server_power else {
                 return Verdict::Done;
             };
-            // The external system keeps the power that it is told, also one that is there already.
+            // An external system maintains the power that it receives, so send even the current
+            // power.
             let told = match target {
                 PowerTarget::On => Action::Reset(ResetType::On),
                 PowerTarget::Off => Action::Reset(ResetType::GracefulShutdown),
@@ -164,13 +165,13 @@ pub fn judge(
     }
 }
 
-/// Returns why the power that is wanted cannot be reached from that of the machine.
+/// Returns why the requested power cannot be reached from the machine's current power.
 fn no_way(record: &Maintenance, power: PowerState, has: &Capabilities) -> Option<String> {
     let systems = record.gates.iter().map(|gate| &gate.system);
     unreachable(&record.spec, systems, power, has).map(|(_, problem)| problem)
 }
 
-/// What the machine lacks for what is prepared, as far as it was recorded.
+/// Returns the capability that the machine lacks, based on recorded facts.
 fn cannot(record: &Maintenance, has: &Capabilities) -> Option<String> {
     if gate::boots(record) {
         return None;
@@ -213,8 +214,8 @@ fn configure_boot(
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
     let accepted = is_accepted(&action, progress);
     let is_set = |found: &BootOverride| boot::refused(&boot::requested(&wanted, found, accepted)).is_none();
-    // Another team's one-time override can equal the requested override. The write makes the
-    // release arm it again.
+    // Another team's one-time override can equal the requested override. Because of this write, the
+    // release arms it again.
     let is_theirs = before.is_some_and(boot::is_once) && record.boot_writes.is_none();
     match found {
         Some(found) if !is_theirs && is_set(found) && by_drive => Verdict::Concluded(media::chosen(&wanted)),
@@ -243,8 +244,8 @@ fn is_boot_change(attempt: &Attempt) -> bool {
     matches!(attempt.action, Action::SetBoot { .. })
 }
 
-/// What boots a machine that takes no address for HTTP boot, as most do not: of 24 recorded trees
-/// one lists `HttpBootUri`.
+/// Returns the alternatives to HTTP boot. Most machines do not accept a URL: 1 of 24 recorded
+/// Redfish trees lists `HttpBootUri`.
 fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
     let ways = [
         (BootMethod::VirtualMedia, "method = \"virtual_media\" with an ISO image"),
@@ -263,7 +264,7 @@ fn instead_of_http(boot: &BootSpec, has: &Capabilities) -> String {
     format!("Instead: {}.", works.join(", or "))
 }
 
-/// Why an external system cannot boot an image as a live ISO, with the attribute.
+/// Returns why an external system cannot boot the image as a live ISO, with the attribute.
 fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     if boot.ignition.is_some() {
         return Some((
@@ -275,14 +276,13 @@ fn not_a_live_iso(boot: &BootSpec) -> Option<(&'static str, &'static str)> {
     let plain = url.is_some_and(|url| {
         matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.query().is_none()
     });
-    // The image of an external boot method is shown whole, in records and by that system.
+    // Records and the external system show the full image URL of an external boot method.
     let why = "Here it is the address of an ISO image: http:// or https://, without user and query, which the server's external \
                system would show.";
     (!plain && boot.method.is_external()).then_some(("image", why))
 }
 
-/// What a maintenance asks of a machine that the machine cannot do, with the attribute that asks
-/// it.
+/// Returns missing capabilities, each with the requesting attribute.
 #[must_use]
 pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static str, String)> {
     use super::machine::ResetType::{ForceOff, GracefulShutdown, On};

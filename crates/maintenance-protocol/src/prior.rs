@@ -1,5 +1,4 @@
-//! What has to be known of a server before anything is changed: what is not recorded cannot be
-//! restored.
+//! Facts required before the first change: only recorded state can be restored.
 
 use jiff::Timestamp;
 
@@ -15,11 +14,11 @@ use super::{
     step::Action,
 };
 
-/// What a server does not show and has to, because the maintenance changes it and no external
-/// system restores it; `None`: all is shown.
+/// Returns a missing fact that the maintenance would change and no external system restores; `None`
+/// if everything required is known.
 ///
-/// A server is switched off also to take a medium out of it. An operation is wanted for its effect,
-/// and not undone.
+/// Removing a medium also powers the server off. Operations are not reverted, so they do not
+/// require prior facts.
 pub fn missing<'a>(
     spec: &Spec,
     systems: impl IntoIterator<Item = &'a ExternalSystem>,
@@ -39,7 +38,7 @@ pub fn missing<'a>(
     boot.filter(|_| seen.boot_unclear).map(|_| "its boot override only in part")
 }
 
-/// Whether the state of a server may not be recorded as it is seen.
+/// Returns true if the observed state is not complete enough to record.
 #[must_use]
 pub fn is_unrecordable(record: &Maintenance, seen: &MachineView) -> bool {
     missing_of(record, seen).is_some()
@@ -49,20 +48,20 @@ fn missing_of(record: &Maintenance, seen: &MachineView) -> Option<&'static str> 
     missing(&record.spec, record.gates.iter().map(|gate| &gate.system), seen)
 }
 
-/// Whether what was recorded lacks the power that is needed now: it was not needed then.
+/// Returns true if the recorded state lacks the power, which is needed only now.
 fn lacks_power(record: &Maintenance, prior: &PriorState) -> bool {
     let known = MachineView { power: prior.power, boot_unclear: false, ..MachineView::default() };
     missing_of(record, &known).is_some()
 }
 
-/// Takes the power into what was recorded before the power was known.
+/// Adds the power to a state that was recorded without it.
 pub(super) fn complete(recorded: &mut PriorState, seen: &PriorState) {
     if recorded.power.restored().is_none() {
         recorded.power = seen.power;
     }
 }
 
-/// What the step that records the state before needs next.
+/// Judges the step that records the prior state.
 pub(super) fn record(
     record: &Maintenance,
     progress: &Progress,
@@ -76,7 +75,7 @@ pub(super) fn record(
     let Some(what) = machine.and_then(|machine| missing_of(record, machine)) else {
         return Verdict::Act(Action::Record);
     };
-    // A BMC that was just restarted shows little for a while.
+    // A BMC that has just restarted reports few values at first.
     let until = after(progress.since, limits.busy);
     let why = format!("it shows {what}, without which the server could not be restored");
     if now < until {

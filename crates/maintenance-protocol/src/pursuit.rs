@@ -1,4 +1,4 @@
-//! What follows a call until its effect is visible: wait, send it again, or fail.
+//! Waiting, repeating or failing after a call without a visible effect.
 
 use std::time::Duration;
 
@@ -14,24 +14,23 @@ use super::{
     step::{Action, Attempt, Reply},
 };
 
-/// The attempts at one action, oldest first.
+/// Returns the attempts for `action`, oldest first.
 pub(super) fn attempts_at<'a>(attempts: &'a [Attempt], action: &'a Action) -> impl Iterator<Item = &'a Attempt> {
     attempts.iter().filter(move |attempt| attempt.action == *action)
 }
 
-/// Whether a call is sent again whose effect is not visible.
+/// When a call without a visible effect is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeats {
-    /// Once, after half of the time limit, including after it was accepted: BMCs accept `On`,
-    /// `ForceOff` and boot overrides and do nothing, and each leads to one state however often it
-    /// is sent.
+    /// Once after half of the time limit, even if it was accepted. BMCs accept `On`, `ForceOff` and
+    /// boot overrides without effect, and repeating these calls leads to the same state.
     OnceAccepted,
     /// Once, after an unknown outcome.
     OnceUnknown,
-    /// Never: each call hits the server again.
+    /// Never, because each call affects the server again.
     Never,
-    /// Some times after an unknown outcome, with growing pauses: the machine does not show its
-    /// effect.
+    /// Several times after an unknown outcome, with growing pauses, because the machine does not
+    /// report its effect.
     Unseen,
 }
 
@@ -58,10 +57,10 @@ fn repeats(action: &Action) -> Repeats {
     }
 }
 
-/// Decides about a call whose effect is not visible yet: send it, wait for its effect, or fail.
+/// Decides about a call without a visible effect: send it, wait, or fail.
 ///
-/// A call of unknown outcome gets as much time to show its effect as an accepted one, which is
-/// `effect_within`. A machine that is busy is waited for by time and not by number of tries.
+/// After an unknown outcome the effect has the same time limit as after acceptance,
+/// `effect_within`. A busy machine is limited by time and not by attempts.
 #[must_use]
 pub fn pursue(
     action: Action,
@@ -74,8 +73,8 @@ pub fn pursue(
     pursue_as(action, repeats, attempts, effect_within, limits, now)
 }
 
-/// Decides about a request without a visible effect: the machine is in the wanted state already,
-/// and an external system keeps it there. It is sent again after an unknown outcome.
+/// Decides about a request without a visible effect: the machine is already in the requested state,
+/// and an external system maintains it. It is sent again after an unknown outcome.
 #[must_use]
 pub fn declare(action: Action, attempts: &[Attempt], limits: &Limits, now: Timestamp) -> Verdict {
     pursue_as(action, Repeats::Unseen, attempts, limits.settle, limits, now)
@@ -91,7 +90,7 @@ fn pursue_as(
 ) -> Verdict {
     let Some(last) = attempts_at(attempts, &action).last() else { return Verdict::Act(action) };
     let not_ready = |attempt: &Attempt| attempt.reply.message().is_some_and(asks_to_wait);
-    // Calls that could have reached the machine.
+    // Calls that possibly reached the machine.
     let may_act = |attempt: &&Attempt| !matches!(attempt.reply, Reply::Refused { .. }) && !not_ready(attempt);
     let sent: Vec<&Attempt> = attempts_at(attempts, &action).filter(may_act).collect();
     let awaited = match (repeats, sent.as_slice()) {
@@ -133,7 +132,7 @@ fn pursue_as(
     Verdict::Fail(format!("{action} was {what} and had no effect by {}", shown_time(until)))
 }
 
-/// Describes a call that could have reached the machine.
+/// Describes a call that possibly reached the machine.
 fn describe(last: &Attempt, sent: usize) -> String {
     let times = if sent > 1 { format!(" (sent {sent} times)") } else { String::new() };
     match &last.reply {
@@ -145,8 +144,8 @@ fn describe(last: &Attempt, sent: usize) -> String {
     }
 }
 
-/// Decides about a call whose last try the machine refused. `awaited`: until when an earlier try
-/// can still take effect.
+/// Decides about a call whose last attempt the machine rejected. `awaited` is the time limit for
+/// the effect of earlier attempts.
 #[allow(clippy::too_many_arguments, reason = "each is one fact of one decision")]
 fn refused(
     action: &Action,
@@ -160,8 +159,8 @@ fn refused(
 ) -> Verdict {
     let mut until = awaited.unwrap_or(Timestamp::MIN);
     if transient {
-        // Judged by when the next try was due, and not by now: nothing is sent while the machine
-        // does not answer, and that time does not count.
+        // Compared with the next attempt's due time, because time without an answering machine does
+        // not count.
         let due = after(last.answered_at(), pause_after(message, limits));
         if due < patient_until(attempts, last, message, limits).max(until) {
             if now >= due {
@@ -171,8 +170,8 @@ fn refused(
         }
         until = until.max(due);
     } else if matches!(action, Action::Reset(_)) {
-        // The power state that was read can be old, and the machine is in the wanted state: it is
-        // read once more.
+        // The power state was possibly outdated, with the machine already in the requested state.
+        // Read it again.
         until = until.max(after(last.answered_at(), limits.retry_pause));
     }
     let why = format!("{action} was refused: {message}");
@@ -183,8 +182,8 @@ fn refused(
     Verdict::Fail(if transient { format!("{why} (tried {tries} times)") } else { why })
 }
 
-/// Returns since when the machine refuses a call for now, without a break. A time without a
-/// request, because the machine did not answer, is a break: afterwards it can be busy for a while.
+/// Returns since when the machine has rejected the call temporarily without interruption. A period
+/// in which it did not answer interrupts the series, because it can be busy again afterwards.
 fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp, limits: &Limits) -> Timestamp {
     let mut since = last;
     for attempt in attempts.iter().rev().filter(|attempt| attempt.action == *action) {
@@ -197,11 +196,11 @@ fn refused_since(attempts: &[Attempt], action: &Action, last: Timestamp, limits:
     since
 }
 
-/// Returns until when a call is sent again that the machine refuses for now, with `last` and
-/// `message`. The pause that the machine requests does not count, within bounds.
+/// Returns the time limit for repeating a temporarily rejected call. The machine's requested pause
+/// extends it within bounds.
 fn patient_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &Limits) -> Timestamp {
     let since = refused_since(attempts, &last.action, last.at, limits);
-    // An external system shows the progress of its requests in other ways.
+    // An external system reports the progress of requests in other ways.
     let most = if repeats(&last.action) == Repeats::Unseen { limits.post } else { Duration::MAX };
     let (pause, busy) = (pause_after(message, limits), busy_for(message, limits).min(most));
     let asked = pause > limits.retry_pause;
@@ -210,7 +209,7 @@ fn patient_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &L
     after(since, busy).max(patience).min(after(since, limits.post.max(busy)))
 }
 
-/// Returns until when a shutdown is requested again from a machine that refuses for now.
+/// Returns the time limit for repeating a temporarily rejected shutdown.
 pub(super) fn busy_until(attempts: &[Attempt], last: &Attempt, message: &str, limits: &Limits) -> Timestamp {
     let since = refused_since(attempts, &last.action, last.at, limits);
     after(since, limits.graceful_shutdown).max(patient_until(attempts, last, message, limits))

@@ -1,7 +1,7 @@
 //! Records and locks that this version cannot read: damaged, or written by a newer version.
 //!
-//! They stay unchanged. A server that such a record holds stays held, its name stays taken, and all
-//! other servers go on.
+//! They are not changed. An unreadable holder keeps its lock, its name stays reserved, and all
+//! other servers work normally.
 
 pub use super::model::unreadable::{Records, Unreadable};
 
@@ -15,9 +15,9 @@ use super::{
 };
 
 impl ServerLock {
-    /// Stands in for a lock whose holder cannot be read, so that the queue shows it: held, with
-    /// each of its records as unreadable for the cause `why`. It is for showing only: a store
-    /// refuses to read such a lock for a change.
+    /// Creates a placeholder for a lock with an unreadable holder. It is locked, and each record is
+    /// unreadable for the reason `why`. It is for display only; stores reject changes of such a
+    /// lock.
     #[must_use]
     pub fn quarantined(key: LockKey, why: &str, records: &[Shared<Maintenance>], unreadable: Vec<Unreadable>) -> Self {
         let records = records.iter().map(|record| Unreadable {
@@ -36,7 +36,7 @@ impl ServerLock {
         Self { slot, unreadable: all, ..Self::new(key) }
     }
 
-    /// Refuses the name of a record that cannot be read.
+    /// Fails if an unreadable record uses this name.
     pub(super) fn refuse_unreadable(&self, id: &MaintenanceId) -> Result<(), Refusal> {
         match self.unreadable.iter().find(|record| record.id.as_ref() == Some(id)) {
             None => Ok(()),
@@ -44,8 +44,8 @@ impl ServerLock {
         }
     }
 
-    /// Whether a record that cannot be read acts under the slot. Whether its process is alive is
-    /// not known, so no other record acts meanwhile.
+    /// Returns true if an unreadable record acts under the lock. Its process is possibly alive, so
+    /// no other record acts.
     #[must_use]
     pub fn unreadable_acts(&self) -> bool {
         let acting = self.slot.as_ref().and_then(|slot| slot.acting.as_ref());

@@ -1,8 +1,8 @@
-//! Whose turn it is.
+//! The queue order.
 //!
-//! Order: priority, then ticket number; never wall clocks. Age counts: an entry gains one step of
-//! priority per `aging` interval, so that nobody starves. Who may not start yet does not block
-//! those behind. A holder is never evicted.
+//! Requests are ordered by priority, then ticket number, never by wall clocks. An entry gains one
+//! priority level per `aging` interval, which prevents starvation. Blocked requests do not block
+//! later ones. A holder is never preempted.
 
 pub use super::model::shown_time::{shown_duration, shown_time};
 
@@ -21,29 +21,28 @@ use super::{
     state::{Maintenance, Phase},
 };
 
-/// One entry ahead of a waiter, or the holder, for people.
+/// The holder or an entry ahead of a waiter, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
-    /// Its name.
+    /// Name of the maintenance.
     pub id: MaintenanceId,
     /// The server's name in its configuration, if the lock has several names.
     pub server: Option<String>,
-    /// Its state's name.
+    /// Name of the state.
     pub state: &'static str,
-    /// Whether it has the server.
+    /// True if it owns the lock.
     pub holds: bool,
-    /// Since when: taken for the holder, asked for a waiter.
+    /// Time of the admission for the holder, of the request for a waiter.
     pub since: Timestamp,
-    /// The requester: run, host, person.
+    /// The requesting run, host and person.
     pub by: Runner,
     /// The reason, for people.
     pub reason: Option<String>,
-    /// When its hold becomes overdue, if ever.
+    /// When it becomes overdue, if ever.
     pub expires_at: Option<Timestamp>,
-    /// Until when its place is kept, while its process is away.
+    /// When its queue position expires, while its process is disconnected.
     pub place_kept_until: Option<Timestamp>,
-    /// What keeps it from starting, whoever is before it; such an entry does not block those behind
-    /// it.
+    /// A blocker that does not depend on the queue. Such an entry does not block later ones.
     pub blocker: Option<String>,
     /// Its generation.
     pub generation: Generation,
@@ -71,31 +70,31 @@ impl fmt::Display for QueueEntry {
     }
 }
 
-/// What a waiter waits for. Every reason names what would end it.
+/// The reason for a wait. Each reason contains the condition that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// It may not start yet, whoever is before it.
+    /// Blocked independently of the queue.
     NotYet {
-        /// What keeps it.
+        /// The blockers.
         blockers: Vec<StartBlocker>,
-        /// The holder and the waiters before it, in order.
+        /// The holder and the waiters ahead, in order.
         ahead: QueueAhead,
     },
-    /// Others are before it: the holder first.
+    /// The holder and other waiters are ahead.
     Turn {
-        /// The holder and the waiters before it, in order.
+        /// The holder and the waiters ahead, in order.
         ahead: QueueAhead,
     },
-    /// Something else acts under the same hold.
+    /// Other work under the same lock is active.
     SameHold {
-        /// What acts.
+        /// The active record.
         actor: Box<QueueEntry>,
     },
-    /// The hold it acts under is not prepared yet.
+    /// The parent maintenance is not prepared yet.
     HoldNotReady {
-        /// The hold.
+        /// The parent.
         hold: MaintenanceId,
-        /// Its state's name.
+        /// Name of its state.
         state: &'static str,
     },
 }
@@ -124,25 +123,25 @@ impl fmt::Display for WaitReason {
     }
 }
 
-/// Those before a waiter: the first of them, and how many there are. With hundreds ahead nobody
-/// reads more, and each of the hundreds that wait would describe all of them.
+/// The entries ahead of a waiter: the first of them and their number. A complete list for each of
+/// hundreds of waiters would cost too much and help no reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAhead {
-    /// The holder, if there is one, and the waiters that are served next.
+    /// The holder, if any, and the next waiters.
     pub first: Vec<QueueEntry>,
-    /// Explains the several names, if the lock has them.
+    /// Explanation, if the lock has several server names.
     pub shared: Option<String>,
     len: usize,
 }
 
 impl QueueAhead {
-    /// How many are before the waiter, all of them.
+    /// Returns the number of all entries ahead.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody is.
+    /// Returns true if no entry is ahead.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -163,41 +162,41 @@ impl fmt::Display for QueueAhead {
     }
 }
 
-/// How many of those ahead are named.
+/// Maximum number of entries shown.
 const SHOWN: usize = 4;
 
-/// Whether a record may take the server now.
+/// The admission decision for a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Now.
+    /// Admitted now.
     Yours,
-    /// The holder is overdue and no process drives it: the next waiter releases it.
+    /// The holder is overdue and disconnected, so the next waiter releases it.
     ReclaimOverdue(Uid),
-    /// Not yet.
+    /// Not admitted yet.
     Wait {
         /// The condition that it waits for.
         reason: WaitReason,
-        /// When the answer may change without anybody writing to the store.
+        /// When time alone can change the decision.
         wake: Option<Timestamp>,
     },
 }
 
-/// Whether this record needs the slot and has not got it.
+/// Returns true if this record needs the lock and does not own it.
 fn wants_slot(lock: &ServerLock, record: &Maintenance) -> bool {
     record.spec.parent.is_none()
         && !lock.has_slot(record)
         && (matches!(record.phase, Phase::Preparing(_) | Phase::Releasing { .. }) || record.awaiting_turn().is_some())
 }
 
-/// Priority with age counted in. The range of priorities bounds for how long later requests go
-/// first.
+/// Returns the priority including age. The priority range limits how long later requests can
+/// overtake.
 fn effective_priority(record: &Maintenance, aging: Duration, now: Timestamp) -> i64 {
     let step = i64::try_from(aging.as_secs()).unwrap_or(i64::MAX).max(1);
     let age = now.duration_since(record.requested_at).as_secs().max(0);
     limits::counted(record.spec.priority).saturating_add(age / step)
 }
 
-/// The waiters in the order in which they are served.
+/// Returns the waiters in queue order.
 #[must_use]
 pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec<&'a Maintenance> {
     let mut entries: Vec<&'a Maintenance> =
@@ -206,38 +205,38 @@ pub fn waiting<'a>(lock: &'a ServerLock, aging: Duration, now: Timestamp) -> Vec
     entries
 }
 
-/// Whether a living process drives a waiter.
+/// Returns true if the waiter's process is connected.
 fn is_present(entry: &Maintenance, leases: &Leases, now: Timestamp) -> bool {
     entry.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now))
 }
 
-/// Whether a waiter is present and may start: the server goes to the first of these.
+/// Returns true if a waiter is connected and unblocked. The first such waiter is admitted.
 pub(super) fn is_served(lock: &ServerLock, leases: &Leases, entry: &Maintenance, now: Timestamp) -> bool {
     is_present(entry, leases, now) && start_blockers(lock, entry, now).is_empty()
 }
 
-/// The queue of one lock at one moment. It is the same for everybody who waits in it, so it is
-/// worked out once for all who look at the same view: hundreds wake up at every change.
+/// A lock's queue at one time. It is computed once per view and shared, because hundreds of waiters
+/// wake up at every change.
 #[derive(Debug)]
 struct QueueOrder {
     aging: Duration,
-    /// Whose place is which.
+    /// Queue index of each record.
     places: HashMap<Uid, usize>,
-    /// For each place, and for whoever comes last: what those before it mean.
+    /// Effect of all earlier entries, for each queue index and for a new entry at the end.
     before: Vec<Before>,
     first: Vec<QueueEntry>,
     shared: Option<String>,
     held: bool,
 }
 
-/// What those before a place mean for it.
+/// How earlier entries affect a queue index.
 #[derive(Clone, Copy, Debug)]
 struct Before {
-    /// Whether one of the waiters is present and may start.
+    /// True if a connected and unblocked waiter is ahead.
     blocked: bool,
     /// The number of connected waiters; the others are skipped.
     present: usize,
-    /// When that may change by itself.
+    /// When time alone can change the effect.
     wake: Option<Timestamp>,
 }
 
@@ -267,29 +266,29 @@ impl QueueOrder {
             places: waiting.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect(),
             before,
             shared: shared_lock(&lock.key, names(lock)),
-            // Also by a record that this version cannot read.
+            // Includes an unreadable holder.
             held: lock.slot.is_some(),
         }
     }
 
-    /// How earlier waiters affect a waiter.
+    /// Returns the effect of earlier waiters on a record.
     fn before(&self, uid: &Uid) -> Before {
         self.before[self.places.get(uid).copied().unwrap_or(self.places.len())]
     }
 
-    /// The holder, and so many present waiters.
+    /// Returns the holder and this number of connected waiters.
     fn line(&self, waiting: usize) -> QueueAhead {
         let len = usize::from(self.held) + waiting;
         QueueAhead { first: self.first.iter().take(len).cloned().collect(), shared: self.shared.clone(), len }
     }
 }
 
-/// The queue of one view, for everybody who looks at that view.
+/// A view's queue, shared by all waiters with the same view.
 #[derive(Debug, Default)]
 pub struct Queue(OnceLock<QueueOrder>);
 
 impl PartialEq for Queue {
-    /// It says nothing that the view does not say.
+    /// It is derived from the view, so it does not affect equality.
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -297,12 +296,12 @@ impl PartialEq for Queue {
 
 impl Eq for Queue {}
 
-/// The configured server names in a lock's queue.
+/// Returns the configured server names in a lock's queue.
 fn names(lock: &ServerLock) -> impl Iterator<Item = &str> {
     lock.active.iter().map(|record| record.server())
 }
 
-/// An entry as people see it.
+/// Describes an entry for people.
 #[must_use]
 pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: Timestamp) -> QueueEntry {
     let holds = lock.has_slot(record);
@@ -326,8 +325,8 @@ pub fn describe(lock: &ServerLock, record: &Maintenance, leases: &Leases, now: T
     }
 }
 
-/// The holder and the connected waiters ahead of a waiter. Second, the disconnected waiters that it
-/// passes.
+/// Returns the holder and the connected waiters ahead, then the disconnected waiters that are
+/// skipped.
 #[must_use]
 pub fn ahead(
     lock: &ServerLock,
@@ -344,7 +343,7 @@ pub fn ahead(
     (holder.iter().chain(&present).map(entry).collect(), skipped.iter().map(entry).collect())
 }
 
-/// The holder, if it is overdue and no living process acts for it: the next waiter may release it.
+/// Returns the holder if it is overdue and its lock is idle. The next waiter then releases it.
 #[must_use]
 pub fn reclaimable<'a>(lock: &'a ServerLock, leases: &Leases, now: Timestamp) -> Option<&'a Maintenance> {
     let holder = lock.holder().filter(|holder| holder.is_overdue(now))?;
@@ -353,13 +352,14 @@ pub fn reclaimable<'a>(lock: &'a ServerLock, leases: &Leases, now: Timestamp) ->
     (!attended && inspected && lock.other_actor(&holder.uid, leases, now).is_none()).then_some(holder)
 }
 
-/// Whether it is this record's turn.
+/// Returns the admission decision for a record.
 #[must_use]
 pub fn turn(lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
     turn_in(&Queue::default(), lock, leases, uid, aging, now)
 }
 
-/// The same, where many look at one view; `queue` belongs to this view and no other.
+/// Returns the same decision with a queue that several waiters of one view share. `queue` must not
+/// be reused for another view.
 #[must_use]
 pub fn turn_in(queue: &Queue, lock: &ServerLock, leases: &Leases, uid: &Uid, aging: Duration, now: Timestamp) -> Turn {
     let Some(record) = lock.get(uid) else {
@@ -402,8 +402,8 @@ fn same_hold(lock: &ServerLock, leases: &Leases, actor: &Maintenance, now: Times
     Turn::Wait { reason: WaitReason::SameHold { actor: Box::new(describe(lock, actor, leases, now)) }, wake }
 }
 
-/// The holder, or what acts under its hold, cannot be read: nothing begins until a version that can
-/// read it ends it.
+/// Returns the wait for an unreadable holder, or unreadable work under its lock. Nothing starts
+/// until a version that can read it ends it.
 fn unreadable_hold() -> Turn {
     Turn::Wait { reason: WaitReason::Turn { ahead: QueueAhead::default() }, wake: None }
 }
@@ -413,8 +413,8 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
         return same_hold(lock, leases, actor, now);
     }
     match lock.holder() {
-        // A hold that was left in the middle of a change waits for this one to end: its destroy
-        // comes after this one's.
+        // A parent that was interrupted during a change waits for this record, because its destroy
+        // runs later.
         Some(hold) if matches!(hold.phase, Phase::Preparing(_)) && matches!(record.phase, Phase::Releasing { .. }) => {
             Turn::Yours
         }
@@ -438,7 +438,7 @@ fn turn_under_hold(lock: &ServerLock, leases: &Leases, record: &Maintenance, now
     }
 }
 
-/// An approval of a maintenance does not cover the work under it.
+/// Returns a missing approval for work under a lock, which the parent's approval does not cover.
 fn own_policy(lock: &ServerLock, record: &Maintenance, now: Timestamp) -> Option<StartBlocker> {
     if !matches!(record.phase, Phase::Pending) {
         return None;

@@ -1,11 +1,10 @@
-//! Identifiers that a lock gives up, because a person says that they name another server now.
+//! Moving identifiers to another lock, after a person declares that they name another server.
 //!
-//! Where an identifier was claimed first is written once and for ever. Where it went from there is
-//! written into the lock that gives it up, in one transaction that also sees that nothing is active
-//! under that lock. So whoever read the old place fails in its own transaction on that lock, and no
-//! store needs a transaction over several locks. Each move has a higher number than the one before,
-//! also when an identifier comes back, so that the trail of moves has one end, wherever it is
-//! entered.
+//! The first claim of an identifier is written once and never changed. A move is written to the
+//! previous lock, in a transaction that also checks that this lock is idle. A process that read the
+//! old location therefore fails in its own transaction, and stores do not need transactions over
+//! several locks. Each move increments the version, even if an identifier returns to an earlier
+//! lock. Every chain of moves therefore has one end, whatever its start.
 
 pub use super::model::alias_moves::{AliasMove, AliasMoves};
 
@@ -18,19 +17,20 @@ use super::{
     model::lock::{AuditEvent, Refusal, ServerLock},
 };
 
-/// A move that a person asked for.
+/// A person's move of identifiers.
 #[derive(Clone, Debug)]
 pub struct Rebind<'a> {
-    /// The lock that gets the identifiers; `None`: they lead nowhere from now on.
+    /// The new lock; `None` if the identifiers no longer lead to a lock.
     pub to: Option<&'a LockKey>,
-    /// Who asks.
+    /// Author of the move.
     pub by: &'a str,
     /// The reason, for people.
     pub reason: &'a str,
 }
 
 impl ServerLock {
-    /// Where an identifier leads that led here after `version` moves; `None`: still here.
+    /// Returns the identifier's new location if it moved after `version` moves; `None` if it
+    /// stayed.
     #[must_use]
     pub fn moved_on(&self, alias: &Alias, version: u64) -> Option<AliasTarget> {
         let moved = self.extension.moved.get(alias).filter(|moved| moved.version > version)?;
@@ -40,7 +40,7 @@ impl ServerLock {
         })
     }
 
-    /// Refuses when an identifier that led here was moved since it was read.
+    /// Fails if one of the identifiers moved after it was read.
     pub fn keeps(&self, claims: &[AliasClaim]) -> Result<(), Refusal> {
         match claims.iter().find(|claim| self.moved_on(&claim.alias, claim.version).is_some()) {
             Some(claim) => Err(Refusal::AliasMoved { alias: claim.alias.clone() }),
@@ -48,7 +48,7 @@ impl ServerLock {
         }
     }
 
-    /// Refuses while something is active under this lock, or its last calls may still have effects.
+    /// Fails if the lock has active records, or if its last calls can still change the server.
     pub fn refuse_in_use(&self, now: Timestamp) -> Result<(), Refusal> {
         if let Some(record) = self.active.first() {
             return Err(Refusal::LockInUse { key: self.key.clone(), by: record.id.to_string() });
@@ -65,13 +65,12 @@ impl ServerLock {
         }
     }
 
-    /// Gives up identifiers that lead here.
+    /// Moves identifiers to another lock.
     ///
-    /// Refused while something is active under this lock, or its owner has claimed it: the claim
-    /// would not follow.
+    /// Fails if the lock is in use or claimed, because the claim would not move along.
     pub fn give_up(&mut self, claims: &[AliasClaim], rebind: &Rebind<'_>, now: Timestamp) -> Result<(), Refusal> {
         self.keeps(claims)?;
-        // What leads nowhere from now on takes nothing from whoever holds the lock.
+        // Without a new lock, the move does not affect this lock's holder.
         if rebind.to.is_some() {
             self.refuse_in_use(now)?;
             if let Some(claim) = &self.ownership.claim {
@@ -87,7 +86,7 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Notes in the audit log that identifiers came here.
+    /// Adds an audit event for identifiers that moved here.
     pub fn note_rebind(&mut self, claims: &[AliasClaim], what: &str, rebind: &Rebind<'_>, now: Timestamp) {
         let aliases: Vec<String> = claims.iter().map(|claim| claim.alias.to_string()).collect();
         let Some(id) = audit_id(&self.key) else { return };
@@ -103,8 +102,8 @@ impl ServerLock {
     }
 }
 
-/// The name under which the audit log keeps what happened to a lock and not to a maintenance;
-/// `None` for a key without a letter or digit.
+/// Returns the audit log name for events of a lock that do not belong to a maintenance. `None` for
+/// a key without letters and digits.
 #[must_use]
 pub fn audit_id(key: &LockKey) -> Option<MaintenanceId> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::model::verdict::Limits;
 
-/// Message ids of vendors for a service that is not ready.
+/// Vendors' message ids for a service that is not ready.
 ///
 /// Dell: the provider is not ready (RAC0508), an internal service failed (SYS446), an import is in
-/// progress (SYS431), data sources are unavailable (SYS518), iDRAC is not ready (SWC0700). HPE: the
+/// progress (SYS431). Data sources are unavailable (SYS518), iDRAC is not ready (SWC0700). HPE: the
 /// resource is not ready (`ResourceNotReadyRetry`), is flashed (`ResourceTemporarilyUnavailable`),
-/// or iLO resets (`ResetInProgress`). The others are of the DMTF's base registry.
+/// or iLO resets (`ResetInProgress`). The others belong to the DMTF base registry.
 const NOT_READY: [&str; 11] = [
     "RAC0508",
     "SYS431",
@@ -44,8 +44,8 @@ const PHRASES: [&str; 8] = [
 const WAIT: [&str; 4] = ["wait", "minutes", "later", "seconds"];
 const AGAIN: [&str; 5] = ["retry", "try again", "again later", "again in ", "resubmit"];
 
-/// Returns true if a machine that answers so is not ready yet: the same request succeeds once it
-/// is.
+/// Returns true if the text means that the machine is not ready and the same request can succeed
+/// later.
 #[must_use]
 pub fn asks_to_wait(text: &str) -> bool {
     let has_id = |id: &&str| {
@@ -59,24 +59,24 @@ pub fn asks_to_wait(text: &str) -> bool {
     any(&PHRASES) || (any(&WAIT) && any(&AGAIN))
 }
 
-/// The text before the machine's requested pause, at the end of a refusal.
+/// The text before the machine's requested pause, at a refusal's end.
 const ASKED_PAUSE: &str = "; Retry-After: ";
 
-/// The pause that a machine requests with a refusal (`Retry-After`), as refusals contain it.
+/// Returns the text for a requested pause (`Retry-After`), which is appended to a refusal.
 #[must_use]
 pub fn asked_pause_text(pause: Duration) -> String {
     format!("{ASKED_PAUSE}{} s", pause.as_secs())
 }
 
-/// Returns the pause before a refused call is sent again: as long as the machine requests, within
+/// Returns the pause before a rejected call is sent again: as long as the machine requests, within
 /// bounds.
 pub(super) fn pause_after(message: &str, limits: &Limits) -> Duration {
     let asked = message.rsplit_once(ASKED_PAUSE).and_then(|(_, rest)| rest.strip_suffix(" s")?.parse().ok());
     asked.map_or(Duration::ZERO, Duration::from_secs).min(limits.post).max(limits.retry_pause)
 }
 
-/// Returns how long a call is sent again that the machine refuses with this message. If the machine
-/// is not ready, only the run's time limit ends the tries.
+/// Returns how long a call rejected with this message is repeated. If the machine is not ready,
+/// only the run's time limit ends the attempts.
 pub(super) fn busy_for(message: &str, limits: &Limits) -> Duration {
     if message.contains("DuringSystemPOST") || message.contains("in POST") {
         limits.post

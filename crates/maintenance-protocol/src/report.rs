@@ -1,4 +1,4 @@
-//! The queue as people and data sources see it.
+//! The queue as shown to people and data sources.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -22,27 +22,27 @@ use super::{
     state::{Maintenance, Phase, Progress},
 };
 
-/// The result of a look for a process on this machine.
+/// Result of searching for a process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It runs, or is stopped.
+    /// It exists, running or suspended.
     Alive,
-    /// It has ended: there is proof.
+    /// It has provably ended.
     Gone,
-    /// This machine cannot see it.
+    /// It is not visible from this machine.
     Unknown,
 }
 
 /// The process that acts on a maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ProcessState {
-    /// It works: its lease runs.
+    /// Active: its lease has not ended.
     Working,
-    /// It ended before its work did: this machine has proof.
+    /// It provably ended before its work did.
     Killed,
-    /// It exists on this machine, but its lease ended: it is suspended or does not reach the store.
+    /// It exists on this machine with an ended lease, so it is suspended or cannot reach the store.
     Suspended,
-    /// Its lease ended, and this machine cannot see it.
+    /// Its lease ended, and it is not visible from this machine.
     Silent,
     /// No process: the last process finished, or detached after an interrupt.
     Detached,
@@ -63,60 +63,60 @@ impl ProcessState {
     }
 }
 
-/// One maintenance in the queue of its machine.
+/// One maintenance in a machine's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
-    /// The server's name, as the configuration that asked calls it.
+    /// Name of the server in the requesting configuration.
     pub server: String,
-    /// The machine.
+    /// The machine's lock key.
     pub lock_key: LockKey,
-    /// Its name.
+    /// Name of the maintenance.
     pub id: MaintenanceId,
-    /// Its state's name.
+    /// Name of the state.
     pub state: &'static str,
-    /// 0 holds the server (or acts under the hold), 1 is next.
+    /// Queue position: 0 for the holder and work under its lock, 1 for the next waiter.
     pub position: usize,
-    /// What it waits for, or where its steps have got to.
+    /// The blocker, or the current step's progress.
     pub waiting_for: Option<String>,
-    /// The state in a few words, for a table that lists the others anyway.
+    /// The blocker in a few words, for a table that also lists the other entries.
     pub waiting_briefly: Option<String>,
-    /// Why giving back could not go on.
+    /// Why the release stopped.
     pub stuck: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     pub requested_at: Timestamp,
-    /// When it took the server.
+    /// Time of the admission.
     pub admitted_at: Option<Timestamp>,
-    /// The requester: run, host, person.
+    /// The requesting run, host and person.
     pub by: Runner,
-    /// Whether a living process is attached.
+    /// True if its process is connected.
     pub attended: bool,
     /// The process that acts on it.
     pub process: ProcessState,
-    /// The step under way, for example `2/5`.
+    /// The current step, for example `2/5`.
     pub step: Option<String>,
     /// The current step, with the last recorded cause of its delay.
     pub doing: Option<String>,
-    /// The provider's owner that asked.
+    /// The requesting owner.
     pub owner: String,
     /// The reason, for people.
     pub reason: Option<String>,
-    /// Where it is discussed.
+    /// Link to its discussion.
     pub ticket: Option<String>,
     /// Its priority.
     pub priority: i64,
-    /// When its hold becomes overdue.
+    /// When it becomes overdue.
     pub expires_at: Option<Timestamp>,
-    /// Until when its place is kept, while its process is away.
+    /// When its queue position expires, while its process is disconnected.
     pub place_kept_until: Option<Timestamp>,
-    /// From which maintenance it takes the server as it is, or took it; for the holder also to
-    /// which one it leaves it.
+    /// The maintenance from which it receives or received the server unrestored. For the holder
+    /// also its successor.
     pub hand_over: Option<String>,
     /// Its generation.
     pub generation: Generation,
 }
 
 impl QueueRow {
-    /// Orders servers as people count them: node2 before node10.
+    /// Returns a sort key in natural order: node2 before node10.
     #[must_use]
     pub fn natural_order(&self) -> Vec<(Option<u64>, String)> {
         let parts = self.server.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
@@ -124,10 +124,10 @@ impl QueueRow {
     }
 }
 
-/// The state of a server that a person blocked.
+/// State name of a blocked server.
 pub const BLOCKED: &str = "Blocked";
 
-/// The line of a block: what nothing is admitted before.
+/// Returns a block's row.
 fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
     let end = format!("the end of the block, {}", shown_time(block.until));
     QueueRow {
@@ -157,8 +157,8 @@ fn blocked(lock: &ServerLock, block: &Block) -> QueueRow {
     }
 }
 
-/// The lines of one machine: the holder, what acts under it, then the waiters in the order in which
-/// they are served. `liveness`: looks for a process on this machine.
+/// Returns a machine's rows: the holder, work under its lock, then the waiters in order. `liveness`
+/// searches for a process on this machine.
 #[must_use]
 pub fn lines(
     lock: &ServerLock,
@@ -177,7 +177,7 @@ pub fn lines(
     let queue = Queue::default();
     let unreadable = lock.unreadable.iter().filter_map(|record| unreadable(lock, record, now));
     let shown = holding.chain(waiting);
-    // Found once for all of them: it sorts the whole queue.
+    // Computed once, because it sorts the whole queue.
     let next = lock.holder().and_then(|holder| hand_over::successor(lock, leases, holder, aging, now));
     let lines = shown.map(|(position, record)| {
         let process = ProcessState::of(record, leases, now, liveness);
@@ -191,10 +191,10 @@ pub fn lines(
     lock.block(now).map(|block| blocked(lock, block)).into_iter().chain(lines).chain(unreadable).collect()
 }
 
-/// The state of a record that this version cannot read.
+/// State name of an unreadable record.
 pub const UNREADABLE: &str = "Unreadable";
 
-/// The line of a record that this version cannot read: as much of it as can be read.
+/// Returns an unreadable record's row, with its readable fields.
 fn unreadable(lock: &ServerLock, record: &Unreadable, now: Timestamp) -> Option<QueueRow> {
     let found: Value = serde_json::from_str(&record.raw).unwrap_or_default();
     let time = |name: &str| found[name].as_str().and_then(|at| at.parse().ok());
@@ -283,7 +283,7 @@ fn line(
     }
 }
 
-/// What is handed over without a restore to the successor of the holder, as things are now.
+/// Describes the current handover without a restore.
 fn hand_over(lock: &ServerLock, record: &Maintenance, next: Option<&Maintenance>) -> Option<String> {
     let holder = lock.holder()?;
     if let Some(next) = next.filter(|_| holder.uid == record.uid) {
@@ -295,7 +295,8 @@ fn hand_over(lock: &ServerLock, record: &Maintenance, next: Option<&Maintenance>
     record.took_over.as_ref().map(|before| format!("from {before} as it was"))
 }
 
-/// What would let it go on, as far as the store knows: in full, and in a few words.
+/// Returns the condition that would end the wait, as far as the store contains it: in full and in
+/// brief.
 fn waiting_for(
     queue: &Queue,
     lock: &ServerLock,
@@ -314,7 +315,7 @@ fn waiting_for(
         return (Some(full), Some("inspection".to_owned()));
     }
     let attended = record.attachment.as_ref().is_some_and(|attachment| leases.alive(attachment, now));
-    // What a process that is gone waited for may have changed since.
+    // A disconnected process's blocker is possibly outdated.
     let waits = |progress: &Progress| progress.waits_for.clone().filter(|_| attended);
     let (full, brief) = match &record.phase {
         Phase::Pending => match queue::turn_in(queue, lock, leases, &record.uid, aging, now) {
@@ -348,7 +349,7 @@ fn waiting_for(
     (Some(full), Some(brief))
 }
 
-/// Where the steps have got to, with what the one under way waits for: in full, and in a few words.
+/// Describes the current step and its blocker: in full and in brief.
 fn in_step(doing: &str, progress: &Progress, waits_for: Option<String>) -> (String, Option<String>) {
     let text = progress.text();
     match waits_for {

@@ -1,7 +1,7 @@
-//! The rules of the steps back: the server is given back exactly as it was.
+//! Rules for release steps, which restore the prior state exactly.
 //!
-//! They compare the server with its recorded state, so they also undo changes by people and by boot
-//! configurations under the maintenance.
+//! They compare the server with its recorded state, so they also revert changes by people and by
+//! boot configurations under the maintenance.
 
 mod drives;
 mod effect;
@@ -29,13 +29,14 @@ use super::{
     step::{Action, Step},
 };
 
-/// The steps back. None when nothing was recorded: then nothing was changed.
+/// Returns the release steps; empty if no prior state was recorded, because the server is then
+/// unchanged.
 #[must_use]
 pub fn steps(record: &Maintenance) -> Vec<Step> {
     let mut steps = steps_on_the_machine(record);
-    // Last: a claimed server that is handed back switched off would boot from the network.
+    // Last, because a claimed server that is returned powered off would boot from the network.
     steps.extend((0..gate::to_leave(record)).map(|_| Step::LeaveGate));
-    // One that others cordoned is theirs, unless it has to be drained once more.
+    // A Node that another author cordoned stays cordoned, unless it must be drained again.
     if record.drained.is_some() {
         steps.push(Step::UncordonNode);
     }
@@ -48,15 +49,15 @@ pub fn steps(record: &Maintenance) -> Vec<Step> {
 fn steps_on_the_machine(record: &Maintenance) -> Vec<Step> {
     match &record.prior {
         None => Vec::new(),
-        // An operation is wanted for its effect.
+        // Operations are not reverted.
         Some(_) if record.spec.kind == MaintenanceKind::Operation => Vec::new(),
         Some(_) if !gate::may_restore(record) => Vec::new(),
         Some(prior) => steps_to(prior),
     }
 }
 
-/// Whether the end of this record means that its prior state was put back and seen: the last step
-/// on the machine is [`Step::Verify`], and no record ends before its steps are done.
+/// Returns true if the record cannot end before the prior state is restored and verified.
+/// [`Step::Verify`] is then the last step on the machine.
 #[must_use]
 pub fn verifies(record: &Maintenance) -> bool {
     steps_on_the_machine(record).contains(&Step::Verify)
@@ -68,7 +69,7 @@ pub fn compares_drives(record: &Maintenance) -> bool {
     concerns_drives(record) && record.prior.as_ref().is_some_and(|prior| !prior.media.is_empty())
 }
 
-/// The steps to a state that was recorded.
+/// Returns the steps that restore a recorded state.
 #[must_use]
 pub fn steps_to(prior: &PriorState) -> Vec<Step> {
     let mut steps = vec![Step::StopForRestore];
@@ -76,7 +77,7 @@ pub fn steps_to(prior: &PriorState) -> Vec<Step> {
         steps.push(Step::RestoreMedia);
     }
     match &prior.boot {
-        // The start that restores the power would use a one-time override.
+        // A one-time override would be used by the start that restores the power.
         Some(boot) if boot::is_once(boot) => {
             steps.extend([Step::DisarmBoot, Step::RestorePower, Step::RestoreBoot]);
         }
@@ -87,7 +88,7 @@ pub fn steps_to(prior: &PriorState) -> Vec<Step> {
     steps
 }
 
-/// What the step under way needs next.
+/// Judges the current step.
 #[must_use]
 pub fn judge(
     step: Step,
@@ -134,7 +135,7 @@ pub fn judge(
             };
             restore_media(record, prior, media, progress, limits, now)
         }
-        // No start follows that would use an override up.
+        // No later start would use the override.
         Step::DisarmBoot
             if record.is_power_restored(machine.power) || record.restored_power() != Some(PowerTarget::On) =>
         {
@@ -178,11 +179,11 @@ pub fn judge(
     }
 }
 
-/// Whether the server must be off before it is put back.
+/// Returns true if the server must be off before the restore.
 ///
-/// It must when it was off or its owner wants it off by now, when it may run what the maintenance
-/// booted, and when a drive's content changes under it (rule 8: media is never ejected from a
-/// running installer).
+/// That is required if it was off before, or if its owner now wants it off. It is also required if
+/// it possibly runs a system booted by the maintenance, or if a drive's medium changes. A medium is
+/// never ejected from a running installer.
 fn must_stop(record: &Maintenance, prior: &PriorState, machine: &MachineView, media: &[MediaSlot]) -> bool {
     if machine.power == PowerState::Off {
         return false;

@@ -1,9 +1,8 @@
-//! What a person forbade when releasing a server: that the released maintenance comes back, and
-//! that anything takes the server for a while.
+//! Restrictions after a person's release: the released name is rejected, and optionally the server
+//! is blocked for a period.
 //!
-//! A forced release is worth nothing when the next run of the same configuration takes the server
-//! right back. So the lock remembers the name that was released, until its configuration says that
-//! the work is wanted again or a person allows it.
+//! Without them, the next run of the same configuration would lock the server again. The lock
+//! stores the released name until its configuration requests a new run or a person allows it.
 
 pub use super::model::restrictions::{Block, ReleasedName, Restrictions};
 
@@ -20,30 +19,31 @@ use super::{
     state::Maintenance,
 };
 
-/// How many released names a lock remembers; of more, the oldest is forgotten.
+/// Maximum number of stored names; the oldest is dropped first.
 const MOST_NAMES: usize = 50;
 
 impl ServerLock {
-    /// The block that is in force.
+    /// Returns the current block.
     #[must_use]
     pub fn block(&self, now: Timestamp) -> Option<&Block> {
         self.extension.restrictions.block.as_ref().filter(|block| block.until > now)
     }
 
-    /// The release that refuses a request of this name. `None`: it is not refused.
+    /// Returns the release that rejects a request with this name and these `triggers`; `None` if it
+    /// is accepted.
     #[must_use]
     pub fn released(&self, id: &MaintenanceId, triggers: &BTreeMap<String, String>) -> Option<&ReleasedName> {
         let released = self.extension.restrictions.released.iter();
         released.rev().find(|released| released.id == *id && released.triggers == *triggers)
     }
 
-    /// The release of this name, whatever its `triggers` were.
+    /// Returns the release with this name, regardless of `triggers`.
     #[must_use]
     pub fn release_of(&self, id: &MaintenanceId) -> Option<&ReleasedName> {
         self.extension.restrictions.released.iter().rfind(|released| released.id == *id)
     }
 
-    /// Refuses the name of a record that a person releases.
+    /// Stores a released record's name, so that requests are rejected.
     pub(super) fn refuse_name(&mut self, record: &Maintenance, by: &str, reason: &str, now: Timestamp) {
         let released = &mut self.extension.restrictions.released;
         released.retain(|other| other.id != record.id);
@@ -60,7 +60,7 @@ impl ServerLock {
         released.drain(..more);
     }
 
-    /// Keeps every maintenance from the server until a moment. A block that lasts longer stays.
+    /// Blocks all maintenances until a given time. A longer block stays.
     pub(super) fn block_until(
         &mut self,
         record: &Maintenance,
@@ -88,8 +88,8 @@ impl ServerLock {
         });
     }
 
-    /// Lets a name that was released ask again, and ends the block that came with its release. What
-    /// was forbidden; nothing when nothing was.
+    /// Allows a released name and ends the block that came with its release. Returns the lifted
+    /// restrictions.
     pub fn allow(&mut self, id: &MaintenanceId, by: &str, now: Timestamp) -> Restrictions {
         let block = self.extension.restrictions.block.take_if(|block| block.id == *id);
         let names = std::mem::take(&mut self.extension.restrictions.released);
@@ -103,7 +103,7 @@ impl ServerLock {
         allowed
     }
 
-    /// A request of this name is accepted, and what is over is forgotten.
+    /// Accepts a request with this name and drops expired restrictions.
     pub(super) fn accept_name(&mut self, id: &MaintenanceId, now: Timestamp) {
         self.extension.restrictions.released.retain(|released| released.id != *id);
         self.extension.restrictions.block.take_if(|block| block.until <= now);

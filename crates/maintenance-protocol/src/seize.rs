@@ -1,4 +1,4 @@
-//! Taking a hold from the process that has it, against its will.
+//! Forced release: fencing the process that controls a record.
 
 use jiff::Timestamp;
 
@@ -8,13 +8,13 @@ use super::{
 };
 
 impl ServerLock {
-    /// Takes a hold away from its holder so that the caller can give the server back: raises the
-    /// generation, which fences whoever is attached. `seen` is the generation that the person saw.
+    /// Fences the attached process, so that the caller can release the server. Raises the
+    /// generation. `seen` is the generation that the person specified.
     ///
-    /// Whoever was attached may still be in the middle of a call that it checked before this
-    /// moment. A call is shorter than a lease, so nobody touches the machine before the leases are
-    /// over that the returned predecessors have now: [`ServerLock::in_flight_until`]. That is
-    /// recorded, because the caller may end before it has waited for it.
+    /// The fenced process can still be inside a call that it checked earlier. A call is shorter
+    /// than a lease, so no process changes the machine until the returned predecessors' leases end
+    /// ([`ServerLock::in_flight_until`]). The lock stores that time, because the caller can end
+    /// before it.
     pub fn fence_holder(
         &mut self,
         uid: &Uid,
@@ -32,7 +32,7 @@ impl ServerLock {
         self.generation = self.generation.checked_add(1).ok_or(Refusal::NoNumberLeft("generation"))?;
         let generation = self.generation;
         let mut predecessors = Vec::new();
-        // What acts under the hold is fenced with it.
+        // Work under the lock is fenced as well.
         for child in self.active.iter_mut().filter(|child| child.spec.parent.as_ref() == Some(uid)) {
             if let Some(attachment) = child.attachment.take() {
                 child.detached_at = Some(now);
@@ -53,7 +53,7 @@ impl ServerLock {
         record.attachment = Some(Attachment { runner, generation, token, since: now });
         record.detached_at = None;
         let record = record.clone();
-        // Who takes a server from its holder has looked at it.
+        // A person who forces a release has inspected the server.
         self.extension.inspections.retain(|inspection| inspection.uid != *uid);
         self.audit(now, &record, &by, "seized", format!("generation {seen} → {generation}"));
         Ok((Fence { generation, token }, predecessors))

@@ -1,5 +1,6 @@
-//! The rules of a service: work that the external system carries out by itself and that ends. It is
-//! begun once, observed to its end, and never begun again because a reply was lost.
+//! Rules for services: work that the external system performs and completes on its own. The
+//! provider starts a service once, observes it to its end, and never restarts it after an unknown
+//! outcome.
 
 pub use super::model::service::{ServiceSpec, ServiceState, ServiceStep, ServiceView};
 
@@ -19,10 +20,10 @@ use super::{
     step::{Action, Attempt, Reply, Step},
 };
 
-/// How often a service is begun that the system refuses for now.
+/// Maximum number of start attempts after temporary rejections.
 const MOST_TRIES: usize = 20;
 
-/// The call that began the service under way, or may have; `None`: nothing was begun.
+/// Returns the call that started the current service, or possibly started it.
 #[must_use]
 pub fn begun(progress: &Progress) -> Option<(&str, &Attempt)> {
     let last = progress.attempts.last().filter(|_| progress.step() == Some(Step::Service))?;
@@ -33,14 +34,14 @@ pub fn begun(progress: &Progress) -> Option<(&str, &Attempt)> {
     }
 }
 
-/// The stamp from before the service of a record was begun; `None`: nothing was begun.
+/// Returns the stamp from before the service's start; `None` if no start was sent.
 #[must_use]
 pub fn stamp_before(record: &Maintenance) -> Option<String> {
     let Phase::Preparing(progress) = &record.phase else { return None };
     begun(progress).map(|(stamp, _)| stamp.to_owned())
 }
 
-/// What a service needs that was not begun yet.
+/// Judges a service before its start.
 #[must_use]
 pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Timestamp) -> Verdict {
     if let Some(last) = progress.attempts.last()
@@ -69,15 +70,14 @@ pub(super) fn begin(progress: &Progress, facts: &Facts, limits: &Limits, now: Ti
     }
 }
 
-/// What is done about a service that was begun, or may have been: it is observed to its end. No
-/// time limit, closing window or release frees the server while its external system works on it.
-/// `None`: nothing was begun.
+/// Observes a service that was possibly started, until its end. Neither a time limit nor a closing
+/// window or a release frees the server earlier. Returns `None` if no start was sent.
 pub(super) fn under_way(at: &DecisionInput<'_>, record: &Maintenance, progress: &Progress) -> Option<Decision> {
     let (_, call) = begun(progress)?;
     let Some(view) = &at.facts.service else { return Some(Decision::Look(Need::Service)) };
     let releases = matches!(at.intent.goal, Goal::Release(_));
     let ended = |verdict: Verdict| match verdict {
-        // It is over, and nothing of it is wanted any more: the release goes on.
+        // The service ended and a release does not need its result.
         _ if releases => None,
         Verdict::Fail(cause) => Some(fails(record, format!("{}: {cause}", Step::Service))),
         verdict => Some(perform(at, "preparing", progress, Step::Service, verdict)),
@@ -94,7 +94,7 @@ pub(super) fn under_way(at: &DecisionInput<'_>, record: &Maintenance, progress: 
 
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// It is seen to run: what was not known of the call is known.
+    /// The service was observed running, which settles the call's unknown outcome.
     Begun,
     Wait(String, Option<Timestamp>),
     Over(Verdict),
@@ -103,7 +103,7 @@ enum Next {
 fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp) -> Next {
     let accepted = call.reply == Reply::Accepted;
     let over = |outcome| Next::Over(Verdict::Concluded(outcome));
-    // For as long as the request may be under way, and what it does may not be shown.
+    // The request can still be in progress, or its effect not yet reported.
     let until = after(call.at, limits.call + limits.settle);
     match state {
         ServiceState::Running(_) if !accepted => Next::Begun,
@@ -117,7 +117,7 @@ fn follow(call: &Attempt, state: &ServiceState, limits: &Limits, now: Timestamp)
             let said = if accepted { "accepted" } else { "sent without a known outcome" };
             Next::Wait(format!("it was {said} at {}", shown_time(call.at)), Some(until))
         }
-        // It may have been carried out: it is not begun a second time.
+        // It was possibly performed, so it is not started again.
         _ => over(OperationOutcome::Unproven),
     }
 }

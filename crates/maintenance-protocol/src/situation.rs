@@ -1,4 +1,4 @@
-//! What is decided about, what may be decided, and what every phase does alike.
+//! Input and output of `decide`, and logic that all phases share.
 
 use std::time::Duration;
 
@@ -21,91 +21,90 @@ use super::{
     step::{Action, Step},
 };
 
-/// What the process is there for.
+/// A process's purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Get the server and go as far as asked.
+    /// Lock the server and proceed to this point.
     Hold(WaitFor),
-    /// Give it back.
+    /// Release the server.
     Release(Ending),
 }
 
-/// What the process wants and how long it may take.
+/// A process's purpose and constraints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objective {
-    /// The goal of the process.
+    /// The goal.
     pub goal: Goal,
-    /// Somebody asked the process to stop.
+    /// True if the process must stop.
     pub stop: bool,
-    /// Its time limit passed.
+    /// True if its time limit passed.
     pub timed_out: bool,
-    /// What it waited for last, as it was told.
+    /// The last reported wait reason.
     pub waited: Option<String>,
 }
 
-/// Everything `decide` looks at.
+/// The complete input of `decide`.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
-    /// What the store knows about the machine's lock key.
+    /// The stored lock.
     pub lock: &'a ServerLock,
-    /// Who is alive.
+    /// The current process leases.
     pub leases: &'a Leases,
     /// The store's time.
     pub now: Timestamp,
-    /// The queue of these, for everybody who looks at them.
+    /// Queue of this lock view, shared by its waiters.
     pub queue: &'a Queue,
-    /// The record that is driven.
+    /// The driven record.
     pub uid: &'a Uid,
-    /// The right to drive it.
+    /// Proof that the process is allowed to drive it.
     pub fence: Fence,
     /// The objective.
     pub intent: &'a Objective,
     /// The observations since the last change.
     pub facts: &'a Facts,
-    /// How long things may take.
+    /// Time limits.
     pub limits: &'a Limits,
-    /// After how long a waiter gains one step of priority.
+    /// Waiting time after which a waiter gains one priority level.
     pub aging: Duration,
 }
 
-/// What is done next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Wait {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
-        /// Whether the machine (or a URL) must be looked at again and again, because it does not
-        /// call us.
+        /// True if the machine or a URL must be polled, because it does not send notifications.
         poll: bool,
-        /// When the answer may change by itself.
+        /// When time alone can change the decision.
         wake: Option<Timestamp>,
     },
     /// Read facts.
     Look(Need),
-    /// One call to the outside, recorded before and after.
+    /// Send a call, recorded before and after.
     Act(Action),
-    /// Make the request of a waiter to one of its gates, or withdraw it.
+    /// Create or withdraw a waiter's request to one of its gates.
     Ask {
-        /// The gate, by its place in the record.
+        /// Index of the gate in the record.
         place: usize,
-        /// Whether it is made.
+        /// True to create it.
         enter: bool,
     },
-    /// One change of the record, and nothing else.
+    /// Apply a single change to the record.
     Change(RecordChange),
-    /// The process is done.
+    /// The process is finished.
     Finished(Finish),
 }
 
-/// What a waiter waited for whose predecessor is overdue and could not be given back.
+/// Describes the wait for an overdue predecessor whose release failed.
 pub(super) fn not_reclaimed(at: &DecisionInput<'_>, uid: &Uid) -> String {
     let id = at.lock.get(uid).map_or_else(|| uid.to_string(), |overdue| overdue.id.to_string());
     format!("waiting for the release of {id}, which is overdue and whose release failed: show {id}")
 }
 
-/// Why owner or window reject the record's actions, and when that can change. `None`: they allow
-/// them.
+/// Returns why owner or window reject the record's actions, and when time alone can change that.
+/// `None` if they are allowed.
 pub(super) fn not_allowed(at: &DecisionInput<'_>, record: &Maintenance) -> Option<(String, Option<Timestamp>)> {
     let blockers = blocker::unallowed(at.lock, record, at.now);
     if blockers.is_empty() {
@@ -119,12 +118,12 @@ pub(super) fn waiting(reason: &WaitReason, wake: Option<Timestamp>) -> Decision 
     Decision::Wait { reason: reason.to_string(), poll: false, wake }
 }
 
-/// Whether this record may touch the machine; otherwise what to do about it.
+/// Returns `None` if this record is allowed to change the machine, otherwise the next action.
 pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<Decision> {
     if at.lock.may_act(at.uid, at.fence, at.leases, at.now) {
         return None;
     }
-    // A fenced process may be in the middle of a call, and a call may outlive its maintenance.
+    // A fenced process can still be inside a call, and a call can outlast its maintenance.
     if let Some(until) = at.lock.in_flight_until(at.uid, at.now) {
         let reason =
             format!("waiting until {}: a call of an earlier process may still change the server", shown_time(until));
@@ -135,8 +134,8 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
         });
     }
     Some(match turn_in(at.queue, at.lock, at.leases, at.uid, at.aging, at.now) {
-        // The slot is ours but our lease is over: the engine renews it before the next decision. A
-        // store that rejects the renewal does not extend the time limit.
+        // The record owns the lock but its lease has ended. The engine renews it before the next
+        // decision. A store that rejects the renewal does not extend the time limit.
         Turn::Yours if at.lock.has_slot(record) && record.spec.parent.is_none() => {
             let reason = "the lease has expired and is being renewed".to_owned();
             match (at.intent.stop, at.intent.timed_out) {
@@ -156,10 +155,10 @@ pub(super) fn take_turn(at: &DecisionInput<'_>, record: &Maintenance) -> Option<
     })
 }
 
-/// How often preparing goes back because the machine was changed by others.
+/// Maximum number of restarts after other authors changed the machine.
 pub(super) const MOST_RESTARTS: u8 = 2;
 
-/// Preparing failed: a change in place is undone, everything else is given back.
+/// Handles a failed preparation: rolls back a change in place, releases everything else.
 pub(super) fn fails(record: &Maintenance, cause: String) -> Decision {
     Decision::Change(if record.update.is_some() {
         RecordChange::Undo(cause)
@@ -168,7 +167,7 @@ pub(super) fn fails(record: &Maintenance, cause: String) -> Decision {
     })
 }
 
-/// Turns a step's verdict into a decision. `Fail` was handled by the caller.
+/// Converts a step's verdict to a decision. The caller handles `Fail`.
 pub(super) fn perform(
     at: &DecisionInput<'_>,
     phase: &str,

@@ -1,18 +1,18 @@
-//! What a run does after a request to its store failed.
+//! Reaction of a run to a failed store request.
 
 use std::time::Duration;
 
-/// The pause after the first failure. Each further failure in a row doubles it.
+/// Pause after the first failure. Each consecutive failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A run whose last request to the store failed: no answer came, or the store rejected the change.
+/// A run whose last store request failed: the store did not answer, or rejected the change.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreFailure {
-    /// How many requests failed since the last change that was stored.
+    /// Number of failed requests since the last stored change.
     pub in_a_row: u32,
-    /// The rest of the run's time limit.
+    /// Remaining time of the run.
     pub left: Duration,
-    /// True if the run was asked to stop.
+    /// True if the run must stop.
     pub stop: bool,
     /// The longest pause.
     pub longest: Duration,
@@ -21,9 +21,9 @@ pub struct StoreFailure {
 impl StoreFailure {
     /// Returns the pause before the next request, or `None` if the run ends with the error.
     ///
-    /// A store that answers reads and rejects changes leaves a run with the same decision again and
-    /// again. So no request follows a failed one without a pause, and the time limit ends the run
-    /// even if the decision about that limit cannot be stored.
+    /// A store that answers reads and rejects changes would repeat the same decision endlessly.
+    /// Every failed request is therefore followed by a pause. The time limit ends the run even if
+    /// that decision cannot be stored.
     #[must_use]
     pub fn pause(&self) -> Option<Duration> {
         if self.stop || self.left.is_zero() {

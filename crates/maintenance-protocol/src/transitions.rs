@@ -1,4 +1,4 @@
-//! The transitions of the lock protocol. A transition that is refused changes nothing.
+//! Transitions of the lock protocol. A rejected transition changes nothing.
 
 use std::borrow::Cow;
 use std::ops::DerefMut;
@@ -19,7 +19,7 @@ use super::{
     state::{Ending, Maintenance, Phase, Progress},
 };
 
-/// Limits how many absent waiters one change removes, so that a commit stays small.
+/// Limits how many disconnected waiters one change removes, so that a commit stays small.
 const MOST_DROPPED: usize = 20;
 
 impl ServerLock {
@@ -28,7 +28,7 @@ impl ServerLock {
         found.map(DerefMut::deref_mut).ok_or(Refusal::Gone)
     }
 
-    /// The record, if `fence` is the one in force.
+    /// Returns the record if `fence` is current.
     pub(super) fn ours(&mut self, uid: &Uid, fence: Fence) -> Result<&mut Maintenance, Refusal> {
         let record = self.get_mut(uid)?;
         let attached = record.attachment.as_ref().is_some_and(|a| a.is(fence));
@@ -57,8 +57,8 @@ impl ServerLock {
         }
     }
 
-    /// Our own process counts too: a process that attaches twice to one record is two resources
-    /// with one name.
+    /// Fails while a process is connected, even this process: attaching twice to a record means
+    /// that two resources share a name.
     pub(super) fn refuse_if_in_use(&self, uid: &Uid, leases: &Leases, now: Timestamp) -> Result<(), Refusal> {
         let record = self.get(uid).ok_or(Refusal::Gone)?;
         match &record.attachment {
@@ -71,8 +71,7 @@ impl ServerLock {
         }
     }
 
-    /// Takes the right to act on a record, under a new generation. Refused while a living process
-    /// has it.
+    /// Attaches a process under a new generation. Fails while a connected process is attached.
     pub fn attach(
         &mut self,
         uid: &Uid,
@@ -92,7 +91,7 @@ impl ServerLock {
         if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
             progress.waits_for = None;
         }
-        // What failed is tried again, with a time of its own; what was sent since stays known.
+        // A stopped release is retried with a full time limit. Calls sent since then stay recorded.
         if let Phase::Releasing { stuck: Some(_), progress, .. } = &mut record.phase
             && progress.attempts.is_empty()
         {
@@ -101,7 +100,7 @@ impl ServerLock {
         Ok(Fence { generation, token })
     }
 
-    /// Notes what the step under way waits for, for people.
+    /// Records the current step's wait reason, for people.
     pub(super) fn note_wait(&mut self, uid: &Uid, fence: Fence, why: &str) -> Result<(), Refusal> {
         self.update(uid, fence, |record| {
             if let Phase::Preparing(progress) | Phase::Releasing { progress, .. } = &mut record.phase {
@@ -110,7 +109,7 @@ impl ServerLock {
         })
     }
 
-    /// Gives the right to act back; the record, the slot and the place in the queue stay.
+    /// Detaches the process. Record, lock and queue position stay.
     pub fn detach(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         record.attachment = None;
@@ -125,11 +124,10 @@ impl ServerLock {
         }
     }
 
-    /// Takes the slot (or, for a boot configuration under a hold, the turn to act). The caller has
-    /// found with [`super::queue::turn`] in the same transaction that it is this record's turn.
+    /// Acquires the lock, or starts work under a parent's lock. The caller checked the admission
+    /// with [`super::queue::turn`] in the same transaction.
     pub fn admit(&mut self, uid: &Uid, fence: Fence, next: Phase, now: Timestamp) -> Result<(), Refusal> {
-        // First what may be refused: the slot has to be free or ours already, or that of the hold
-        // this acts under.
+        // Check first: the lock must be free, or belong to this record or its parent.
         let parent = self.ours(uid, fence)?.spec.parent.clone();
         let held_by = self.slot.as_ref().map(|slot| &slot.uid);
         match (&parent, held_by) {
@@ -142,7 +140,7 @@ impl ServerLock {
         self.admit_record(uid, next, now)
     }
 
-    /// The same for a record whose turn it is, regardless of which process drives it.
+    /// Admits a record, regardless of the process that drives it.
     pub(super) fn admit_record(&mut self, uid: &Uid, next: Phase, now: Timestamp) -> Result<(), Refusal> {
         let under = self.get(uid).ok_or(Refusal::Gone)?.spec.parent.is_some();
         let slot = self.slot.get_or_insert_with(|| LockHolder { uid: uid.clone(), since: now, acting: None });
@@ -164,16 +162,15 @@ impl ServerLock {
             let detail = self.note_allowed(uid, &waited, now);
             self.audit_uid(now, uid, "admitted", detail);
             if !first {
-                // In the same transaction: it would otherwise have the server, and nothing to do
-                // with it.
+                // In the same transaction, so that the record never owns the lock without work.
                 self.begin_wanted_update(uid, now)?;
             }
         }
         Ok(())
     }
 
-    /// Notes that owner and window allow the record's actions, and returns the reason. This uses up
-    /// a single approval.
+    /// Records that owner and window allow the record's actions, and returns the reason. An
+    /// approval for one maintenance is then used.
     fn note_allowed(&mut self, uid: &Uid, asks: &Maintenance, now: Timestamp) -> String {
         if let Ok(record) = self.get_mut(uid) {
             record.allowed = Some(asks.spec.actions());
@@ -191,7 +188,7 @@ impl ServerLock {
         }
     }
 
-    /// Notes that owner and window allow a changed specification. The caller checked
+    /// Records that owner and window allow a changed specification. The caller checked
     /// [`super::blocker::unallowed`] in the same transaction.
     pub(super) fn allow_actions(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?;
@@ -207,18 +204,18 @@ impl ServerLock {
         }
     }
 
-    /// Replaces what is known about a record. Identity, place and attachment stay as they are.
+    /// Changes a record's data. Identity, queue position and attachment must stay unchanged.
     pub fn update(&mut self, uid: &Uid, fence: Fence, change: impl FnOnce(&mut Maintenance)) -> Result<(), Refusal> {
         change(self.ours(uid, fence)?);
         Ok(())
     }
 
-    /// Records the intent of a call, if the process that shows `fence` may make it now. `false`
-    /// when it may not; then nothing is changed.
+    /// Records a call's intent if the process with `fence` is allowed to send it now. Otherwise
+    /// returns `false` and changes nothing.
     ///
-    /// What acted under a hold and fell silent loses its turn when the hold acts itself. It may
-    /// come back while the hold is in the middle of the call, and its right to act is still the one
-    /// in force.
+    /// If the lock's holder acts itself, disconnected work under its lock loses the permission to
+    /// act. Such work could otherwise resume during the holder's call, because its attachment is
+    /// still current.
     pub fn intend(
         &mut self,
         uid: &Uid,
@@ -237,12 +234,12 @@ impl ServerLock {
         Ok(true)
     }
 
-    /// The server is prepared, or an operation is done. A boot configuration or an operation with a
-    /// turn of its own frees the slot here: it needed the server only for the change.
+    /// Marks the preparation or operation as complete. A boot configuration or operation with its
+    /// own queue position then frees the lock.
     pub fn prepared(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         if let Phase::Preparing(progress) = &record.phase {
-            // A server that was not started booted nothing of which something could be proven.
+            // A server that was not started has not booted, so its boot cannot be proven.
             let started = record.spec.boot.is_none() || record.spec.server_power == Some(PowerTarget::On);
             record.outcome = progress.outcome.or(record.outcome).filter(|_| started);
         }
@@ -258,13 +255,13 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Whether something was booted under a maintenance: it runs as much as what the maintenance
-    /// booted itself.
+    /// Returns true if work under a maintenance booted the server, which counts as the
+    /// maintenance's own boot.
     pub(super) fn booted_under(&self, uid: &Uid) -> bool {
         self.active.iter().any(|child| child.booted && child.spec.parent.as_ref() == Some(uid))
     }
 
-    /// Starts to give the server back. The slot stays held until [`Self::finish`].
+    /// Starts a release. The lock stays held until [`Self::finish`].
     pub fn begin_release(
         &mut self,
         uid: &Uid,
@@ -284,13 +281,13 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Takes another specification over for a record; of a server that is held only what is wanted.
+    /// Stores a new specification. For a locked server, only as the requested change.
     pub fn revise(&mut self, uid: &Uid, fence: Fence, wanted: &Spec, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?.revise(wanted, now);
         Ok(())
     }
 
-    /// Everything that can be checked was: the server is prepared for the wanted specification.
+    /// Starts the requested change after all checks passed.
     pub fn begin_update(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?;
         self.begin_wanted_update(uid, now)
@@ -304,30 +301,29 @@ impl ServerLock {
         Ok(())
     }
 
-    /// A check failed before anything was changed: the previous specification stays in force.
+    /// Drops a change whose check failed; the previous specification stays current.
     pub fn refuse_update(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?.update = None;
         self.audit_uid(now, uid, "update refused", cause.to_owned());
         Ok(())
     }
 
-    /// A step of an update failed: the server goes back to the previous specification, and stays
-    /// held.
+    /// Starts the rollback to the previous specification after a failed step. The lock stays held.
     pub fn undo(&mut self, uid: &Uid, fence: Fence, cause: &str, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?.undo(cause, now);
         self.audit_uid(now, uid, "undoing", cause.to_owned());
         Ok(())
     }
 
-    /// Undoing cannot go on. The server stays held between both specifications.
+    /// Stops a rollback. The server stays locked between both specifications.
     pub fn stop_undoing(&mut self, uid: &Uid, fence: Fence, why: &str, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?.stop_undoing(why, now);
         self.audit_uid(now, uid, "stuck", why.to_owned());
         Ok(())
     }
 
-    /// A person releases a record: its name stays refused, and nothing else takes the server before
-    /// `block` is over. An operation that was made holds nothing: it may be made again.
+    /// Stores restrictions after a person's release: the rejected name and an optional block. A
+    /// completed operation is not rejected, because it does not own a lock.
     pub fn forbid(
         &mut self,
         uid: &Uid,
@@ -346,9 +342,8 @@ impl ServerLock {
         Ok(())
     }
 
-    /// A gate does not hold the server for us any more: whatever was planned for it is dropped.
-    /// Where the server is not ours without that gate, only our requests are withdrawn; otherwise
-    /// it is restored.
+    /// Handles a gate's revocation and drops all planned work. If the maintenance loses the server
+    /// with that gate, it only withdraws its requests; otherwise it restores the server.
     pub fn gate_lost(
         &mut self,
         uid: &Uid,
@@ -372,8 +367,7 @@ impl ServerLock {
         self.begin_release(uid, fence, Ending::Failed(cause), progress, now)
     }
 
-    /// The server is as it was: ends the maintenance and frees the slot. Boot configurations under
-    /// the hold end with it.
+    /// Ends a restored maintenance and frees the lock. Boot configurations under it end as well.
     pub fn finish(&mut self, uid: &Uid, fence: Fence, over: &Phase, now: Timestamp) -> Result<(), Refusal> {
         self.ours(uid, fence)?;
         let to = self.get(uid).and_then(|record| record.handed_to.clone());
@@ -413,7 +407,7 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Leaves the queue. Only for a record that has touched nothing.
+    /// Removes a request from the queue. Valid only before it changed the server.
     pub fn withdraw(&mut self, uid: &Uid, fence: Fence, now: Timestamp) -> Result<(), Refusal> {
         let record = self.ours(uid, fence)?;
         if !matches!(record.phase, Phase::Pending) {
@@ -425,9 +419,9 @@ impl ServerLock {
         Ok(())
     }
 
-    /// Removes waiters whose process went away longer ago than their place was kept for; of very
-    /// many, the next change removes more. They are skipped until then, and no change is larger
-    /// than a store takes.
+    /// Removes disconnected waiters whose queue position expired. Each change removes a limited
+    /// number, so that it fits a store transaction. The others are skipped in the queue until a
+    /// later change removes them.
     pub fn drop_absent(&mut self, leases: &Leases, now: Timestamp) {
         let gone: Vec<Uid> = self
             .active

@@ -1,4 +1,4 @@
-//! Attachments that their own process does not use any more.
+//! Attachments that their own process no longer uses.
 
 use jiff::Timestamp;
 
@@ -8,9 +8,9 @@ use super::{
 };
 
 impl ServerLock {
-    /// Detaches `runner` from every record that it does not drive: `driven` names the attachments
-    /// that it does. Only the process itself can know. Record, slot and place stay as after every
-    /// detach. Which records these were.
+    /// Detaches `runner` from every record that it does not drive. `driven` contains the tokens of
+    /// its used attachments; only the process itself has them. Record, lock and queue position
+    /// stay. Returns the affected maintenances.
     pub fn detach_undriven(&mut self, runner: &RunnerId, driven: &[Token], now: Timestamp) -> Vec<MaintenanceId> {
         let idle: Vec<(Uid, _)> = self
             .active

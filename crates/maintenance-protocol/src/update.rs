@@ -1,9 +1,8 @@
-//! A change of a maintenance that holds its server already: checked before the server is touched,
-//! and undone when it fails. The lock stays held whatever comes of it.
+//! Changing a maintenance while it owns the lock. The change is checked before the server changes,
+//! and rolled back after a failure. The lock stays held in any case.
 //!
-//! The record keeps the specification that the server was prepared for until the change is through.
-//! So a process that continues after a crash knows both: where the change leads, and where it leads
-//! back to.
+//! Until the change is complete, the record contains both specifications. A process that continues
+//! after a crash can therefore complete the change or roll it back.
 
 pub use super::model::update::{Stage, Undone, Update};
 
@@ -28,14 +27,13 @@ use super::{
     step::{Action, Step},
 };
 
-/// Whether a change of the specification must be brought to a server that is held already.
+/// Returns true if the specification change requires changes on the prepared server.
 #[must_use]
 pub fn needs_preparing(before: &Spec, wanted: &Spec) -> bool {
     before.server_power != wanted.server_power || before.sealed().boot != wanted.sealed().boot
 }
 
-/// Whether bringing a maintenance to a wanted specification begins with a drain of the Node on its
-/// server, or still has one before it.
+/// Returns true if applying `wanted` includes a drain that has not been completed.
 #[must_use]
 pub fn has_drain_ahead(record: &Maintenance, wanted: &Spec) -> bool {
     match &record.phase {
@@ -48,7 +46,7 @@ pub fn has_drain_ahead(record: &Maintenance, wanted: &Spec) -> bool {
 }
 
 impl Maintenance {
-    /// The specification that checks are about: what is wanted, also before it is in force.
+    /// Returns the specification for checks: the requested one, even before it is current.
     #[must_use]
     pub fn checked_spec(&self) -> &Spec {
         match &self.update {
@@ -57,11 +55,10 @@ impl Maintenance {
         }
     }
 
-    /// Whether it has the server for as long as it is in force.
+    /// Returns true if it owns the lock for its whole lifetime.
     ///
-    /// A boot configuration in its own turn has it only while it changes something, unless an
-    /// external system boots servers in a maintenance only: there the request stays, and with it
-    /// our turn.
+    /// A boot configuration without a parent usually owns the lock only during a change. If an
+    /// external system boots servers only in maintenance, the request stays, and with it the lock.
     #[must_use]
     pub fn keeps_server(&self) -> bool {
         match self.spec.kind {
@@ -73,10 +70,10 @@ impl Maintenance {
         }
     }
 
-    /// What waits for a turn as if it were asked for the first time; `None`: nothing does.
+    /// Returns the record as it competes for the lock; `None` if it does not need admission.
     ///
-    /// A request that has not started, or the change of what is in force without having the server:
-    /// owner, window and queue are asked again, about what the change would bring.
+    /// Either it is a request that has not started, or a change without the lock. A change is
+    /// checked by owner, window and queue again, for its new actions.
     #[must_use]
     pub fn awaiting_turn(&self) -> Option<Cow<'_, Self>> {
         if matches!(self.phase, Phase::Pending) {
@@ -89,7 +86,8 @@ impl Maintenance {
         Some(Cow::Owned(self.as_wanted(update)))
     }
 
-    /// The record with actions that owner and window did not allow. `None`: they allowed all.
+    /// Returns the record with actions that owner and window have not allowed; `None` if all are
+    /// allowed.
     ///
     /// An approval and a window cover the admitted actions. Changed actions need both again, even
     /// in maintenance.
@@ -108,7 +106,7 @@ impl Maintenance {
         }
     }
 
-    /// The record after its change began.
+    /// Returns the record in its state after the change starts.
     fn as_wanted(&self, update: &Update) -> Self {
         Self {
             spec: update.wanted.clone(),
@@ -118,14 +116,14 @@ impl Maintenance {
         }
     }
 
-    /// The update that is being undone. `None`: none is.
+    /// Returns the change that is being rolled back, if any.
     #[must_use]
     pub fn undoing(&self) -> Option<&Update> {
         self.update.as_ref().filter(|update| matches!(update.stage, Stage::Undoing { .. }))
     }
 
-    /// Takes another specification over. Of a prepared server it is only noted what is wanted when
-    /// the server has to change: see [`check`].
+    /// Stores a new specification. If a prepared server must change for it, it is stored as the
+    /// requested change: see [`check`].
     pub(super) fn revise(&mut self, wanted: &Spec, now: Timestamp) {
         let wanted = Spec { parent: self.spec.parent.clone(), ..wanted.clone() };
         let digest = wanted.digest();
@@ -146,7 +144,7 @@ impl Maintenance {
                 });
                 return;
             }
-            // An update that was interrupted. The server is somewhere between.
+            // An interrupted change: the server is between both specifications.
             (Phase::Preparing(progress), Some(mut update)) => {
                 let back = !needs_preparing(&update.previous, &wanted);
                 let continues = !other && back == matches!(update.stage, Stage::Undoing { .. });
@@ -167,7 +165,8 @@ impl Maintenance {
                 self.update = Some(update);
                 self.phase = Phase::Preparing(progress);
             }
-            // Nothing to come back to yet: the steps under way are those of the old specification.
+            // The current steps belong to the old specification, and a prepared state to return to
+            // does not exist yet.
             (Phase::Preparing(_), None) if other => {
                 self.phase = Phase::Preparing(Progress::new(prepare::steps(&wanted, &self.gates), now));
                 self.spec = wanted;
@@ -177,7 +176,7 @@ impl Maintenance {
         self.digest = digest;
     }
 
-    /// Asks for the specification in force once more, because the server drifted from it.
+    /// Requests the current specification again, because the server has drifted from it.
     pub(super) fn prepare_again(&mut self) {
         let (Phase::InMaintenance { since }, None) = (&self.phase, &self.update) else { return };
         self.update = Some(Update {
@@ -194,8 +193,8 @@ impl Maintenance {
         });
     }
 
-    /// Another run of the specification in force continues the record: a change that it does not
-    /// know is not begun, and undoing one is what it wants.
+    /// Adopts the record for another run of the current specification: drops an unstarted change,
+    /// and accepts a rollback as requested.
     pub(super) fn adopt_update(&mut self) {
         self.update.take_if(|update| update.stage == Stage::Checking);
         if let Some(Update { stage: Stage::Undoing { cause, stuck }, .. }) = &mut self.update {
@@ -203,7 +202,7 @@ impl Maintenance {
         }
     }
 
-    /// Everything that can be checked was: the server may be changed.
+    /// Starts the change after all checks passed.
     pub(super) fn begin_update(&mut self, now: Timestamp) {
         let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
         update.stage = Stage::Applying;
@@ -212,7 +211,7 @@ impl Maintenance {
         self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }
 
-    /// The change that was under way failed: the previous specification is in force again.
+    /// Restores the previous specification after a failed change, and starts the rollback.
     pub(super) fn undo(&mut self, cause: &str, now: Timestamp) {
         let Some(mut update) = self.update.take() else { return };
         update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
@@ -223,7 +222,7 @@ impl Maintenance {
         self.phase = Phase::Preparing(Progress::new(steps, now));
     }
 
-    /// Undoing cannot go on; the next try begins the failed step again.
+    /// Stops a rollback. The next attempt restarts the failed step.
     pub(super) fn stop_undoing(&mut self, why: &str, now: Timestamp) {
         if let Some(Update { stage: Stage::Undoing { stuck, .. }, .. }) = &mut self.update {
             *stuck = Some(why.to_owned());
@@ -233,11 +232,11 @@ impl Maintenance {
         }
     }
 
-    /// The steps are done: since when the server is as its specification asks.
+    /// Ends a change and returns since when the server has matched its specification.
     pub(super) fn end_update(&mut self, now: Timestamp) -> Timestamp {
         match self.update.take() {
             Some(Update { stage: Stage::Undoing { .. }, since, booted_before, previous, .. }) => {
-                // What the change booted is gone again.
+                // The rollback replaced the system that the change booted.
                 self.booted = booted_before || (self.booted && previous.boot.is_some());
                 since
             }
@@ -245,21 +244,21 @@ impl Maintenance {
         }
     }
 
-    /// Notes that a call is about to be made that changes the server.
+    /// Records that a call will change the server.
     pub(super) fn note_update_call(&mut self, action: &Action) {
         if let Some(update) = &mut self.update {
             update.touched |= action.is_mutation();
         }
     }
 
-    /// Records how the server was before the first step of the update.
+    /// Records the server's state before the change.
     pub(super) fn record_before_update(&mut self, state: PriorState) {
         if let Some(update) = &mut self.update {
             update.before.get_or_insert(state);
         }
     }
 
-    /// Whether the state of the server before the update is not recorded yet.
+    /// Returns true if the state before the change is not recorded yet.
     #[must_use]
     pub fn records_before_update(&self) -> bool {
         self.prior.is_some()
@@ -268,7 +267,7 @@ impl Maintenance {
 }
 
 impl ServerLock {
-    /// Begins a change, or continues the preparation, if owner and window allow the actions. The
+    /// Starts a change, or continues a preparation, if owner and window allow the actions. The
     /// owner can withdraw an approval between the decision and this transaction.
     pub(super) fn begin_allowed(
         &mut self,
@@ -289,19 +288,19 @@ impl ServerLock {
         Ok(Applied::Done)
     }
 
-    /// Asks for the specification in force once more: the server drifted from it.
+    /// Requests the current specification again, because the server has drifted from it.
     pub fn prepare_again(&mut self, uid: &Uid, fence: Fence) -> Result<(), Refusal> {
         self.ours(uid, fence)?.prepare_again();
         Ok(())
     }
 }
 
-/// What keeps an update from being begun: the first of what can be checked without changing
-/// anything.
+/// Checks a requested change without changing the server. Returns the first problem, or the fact to
+/// read first.
 #[must_use]
 pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     let spec = record.checked_spec();
-    // The external system checks and fetches what it boots itself.
+    // The external system checks and downloads its boot images itself.
     let boots_there = gate::prepares_boot(&record.gates);
     if let Some(boot) = spec.boot.as_ref().filter(|boot| !boots_there && !boot.method.is_external()) {
         if boot.image.is_some() {
@@ -333,12 +332,11 @@ pub fn check(record: &Maintenance, facts: &Facts) -> Verdict {
     }
 }
 
-/// The steps from anywhere between to the previous specification. None when nothing was changed.
+/// Returns the rollback steps from any intermediate state; empty if the server is unchanged.
 fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
     let (Some(before), true) = (&update.before, update.touched) else { return Vec::new() };
     let previous = &update.previous;
-    // What the previous specification boots has to be booted again: a boot that holds for one start
-    // was used up.
+    // The previous system must boot again, because a one-time boot was already used.
     if previous.boot.is_some() && previous.server_power.is_some() {
         let again = |step: &Step| {
             matches!(
@@ -354,7 +352,7 @@ fn undo_steps(record: &Maintenance, update: &Update) -> Vec<Step> {
     restore::steps_to(before)
 }
 
-/// What a step of undoing needs next.
+/// Judges a rollback step.
 #[must_use]
 pub fn judge(
     step: Step,
@@ -373,7 +371,7 @@ pub fn judge(
     }
 }
 
-/// The record, as if the state before the update were what it found.
+/// Returns the record with the state before the change as its prior state.
 fn as_before(record: &Maintenance, update: &Update) -> Maintenance {
     let mut prior = update.before.clone();
     if let (Some(prior), Some(power)) = (&mut prior, update.previous.server_power) {

@@ -1,4 +1,4 @@
-//! What a change leaves in the records that it is not about.
+//! Effects of a change on other records.
 
 use super::*;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
 };
 
-/// Whether a hold counts as booted once something under it sent a reset.
+/// Returns true if the holder counts as booted after work under its lock sent this reset.
 fn booted_by(reset: ResetType, boot: Option<BootSpec>) -> bool {
     let (now, limits, runner) = (Timestamp::UNIX_EPOCH, Limits::default(), Runner::new("r", "ada", "desk", 1));
     let leases = Leases([(runner.id.clone(), Timestamp::MAX)].into());

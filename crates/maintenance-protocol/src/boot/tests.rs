@@ -105,7 +105,7 @@ fn is_done(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Done | Verdict::Concluded(_))
 }
 
-/// Returns no attempt, and an attempt with each reply.
+/// Returns an empty list of attempts, and lists with one attempt for each reply.
 fn all_attempts(verdict: &Verdict) -> Vec<Vec<Attempt>> {
     let Verdict::Act(action) = verdict else { return vec![Vec::new()] };
     let with = |reply: Reply| vec![Attempt { reply, ..Attempt::intended(action.clone(), Timestamp::UNIX_EPOCH) }];
@@ -175,7 +175,7 @@ fn no_pair_with_another_next_start_counts_as_requested() {
 #[test]
 fn no_pair_with_another_next_start_counts_as_restored() {
     let (shown, mut done) = (all_shown(), 0);
-    // An override that a BMC shows in part is never recorded where it is changed.
+    // An incomplete override is never recorded if the maintenance changes it.
     let is_clear = |before: &&BootOverride| match before.enabled.as_deref() {
         Some("Disabled") => true,
         Some(_) => before.target.is_some(),

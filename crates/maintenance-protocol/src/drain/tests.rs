@@ -1,4 +1,4 @@
-//! The rules of draining, one by one.
+//! Tests of single drain rules.
 
 use super::*;
 use crate::{
@@ -147,7 +147,7 @@ fn a_node_that_was_drained_under_an_earlier_name_is_uncordoned_too() {
         assert_eq!(judged(&progress(&[])), Verdict::Act(Action::UncordonNode), "theirs: {theirs}");
         assert_eq!(judged(&progress(&[(Action::UncordonNode, 0)])), Verdict::Done);
     }
-    // One that others had cordoned is theirs, and one of another cluster is out of reach.
+    // Another author cordoned the first Node. The second Node is in an unreachable cluster.
     let mut of_others = renamed.clone();
     of_others.drained.as_mut().unwrap().theirs = true;
     let mut elsewhere = renamed.clone();
@@ -201,7 +201,7 @@ fn nothing_is_sent_once_the_node_is_open_again() {
     let held = Phase::InMaintenance { since: at(0) };
     let shutdown = Action::Reset(ResetType::GracefulShutdown);
     for (phase, action, view, sends) in [
-        // Its own step cordons it, and what ends it opens it.
+        // Cordoning belongs to the drain, and the ending steps do not stop the server.
         (under_way(&[Step::DrainNode, Step::ApplyPower]), &cordon(false), &open, true),
         (under_way(&[Step::UncordonNode]), &Action::UncordonNode, &open, true),
         (under_way(&[Step::LeaveGate]), &Action::LeaveGate, &open, true),
@@ -213,7 +213,7 @@ fn nothing_is_sent_once_the_node_is_open_again() {
         (held.clone(), &shutdown, &closed, true),
         (held.clone(), &shutdown, &DrainView { exists: false, ..open.clone() }, true),
         (held.clone(), &shutdown, &DrainView { held_by: Some("another".into()), ..closed.clone() }, false),
-        // A Node of that name elsewhere says nothing of this one.
+        // A Node with the same name in another cluster is unrelated.
         (held.clone(), &shutdown, &DrainView { cluster: Some("c2".into()), ..closed.clone() }, false),
     ] {
         let record = Maintenance { phase, ..record() };
@@ -226,7 +226,7 @@ fn nothing_is_sent_once_the_node_is_open_again() {
     assert_eq!(judged(&record, &Facts::default()), Verdict::Look(Need::Machine));
     assert_eq!(judged(&record, &on(Facts::default())), Verdict::Look(Need::Drain), "it is looked at each time");
     assert_eq!(judged(&Maintenance { drained: None, ..record.clone() }, &Facts::default()), Verdict::Done);
-    // A server that is off, or shuts down, may have the API server of its own Node on it.
+    // A server that is off or shutting down possibly hosts its own Node's API server.
     assert_eq!(judged(&record, &seen(Facts::default(), PowerState::Off)), Verdict::Done);
     let mut ends = Progress::new(vec![Step::SwitchOff], at(0));
     let made = Attempt::intended(shutdown.clone(), at(0));
@@ -249,7 +249,7 @@ fn a_node_is_uncordoned_once_it_was_heard_and_is_ready() {
     let away = DrainView { ready: false, ..ours.clone() };
     assert!(matches!(judged(away.clone(), 60), Verdict::Wait { .. }));
     assert!(matches!(judged(away.clone(), 900), Verdict::Fail(_)), "said, and not called done");
-    // One that was not Ready before is not waited for.
+    // A Node that was not Ready before is not awaited.
     assert_eq!(judged(DrainView { was_ready: false, ..away }, 0), Verdict::Act(Action::UncordonNode));
     assert_eq!(judged(DrainView { ours: false, ..ours }, 0), Verdict::Done, "uncordoned by others");
     assert_eq!(judged(DrainView::default(), 0), Verdict::Done, "the Node was deleted");

@@ -1,4 +1,4 @@
-//! The rules of chains that no exploration shows one by one.
+//! Tests of chain rules that the exploration does not cover.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn a_request_is_withdrawn_once_the_node_of_a_server_that_runs_is_ready_again() {
     let late = judged(&record, false, None, 1_000, false);
     assert!(matches!(&late, Verdict::Fail(why) if why.contains("within 900 s") && why.contains("the label stays")));
     assert!(!matches!(judged(&record, false, None, 101, true), Verdict::Wait { why, .. } if why.contains("Ready")));
-    // One that is given back switched off runs no kubelet.
+    // A server that ends off does not run a kubelet.
     record.prior = Some(prior(PowerState::Off));
     assert_eq!(judged(&record, false, None, 101, false), act);
     record.prior = None;
@@ -78,7 +78,7 @@ fn what_acts_under_a_chain_reads_the_gate_that_boots_its_server() {
     assert_eq!(ready_of(&own, &spec, &facts), None);
 }
 
-/// What a waiter does that sees this at its gates.
+/// Returns a waiter's decision for these gate views.
 fn decided(
     spec: Spec,
     gates: Vec<ExternalSystem>,
@@ -114,8 +114,8 @@ fn decided(
     })
 }
 
-/// What a waiter does whose owner is not asked yet, with a request at each of two gates, of which
-/// the outer one is granted.
+/// Returns a waiter's decision without an approval. It has requests at two gates, and the outer
+/// gate granted.
 fn kept_back(inner: ExternalState, timed_out: bool) -> Decision {
     use crate::spec::Policy;
     let spec =
@@ -208,6 +208,6 @@ fn the_power_that_an_external_system_wants_by_now_is_noted_by_a_release_and_rest
     assert_eq!(noted(&lock, PowerTarget::Off), None);
     assert_eq!(lock.active[0].restored_power(), Some(PowerTarget::Off));
     assert_eq!(lock.active[0].phase.progress().and_then(Progress::step), Some(Step::StopForRestore));
-    // Changed once more.
+    // The owner changed the power again.
     assert_eq!(noted(&lock, PowerTarget::On), Some(Decision::Change(RecordChange::PowerAfter(0, None))));
 }

@@ -17,7 +17,7 @@ fn key(text: &str) -> LockKey {
     LockKey(text.to_owned())
 }
 
-/// What is known after a server was identified.
+/// Stores the identifiers that were claimed for a server.
 fn learn(places: &mut BTreeMap<Alias, AliasTarget>, found: &Identified) {
     for alias in &found.fresh {
         places.insert(alias.clone(), AliasTarget::At { key: found.key.clone(), version: 0 });
@@ -36,7 +36,7 @@ fn told(seen: &Sighting, places: &BTreeMap<Alias, AliasTarget>) -> Result<LockKe
     decide(seen, places).map(|found| found.key)
 }
 
-/// Boards whose firmware has one UUID built in are told apart by `lock_key`.
+/// `lock_key` distinguishes mainboards whose firmware contains the same UUID.
 #[test]
 fn lock_key_stands_in_place_of_a_uuid_that_another_machine_reports() {
     let second = |configured: Option<&str>, serial| Sighting {
@@ -50,16 +50,16 @@ fn lock_key_stands_in_place_of_a_uuid_that_another_machine_reports() {
         assert_eq!((found.key, found.claims), (key("second"), Vec::new()));
         assert!(!found.fresh.iter().any(Alias::is_uuid), "{:?}", found.fresh);
     }
-    // The same machine under another key: its serial number or address shows it.
+    // The same machine with a different key: its serial number or address reveals it.
     assert!(told(&second(Some("second"), Some("42")), &first()).is_err());
     let here = Sighting { address: seen(None, None).address, ..second(Some("second"), None) };
     assert!(told(&here, &first()).is_err());
-    // A key that is itself the UUID of another lock.
+    // A key that is the UUID of another lock.
     let mut places = first();
     let moved = AliasTarget::At { key: key("elsewhere"), version: 1 };
     places.insert(SystemUuid::read(ONE).unwrap().alias(), moved);
     assert!(told(&second(Some(ONE), Some("77")), &places).is_err());
-    // A UUID that a person declared as shared leads nowhere.
+    // A UUID that a person declared as shared does not lead to a lock.
     places.insert(SystemUuid::read(ONE).unwrap().alias(), AliasTarget::Shared);
     let refused = told(&second(None, Some("77")), &places).unwrap_err();
     assert!(matches!(refused, IdentityError::NoUuid { .. }), "{refused}");
@@ -75,7 +75,7 @@ fn several_names_of_one_lock_are_explained() {
     }
 }
 
-/// A record is acted on where the server of its lock is, whatever that shows now.
+/// A record is processed only on its lock's server.
 #[test]
 fn another_server_under_the_name_of_a_held_one_is_noticed() {
     let mut places = first();
@@ -98,13 +98,13 @@ fn another_server_under_the_name_of_a_held_one_is_noticed() {
     for (sighting, same) in [
         (seen(Some(ONE), Some("42")), true),
         (seen(Some(&swapped), Some("42")), true),
-        // At another address, hidden, and after a change of the mainboard.
+        // Different address, hidden identifiers, and a replaced mainboard.
         (moved(Some(ONE), None), true),
         (moved(None, Some("42")), true),
         (seen(None, None), true),
         (seen(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), None), true),
         (seen(Some(TWO), Some("42")), true),
-        // Nothing leads here, or only an address that another server may have by now.
+        // No identifier leads here, or only an address that can be reassigned.
         (moved(Some("6e6e6644-0037-3010-8052-b4c04f4d3332"), Some("44")), false),
         (moved(None, None), false),
         (seen(Some(TWO), None), false),
@@ -133,10 +133,10 @@ fn a_server_without_uuid_and_known_alias_is_refused() {
         let refused = told(&unknown, &BTreeMap::new()).unwrap_err();
         assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::Unknown(_) }), "{refused}");
     }
-    // Known by its name only: the name is not part of the hardware.
+    // The configured name alone does not identify hardware.
     let named = BTreeMap::from([(Alias::name("team/node"), AliasTarget::At { key: key(ONE), version: 0 })]);
     assert!(told(&seen(None, Some("42")), &named).is_err());
-    // Another server behind a known address.
+    // A different server at a known address.
     let refused = told(&seen(None, Some("78")), &first()).unwrap_err();
     assert!(matches!(refused, IdentityError::NoUuid { why: NoUuid::OtherSerial { .. } }), "{refused}");
 }
@@ -163,7 +163,7 @@ fn a_configured_key_takes_what_is_free_and_is_refused_what_is_not() {
     let mut places = BTreeMap::new();
     let found = decide(&configured(seen(None, Some("42"))), &places).unwrap();
     learn(&mut places, &found);
-    // Somebody else, without lock_key, meets the same lock.
+    // A different owner without lock_key gets the same lock.
     let other = Sighting { name: Alias::name("other/node"), ..seen(Some(ONE), Some("42")) };
     let refused = told(&other, &places).unwrap_err();
     assert!(matches!(&refused, IdentityError::OtherLock { others, .. } if others.len() == 2), "{refused}");

@@ -1,4 +1,4 @@
-//! The rules of virtual drives, one by one.
+//! Tests of single virtual media rules.
 
 use super::*;
 
@@ -131,7 +131,7 @@ fn nothing_is_concluded_of_a_boot_that_was_not_started() {
         let fence = lock.attach(&uid, runner, Token(uuid::Uuid::nil()), &leases, now).unwrap();
         let record = &mut lock.active[0];
         (record.spec.boot, record.spec.server_power) = (Some(boot()), power);
-        // A change in place to off keeps no outcome of before.
+        // A change in place to off drops the earlier outcome.
         record.outcome = Some(OperationOutcome::Unproven);
         record.phase = Phase::Preparing(Progress { outcome: record.outcome, ..Progress::new(Vec::new(), now) });
         lock.prepared(&uid, fence, now).unwrap();

@@ -1,4 +1,4 @@
-//! Where identifiers went that a lock gave up.
+//! Identifiers that moved from one lock to another.
 
 use super::aliases::Alias;
 use super::ids::LockKey;
@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Where the identifiers went that a lock gave up.
+/// New locations of identifiers that a lock gave up.
 pub type AliasMoves = BTreeMap<Alias, AliasMove>;
 
-/// Where an identifier went.
+/// An identifier's new location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliasMove {
-    /// The lock that has it now; `None`: several servers show it, and it leads nowhere.
+    /// The current lock. `None`: several servers report the identifier, so it leads to no lock.
     pub to: Option<LockKey>,
-    /// How often it was moved by then. Starts with 1.
+    /// Number of moves so far, starting with 1.
     pub version: u64,
 }

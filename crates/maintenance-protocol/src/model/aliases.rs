@@ -1,9 +1,9 @@
-//! The identifiers by which one server is known, and their canonical forms.
+//! Server identifiers and their canonical forms.
 //!
-//! A lock belongs to a server, not to one spelling of its identity. Whatever names a server is an
-//! alias, unique in the whole store, of one lock: the system UUID in every spelling that BMCs use,
-//! manufacturer with serial number, the address of the BMC with the path of the system, and the
-//! name under which an owner configured it. `identity.rs` has the rules that follow from them.
+//! A lock belongs to a server, not to a spelling. Each alias is unique in the store and leads to
+//! one lock. Aliases are the system UUID in every spelling, the manufacturer with the serial
+//! number, the BMC address with the system path, and the configured name. `identity.rs` contains
+//! the rules.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use uuid::Uuid;
 
 use super::ids::LockKey;
 
-/// The longest text that counts as an identifier, in characters.
+/// The longest accepted identifier, in characters.
 const LONGEST: usize = 253;
 
-/// UUIDs that manufacturers ship on many servers, beside those that repeat one byte. Each also
-/// counts with its first three fields in the other byte order.
+/// UUIDs that manufacturers ship on many servers. UUIDs that repeat one byte are detected
+/// separately. Each entry also matches with its first three fields in the other byte order.
 const PLACEHOLDER_UUIDS: [&str; 8] = [
     "03000200-0400-0500-0006-000700080009",
     "12345678-1234-5678-90ab-cddeefaabbcc",
@@ -28,8 +28,8 @@ const PLACEHOLDER_UUIDS: [&str; 8] = [
     "deadbeef-dead-beef-dead-beefdeadbeef",
 ];
 
-/// Texts in place of a manufacturer or a serial number, in lower case and without the characters
-/// between the words. The first three are AMI's defaults.
+/// Placeholders for a manufacturer or a serial number, in lower case and without punctuation. The
+/// first three are AMI's defaults.
 const PLACEHOLDER_TEXTS: [&str; 26] = [
     "tobefilledbyoem",
     "defaultstring",
@@ -59,16 +59,16 @@ const PLACEHOLDER_TEXTS: [&str; 26] = [
     "deadbeef",
 ];
 
-/// A system UUID that tells servers apart, in its canonical form.
+/// A system UUID that identifies one server, in its canonical form.
 ///
-/// SMBIOS before 2.6 did not fix the byte order of the first three fields (DSP0134, 7.2.1), so that
-/// firmware updates and tools swap it. Both orders are one UUID here.
+/// SMBIOS before 2.6 did not define the byte order of the first three fields (DSP0134, 7.2.1).
+/// Firmware updates and tools therefore swap it, so both orders count as one UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemUuid(Uuid);
 
 impl SystemUuid {
-    /// Reads a UUID in any spelling: upper case, without hyphens, in braces, with `urn:uuid:`.
-    /// `None`: it is none, or one that manufacturers ship on many servers.
+    /// Parses a UUID in any spelling: upper case, without hyphens, in braces, with `urn:uuid:`.
+    /// Returns `None` for invalid UUIDs, and for UUIDs that manufacturers ship on many servers.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
@@ -92,31 +92,31 @@ impl SystemUuid {
         repeated || listed(self.0) || listed(self.swapped().0)
     }
 
-    /// The same UUID in the other byte order of its first three fields.
+    /// Returns this UUID with its first three fields in the other byte order.
     #[must_use]
     pub fn swapped(self) -> Self {
         Self(Uuid::from_bytes_le(self.0.into_bytes()))
     }
 
-    /// The lock key of a server that no lock knows yet: the order of bytes is the reported one.
+    /// Returns a new lock's key, in the reported byte order.
     #[must_use]
     pub fn lock_key(self) -> LockKey {
         LockKey(self.0.hyphenated().to_string())
     }
 
-    /// The alias of both byte orders.
+    /// Returns the alias that covers both byte orders.
     #[must_use]
     pub fn alias(self) -> Alias {
         Alias(format!("{UUID}{}", self.0.min(self.swapped().0).hyphenated()))
     }
 }
 
-/// Lower case, one space between words.
+/// Converts to lower case with one space between words.
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// A manufacturer or serial number in lower case, if it tells servers apart.
+/// Normalizes a manufacturer or serial number. Returns `None` for placeholders.
 fn real(text: &str) -> Option<String> {
     let text = plain(text);
     let letters: String = text.chars().filter(|c| c.is_alphanumeric()).collect();
@@ -130,35 +130,35 @@ const UUID: &str = "uuid:";
 const SERIAL: &str = "serial:";
 const ADDRESS: &str = "address:";
 
-/// One identifier of a server: `uuid:…`, `serial:MANUFACTURER/NUMBER`, `address:HOST/PATH`, or the
-/// name `OWNER/SERVER` of a configuration.
+/// A server identifier: `uuid:…`, `serial:MANUFACTURER/NUMBER`, `address:HOST/PATH`, or the
+/// configured name `OWNER/SERVER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Alias(String);
 
 impl Alias {
-    /// The alias of a manufacturer's serial number, if both are real. `system`: the path of the
-    /// system, where several of one chassis report the same number.
+    /// Creates an alias from manufacturer and serial number if both are real. `system` adds the
+    /// system path for a chassis whose systems report the same number.
     #[must_use]
     pub fn serial(manufacturer: &str, number: &str, system: Option<&str>) -> Option<Self> {
         let system = system.map(|path| format!("#{path}")).unwrap_or_default();
         Some(Self(format!("{SERIAL}{}/{}{system}", real(manufacturer)?, real(number)?)))
     }
 
-    /// The alias of a place: the host and port of a BMC with the path of the system.
+    /// Returns the alias of a BMC's host and port with a system path.
     #[must_use]
     pub fn address(authority: &str, path: &str) -> Self {
         Self(format!("{ADDRESS}{}{}", authority.to_ascii_lowercase(), path.trim_end_matches('/')))
     }
 
-    /// The alias of a configured name, `OWNER/SERVER`.
+    /// Creates an alias from a configured name, `OWNER/SERVER`.
     #[must_use]
     pub fn name(bound: &str) -> Self {
         Self(bound.to_owned())
     }
 
-    /// Reads an alias as it is shown to people; a UUID in any spelling. `None`: it is a configured
-    /// name, or a UUID that is none.
+    /// Parses an alias in its displayed form, with a UUID in any spelling. Returns `None` for
+    /// configured names and invalid UUIDs.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         if let Some(uuid) = text.strip_prefix(UUID) {
@@ -167,26 +167,26 @@ impl Alias {
         (text.starts_with(SERIAL) || text.starts_with(ADDRESS)).then(|| Self(text.to_owned()))
     }
 
-    /// Whether it belongs to the hardware and not to a configuration.
+    /// Returns true for hardware identifiers, false for configured names.
     #[must_use]
     pub fn is_hardware(&self) -> bool {
         [UUID, SERIAL, ADDRESS].iter().any(|kind| self.0.starts_with(kind))
     }
 
-    /// Whether it is a UUID.
+    /// Returns true for a UUID.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
         self.0.starts_with(UUID)
     }
 
-    /// Its name among the bindings of a store. A configured name always has a `/` there, and any
-    /// other alias never has, so that an owner called `serial:dell` names no hardware.
+    /// Returns the alias as a key in the store. Only configured names contain `/` there, so an
+    /// owner called `serial:dell` cannot match hardware.
     #[must_use]
     pub fn stored(&self) -> String {
         if self.is_hardware() { self.0.replace('%', "%25").replace('/', "%2F") } else { self.0.clone() }
     }
 
-    /// The reverse of [`Self::stored`].
+    /// Reverses [`Self::stored`].
     #[must_use]
     pub fn of_stored(text: &str) -> Self {
         let hardware = !text.contains('/') && Self(text.to_owned()).is_hardware();
@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(alias(text), Some(one.clone()), "{text:?}");
         }
         assert_ne!(alias("4c4c4544-0037-3010-8052-b4c04f4d3333"), Some(one.clone()));
-        // The last two fields have one order only.
+        // The byte order of the last two fields is fixed.
         assert_ne!(alias("4c4c4544-0037-3010-5280-b4c04f4d3332"), Some(one));
     }
 

@@ -8,22 +8,22 @@ use serde::Serialize;
 use shown_text as shown;
 use std::fmt;
 
-/// An owner's hold on a server: it is in use, and whoever needs it asks.
+/// An owner's declaration that a server is in use and that maintenances need approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// This incarnation.
+    /// UID of this claim.
     pub uid: Uid,
-    /// Its name.
+    /// Name of the claim.
     pub id: MaintenanceId,
-    /// Whose server it is: approvals come from a provider configuration with this `owner`.
+    /// The server's owner. Approvals must come from a provider configuration with this `owner`.
     pub owner: String,
-    /// Where the owner is reached, for people.
+    /// How to contact the owner, for people.
     pub contact: Option<String>,
     /// The server's name in the owner's configuration.
     pub server: String,
-    /// Since when, on the store's clock.
+    /// Start of the claim, on the store's clock.
     pub since: Timestamp,
-    /// Who claimed it, for people.
+    /// Author of the claim, for people.
     pub by: String,
 }
 
@@ -37,36 +37,36 @@ impl fmt::Display for Claim {
     }
 }
 
-/// What an approval allows.
+/// Scope of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// One maintenance, exactly as it was specified when it was approved.
+    /// One maintenance, with exactly the approved specification.
     Maintenance {
-        /// Its name.
+        /// Name of the maintenance.
         id: MaintenanceId,
-        /// The digest of its specification.
+        /// Digest of its specification.
         digest: String,
     },
-    /// Everything asked of the claim.
+    /// Every maintenance on the claimed server.
     All,
 }
 
-/// An approval of an owner.
+/// An owner's approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// This incarnation.
+    /// UID of this approval.
     pub uid: Uid,
-    /// What it allows.
+    /// Scope of the approval.
     pub scope: Scope,
-    /// From when on it counts.
+    /// Start of validity.
     pub not_before: Option<Timestamp>,
-    /// Until when it counts.
+    /// End of validity.
     pub expires: Option<Timestamp>,
-    /// When it was given, on the store's clock.
+    /// When the owner approved, on the store's clock.
     pub at: Timestamp,
-    /// Who gave it, for people.
+    /// Author of the approval, for people.
     pub by: String,
-    /// The incarnation that started with it. An approval of one maintenance is for one run.
+    /// The record that started with this approval. A `Maintenance` approval covers one run.
     pub used_by: Option<Uid>,
 }

@@ -1,13 +1,13 @@
-//! How a server is booted.
+//! Boot methods.
 
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How a server is booted.
+/// A boot method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootMethod {
-    /// UEFI HTTP boot from a URL that is given to the firmware.
+    /// UEFI HTTP boot from a URL that the firmware receives.
     Http,
     /// Network boot by PXE.
     Pxe,
@@ -15,17 +15,17 @@ pub enum BootMethod {
     VirtualMedia,
     /// The local disk.
     Disk,
-    /// A method of the server's backend, by its name in the configuration: its external system
-    /// knows what the image stands for and boots it.
+    /// A backend's own method, by its configured name. The backend's external system interprets the
+    /// image and boots it.
     External(String),
 }
 
 impl BootMethod {
-    /// The methods that need no backend of their own, in the spelling of the configuration.
+    /// The methods that work without a backend's support, as spelled in the configuration.
     pub const NAMES: [&'static str; 4] = ["http", "pxe", "virtual_media", "disk"];
 
-    /// The method of that name. Any other name than those of [`Self::NAMES`] is of a backend: who
-    /// reads a configuration checks it against the methods that backends bring.
+    /// Parses a method name. A name outside [`Self::NAMES`] belongs to a backend; the configuration
+    /// layer checks that such a backend exists.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         match name {
@@ -37,7 +37,7 @@ impl BootMethod {
         }
     }
 
-    /// The name in the configuration.
+    /// Returns the configured name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -49,14 +49,14 @@ impl BootMethod {
         }
     }
 
-    /// Whether a backend brings the method.
+    /// Returns true if a backend provides the method.
     #[must_use]
     pub fn is_external(&self) -> bool {
         matches!(self, Self::External(_))
     }
 
-    /// The `BootSourceOverrideTarget` that stands for it (DSP2046 `ComputerSystem.BootSource`). For
-    /// a method of a backend its name in the spelling of Redfish: `a_method` is `AMethod`.
+    /// Returns the matching `BootSourceOverrideTarget` (DSP2046 `ComputerSystem.BootSource`). A
+    /// backend's method is converted to Redfish spelling: `a_method` becomes `AMethod`.
     #[must_use]
     pub fn target(&self) -> Cow<'static, str> {
         match self {

@@ -1,4 +1,4 @@
-//! Draining the Node of a server: the request, the record and the view.
+//! Data types for draining a server's Node: request, record and view.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -7,32 +7,33 @@ use std::time::Duration;
 
 use super::location::other_cluster;
 
-/// The request about the Node of a server.
+/// The configured drain of a server's Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWish {
     /// The Node's name.
     pub node: String,
-    /// How long evicting may take.
+    /// Time limit for evicting Pods.
     pub timeout: Duration,
-    /// How long the Node may take to be Ready again before it is uncordoned.
+    /// Time limit for the Node to become Ready before it is uncordoned.
     pub ready_timeout: Duration,
-    /// Whether Pods are evicted whose `emptyDir` volumes are lost with them.
+    /// True if the drain evicts Pods with `emptyDir` volumes, whose data is lost.
     pub delete_emptydir_data: bool,
-    /// Whether Pods are evicted that no controller makes again.
+    /// True if the drain evicts Pods without a controller.
     pub force: bool,
 }
 
-/// A Node that is drained for a maintenance, and may be cordoned by it: recorded before it is.
+/// A Node that this maintenance drains, and possibly cordons. It is recorded before the cordon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRecord {
     /// The Node's name.
     pub node: String,
-    /// Its cluster, by the UID of the namespace `kube-system`; `None`: not known.
+    /// The Node's cluster, as the UID of namespace `kube-system`; `None` if unknown.
     pub cluster: Option<String>,
-    /// Whether other people had cordoned it before: then it is theirs to uncordon.
+    /// True if another author had cordoned the Node, and must therefore uncordon it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub theirs: bool,
-    /// Nodes that were drained for it before this one, and are uncordoned with or before it.
+    /// Nodes that were drained for this maintenance before this Node. They are uncordoned with this
+    /// Node or earlier.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
 }
@@ -43,20 +44,20 @@ pub(super) fn is_false(value: &bool) -> bool {
 }
 
 impl DrainRecord {
-    /// Returns the cluster of ours, if a Node that was seen is known to be in another one.
+    /// Returns the recorded cluster if the observed Node is in a different cluster. An unknown
+    /// cluster counts as equal.
     #[must_use]
     pub fn elsewhere(&self, view: &DrainView) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), view.cluster.as_deref())
     }
 
-    /// Whether the Node that was drained may get Pods again.
+    /// Returns true if the drained Node accepts Pods again.
     #[must_use]
     pub fn is_opened(&self, view: &DrainView) -> bool {
         view.exists && !view.cordoned && self.elsewhere(view).is_none()
     }
 
-    /// Why the server of the Node may be in use again, or by another maintenance; `None`: nothing
-    /// shows it.
+    /// Returns a sentence if the server can be in use again, by workloads or another maintenance.
     #[must_use]
     pub fn in_use(&self, view: &DrainView) -> Option<String> {
         let node = &self.node;
@@ -69,35 +70,34 @@ impl DrainRecord {
     }
 }
 
-/// A Node and its Pods, as they were seen.
+/// The observed state of a Node and its Pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is seen by itself")]
 pub struct DrainView {
-    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role does
-    /// not let it be read.
+    /// The queried cluster, as the UID of namespace `kube-system`; `None` without permission to
+    /// read it.
     pub cluster: Option<String>,
-    /// Whether the cluster has the Node.
+    /// True if the cluster has the Node.
     pub exists: bool,
-    /// Whether it is cordoned, by whomever.
+    /// True if any author cordoned it.
     pub cordoned: bool,
-    /// Whether this maintenance cordoned it.
+    /// True if this maintenance cordoned it.
     pub ours: bool,
-    /// Another maintenance that cordoned it, of another store or one of this store that is active,
-    /// for people; `None`: there is none.
+    /// The other maintenance that cordoned it, for people. It is active in this store, or belongs
+    /// to another store.
     pub held_by: Option<String>,
-    /// The incarnation of another maintenance of this store that cordoned it; one that is active is
-    /// told by `held_by`.
+    /// UID of an ended maintenance of this store that cordoned it. `held_by` covers active ones.
     pub left_by: Option<String>,
-    /// Whether it was Ready when this maintenance cordoned it.
+    /// True if it was Ready when this maintenance cordoned it.
     pub was_ready: bool,
-    /// Whether it is Ready.
+    /// True if it is Ready.
     pub ready: bool,
-    /// When its kubelet was heard last (`kube-node-lease`, its clock); `None`: unknown.
+    /// The kubelet's last heartbeat (`kube-node-lease`, on its own clock); `None` if unknown.
     pub heard: Option<Timestamp>,
-    /// Pods that have to leave, as `namespace/name`, with why one has not left where that is known.
+    /// Remaining Pods as `namespace/name`, with the blocking reason if known.
     pub left: Vec<String>,
-    /// Whether each of those is ending already, so that none has to be evicted.
+    /// True if every remaining Pod is already terminating.
     pub only_ending: bool,
-    /// Pods that may not be evicted as configured, with the reason.
+    /// Pods that the configuration forbids to evict, with the reason.
     pub refused: Vec<String>,
 }

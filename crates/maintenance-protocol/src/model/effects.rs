@@ -1,4 +1,4 @@
-//! Calls whose effect outlives their reply.
+//! Calls that can change the server after their reply.
 
 use super::ids::Uid;
 use super::machine::MachineView;
@@ -11,30 +11,30 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
 
-/// A call that was made and whose effect was not observed.
+/// A call without an observed effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingEffect {
-    /// The maintenance that holds the lock.
+    /// The maintenance that owns the lock.
     pub root: Uid,
-    /// The record whose process called: that maintenance, or what acts under it.
+    /// The record whose process called: that maintenance, or work under it.
     pub by: Uid,
-    /// What was called.
+    /// The call.
     pub action: Action,
     /// When the intent was recorded, on the store's clock.
     pub at: Timestamp,
-    /// When it cannot change the server any more, on the store's clock.
+    /// When the call can no longer change the server, on the store's clock.
     pub until: Timestamp,
 }
 
 impl PendingEffect {
-    /// Whether it is one of these attempts.
+    /// Returns true if one of `attempts` is this call.
     #[must_use]
     pub fn is_of(&self, attempts: &[Attempt]) -> bool {
         attempts.iter().any(|attempt| attempt.action == self.action && attempt.at == self.at)
     }
 
-    /// Whether the effect shows in the same place as that of another call, so that a look cannot
-    /// tell them apart.
+    /// Returns true if another call changes the same state, so an observation cannot distinguish
+    /// them.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         let place = |action: &Action| match action {
@@ -46,11 +46,11 @@ impl PendingEffect {
         place(&self.action) == place(&other.action)
     }
 
-    /// Whether what is observed shows that the effect has come, or can come no more. `media`: the
-    /// drives, where they are known.
+    /// Returns true if the observed state proves that the effect arrived or can no longer arrive.
+    /// `media` contains the drives, if they were read.
     ///
-    /// A restart leaves no such sign, because the server is on before and after it: it is waited
-    /// out.
+    /// A restart leaves no such evidence, because the server is on before and after it. Its time
+    /// limit settles it.
     #[must_use]
     pub fn is_settled_by(&self, machine: &MachineView, media: Option<&[MediaSlot]>) -> bool {
         let drive = |name: &str| media?.iter().find(|drive| drive.slot == name);

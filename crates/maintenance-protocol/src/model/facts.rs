@@ -1,4 +1,4 @@
-//! The facts that a look at a machine, and at all that has a word on it, brings.
+//! The observed state of a machine and of the systems that can block its maintenance.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use super::{
     service::ServiceView,
 };
 
-/// What a look at the outside brought. `None` is "not looked yet".
+/// Observations of one round. `None` means "not read yet".
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The machine.
     pub machine: Option<MachineView>,
     /// Its virtual drives.
     pub media: Option<Vec<MediaSlot>>,
-    /// The firmware's boot menu before a virtual drive was filled.
+    /// The firmware's boot menu before a virtual drive was loaded.
     pub menu_before: Option<Vec<BootOption>>,
     /// The firmware's boot menu.
     pub menu: Option<Vec<BootOption>>,
-    /// What it can be told.
+    /// Its capabilities.
     pub capabilities: Option<Capabilities>,
-    /// The image's check: `Err` tells what is wrong with it.
+    /// Result of the image check, with the problem on failure.
     pub image: Option<Result<(), String>>,
-    /// The preparer's word: `Err` tells what it said instead.
+    /// Result of the preparer's URL, with its response on failure.
     pub preparer: Option<Result<(), String>>,
-    /// The word of `complete_when`'s URL.
+    /// Result of `complete_when`'s URL.
     pub completion: Option<Result<(), String>>,
-    /// How many gates the holder has before those of the record: see [`Self::gates`].
+    /// Number of the holder's gates that precede the record's own; see [`Self::gates`].
     pub outer_gates: usize,
-    /// The gates, by their places in the record of the holder.
+    /// The gates, by index in the holder's record.
     pub gates: BTreeMap<usize, GateView>,
     /// The Lease of its Kubernetes Node.
     pub node: Option<SeenLease>,
-    /// That Node and its Pods.
+    /// The state of that Node and its Pods.
     pub drain: Option<Box<DrainView>>,
-    /// The work of the external system.
+    /// The external service's progress.
     pub service: Option<Box<ServiceView>>,
 }

@@ -1,37 +1,37 @@
-//! How the work of a process at a record ends.
+//! How a process ends its work on a record.
 
 use super::update::Undone;
 
-/// Why the process is done.
+/// The reason why a process stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The server's own maintenance system will never grant it, and why.
+    /// The external system rejected the request permanently, for this reason.
     Refused(String),
-    /// The state that was asked for is reached.
+    /// The requested state is reached.
     Reached,
-    /// The record is over; it tells how.
+    /// The record has ended and contains the result.
     Over,
-    /// Left the queue.
+    /// The request left the queue.
     Withdrawn,
-    /// The time limit passed while waiting for the server.
+    /// The time limit passed while the request waited for the server.
     TimedOut(String),
-    /// Stopped; the record tells how far it got.
+    /// The process was stopped; the record contains the progress.
     Interrupted,
-    /// Giving back could not be finished; the slot is held.
+    /// The release failed and the lock is still held.
     Stuck(String),
-    /// A change in place failed. The server stays held.
+    /// A change in place failed. The server stays locked.
     NotUpdated {
         /// The cause, for people.
         cause: String,
-        /// What became of the server.
+        /// State of the server after the rollback.
         undone: Undone,
     },
-    /// Somebody else has the record now, or it is gone.
+    /// Another process controls the record, or the record was deleted.
     Lost,
 }
 
 impl Finish {
-    /// Its name, as scripts read it (`finish` of `complete --json` and `release --json`).
+    /// The name in machine-readable output (`finish` of `complete --json` and `release --json`).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Finish {
         }
     }
 
-    /// Its name, with the reason where it has one, for people.
+    /// The name with its reason, if any, for people.
     #[must_use]
     pub fn told(&self) -> String {
         match self {

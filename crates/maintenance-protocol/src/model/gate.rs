@@ -1,4 +1,4 @@
-//! Gates: what is recorded and told of the external systems between a request and its start.
+//! Gates: the stored and observed state of external systems that must allow a start.
 
 use super::ids::Uid;
 use super::machine::PowerTarget;
@@ -9,74 +9,76 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Who decides whose turn it is.
+/// The authority over the queue order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueAuthority {
-    /// The server's own system has a queue: it is asked before our slot is taken.
+    /// The external system has a queue. It receives the request before the provider locks the
+    /// server.
     Theirs,
-    /// It allows the start, and has no queue: it is asked before our slot is taken, once it is our
-    /// turn.
+    /// The external system grants the start but does not queue requests. It receives a request
+    /// before the lock, when the request is next in the queue.
     OnTurn,
-    /// It has none: our queue orders, and it is entered under our slot.
+    /// The external system does not order requests. The provider's queue decides, and the server
+    /// enters the system under the lock.
     Ours,
 }
 
-/// What a server's own system is like.
+/// Properties of an external maintenance system.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalSystem {
     /// Its name, for people.
     pub name: String,
-    /// Who orders.
+    /// Authority over the queue order.
     pub order: QueueAuthority,
-    /// Whether a maintenance enters it at all; an operation only asks whether it may go on beside
+    /// True if a maintenance enters the system. An operation only checks whether the system permits
     /// it.
     pub enters: bool,
-    /// Whether it prepares what is booted, and says when that is ready.
+    /// True if the system prepares the boot image and reports when it is ready.
     pub boots: bool,
-    /// Whether it knows the owners of its servers and asks them. Where it does not, claims and
-    /// approvals are those of the coordination store.
+    /// True if the system stores owners and requests their approval. Otherwise claims and approvals
+    /// come from the coordination store.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub owners: bool,
-    /// The gate that it is, where it stands before the server's own system (`cluster_api`); `None`:
-    /// it is that system.
+    /// Name of a gate that precedes the server's own system (`cluster_api`); `None` for that system
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<String>,
-    /// What follows when it takes a server away.
+    /// Reaction when the system revokes its grant.
     #[serde(default, skip_serializing_if = "Loss::is_end")]
     pub loss: Loss,
-    /// Whether it brings a server that it gets back to the power that it wants by itself, so that
-    /// the power before need not be known.
+    /// True if the system restores the desired power of a returned server, so the prior power is
+    /// not needed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restores_power: bool,
 }
 
-/// What was true of every system before it was recorded.
+/// Older records lack the field; every system of that time stored owners.
 fn yes() -> bool {
     true
 }
 
-/// The power of a server once its external system has it again.
+/// Power of a server after its return to the external system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PowerAfter {
-    /// The one that its owner wants now: the system brings it there by itself.
+    /// The owner's current desired power, which the system restores automatically.
     Wanted(PowerTarget),
-    /// Off, whatever it is when it is left: the system ends its use, and switches it off by itself.
+    /// Off, whatever its power at return: the system ends its use and powers it off.
     EndsOff,
 }
 
-/// What follows when a gate no longer holds a server for us.
+/// Reaction when a gate revokes its grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Loss {
-    /// The server is not ours any more: it is not touched again.
+    /// The maintenance loses the server and does not change it again.
     #[default]
     EndsHold,
-    /// It stays ours, and is restored.
+    /// The maintenance keeps the server and restores it.
     Restore,
 }
 
 impl Loss {
-    /// Whether it is the one that every system had before it was recorded.
+    /// Returns true for the default, which also applies to older records.
     #[must_use]
     pub fn is_end(&self) -> bool {
         *self == Self::EndsHold
@@ -84,7 +86,7 @@ impl Loss {
 }
 
 impl ExternalSystem {
-    /// A server's own maintenance system that prepares no boot and knows no owners.
+    /// Returns a server's own maintenance system without boot preparation and owners.
     #[must_use]
     pub fn own(name: impl Into<String>, order: QueueAuthority, enters: bool) -> Self {
         Self {
@@ -99,42 +101,41 @@ impl ExternalSystem {
         }
     }
 
-    /// Who this is, in a message about a server.
+    /// Returns the system's name for messages about a server.
     #[must_use]
     pub fn shown(&self) -> &str {
         if self.gate.is_some() { &self.name } else { "the external system" }
     }
 }
 
-/// The state of our request to an external system. Part of a maintenance's record.
+/// A request to an external system, as stored in a maintenance's record.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own that is stored")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRecord {
-    /// The system.
+    /// The external system.
     pub system: ExternalSystem,
-    /// Whether a request may be there: recorded before it is made.
+    /// True if a request can exist. It is recorded before the request is sent.
     pub asked: bool,
-    /// Whether it was seen to allow the start.
+    /// True after the system granted the start.
     pub granted: bool,
-    /// Whether the server was entered under our slot, so that it has to be left.
+    /// True if the server entered the system under the lock and must therefore leave it.
     pub entered: bool,
-    /// What it waits for, as seen last.
+    /// The last observed blocker.
     pub said: Option<String>,
-    /// Why it is ours no more, once that was seen: then the server is not touched again.
+    /// Why the system revoked the grant. The server is not changed after that.
     pub lost: Option<String>,
-    /// What the backend wants to know again when the server is left: how things were before it was
-    /// entered.
+    /// Prior state that the backend recorded before the server entered, and needs when it leaves.
     pub memory: BTreeMap<String, String>,
-    /// Whether it was seen to be left again.
+    /// True after the server was observed to have left the system.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left: bool,
-    /// What the release restores instead of the recorded power, because the system said so by then.
+    /// Power that the release restores in place of the recorded power, as the system reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_after: Option<PowerAfter>,
 }
 
 impl GateRecord {
-    /// Nothing was asked yet.
+    /// Creates the record before any request is sent.
     #[must_use]
     pub fn new(system: ExternalSystem) -> Self {
         Self {
@@ -150,91 +151,91 @@ impl GateRecord {
         }
     }
 
-    /// Whether it is asked before our slot is taken.
+    /// Returns true if the system receives the request before the lock is acquired.
     #[must_use]
     pub fn is_external(&self) -> bool {
         self.system.order != QueueAuthority::Ours
     }
 
-    /// Whether it still has a request of ours.
+    /// Returns true if a request can still exist in the system.
     pub(crate) fn must_be_left(&self) -> bool {
         self.system.enters && self.asked && !self.left
     }
 }
 
-/// Who asks, and for what: what a request to a server's own system says.
+/// A request's content, as sent to an external system.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequest {
-    /// The coordination store that knows the maintenance, by its id.
+    /// The ID of the coordination store that contains the maintenance.
     pub store: String,
-    /// This incarnation of the maintenance.
+    /// UID of the maintenance's record.
     pub uid: String,
     /// `namespace/name` of the maintenance.
     pub id: String,
     /// The provider's `owner`.
     pub owner: String,
-    /// Who asks: run, host, person.
+    /// The requesting run, host and person.
     pub run: String,
-    /// Whether the server's owner is asked.
+    /// The required owner approval.
     pub asks: Asks,
-    /// Higher goes first.
+    /// Higher priorities start first.
     pub priority: i64,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: Option<String>,
-    /// Where it is discussed.
+    /// Link to its discussion.
     pub ticket: Option<String>,
-    /// Whether it may be there already.
+    /// True if the request can already exist.
     pub asked: bool,
-    /// Whether the server was taken with it: see [`GateRecord::entered`].
+    /// True if the server entered with it; see [`GateRecord::entered`].
     pub entered: bool,
     /// See [`ExternalSystem::enters`].
     pub enters: bool,
-    /// Whether the server is restored, and the request is withdrawn next.
+    /// True if the server is restored and the request will be withdrawn next.
     pub leaving: bool,
-    /// The namespace of our object, as the record keeps it; `None`: that of the configuration.
+    /// The recorded namespace of the request object; `None` uses the configured one.
     pub namespace: Option<String>,
     /// See [`GateRecord::memory`].
     pub memory: BTreeMap<String, String>,
-    /// The gates before this one that allow it ([`ExternalSystem::gate`]).
+    /// The preceding gates that granted the start ([`ExternalSystem::gate`]).
     pub outer: Vec<String>,
 }
 
-/// Who is asked before a server is taken.
+/// The approval needed before a server is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// Nobody.
+    /// No approval.
     Nobody,
-    /// Its owner, if it has one.
+    /// The owner's approval, if the server has an owner.
     Owner,
-    /// Its owner; a server that nobody owns is not taken.
+    /// The owner's approval; a server without an owner is rejected.
     OwnerItMustHave,
 }
 
-/// Where our request stands.
+/// A request's state in an external system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExternalState {
-    /// Nothing of ours is there, and the server may be asked for, or is as it was.
+    /// No request exists. The server is free to be requested, or back in its prior state.
     Absent,
-    /// Ours waits, or could not be made now. The words complete "waiting for".
+    /// The request waits, or could not be created now. The text completes "waiting for".
     Waiting(String),
-    /// Ours was made and the system acts on it by itself: it is not to be helped, and no limit but
-    /// that of the maintenance ends it. The words complete "waiting for".
+    /// The system is acting on the request without further calls. Only the maintenance's own time
+    /// limit applies. The text completes "waiting for".
     Entering(String),
-    /// The server is ours: every condition of the system holds.
+    /// The system granted the start; all of its conditions are met.
     Granted,
-    /// It was ours and is somebody else's, or nobody's.
+    /// The system granted the start earlier, and has revoked it.
     Lost(String),
-    /// It will never be granted, and nothing of ours is there.
+    /// The system rejected the request permanently; no request exists.
     Refused(String),
-    /// It is there and holds nothing, now or ever: it is to be taken back.
+    /// A request exists that can never be granted and must be withdrawn.
     Failed(String),
-    /// It is being taken back, or the server is on its way back; this ends by itself.
+    /// The request is being withdrawn, or the server is returning; no further call is needed.
     Returning(String),
-    /// Ours is gone, and left something behind that the next [`Action::LeaveGate`] removes.
+    /// The request was deleted and left objects that the next [`Action::LeaveGate`] removes.
     Leftovers(String),
-    /// Nothing of ours is there, and another author's request is: it cannot be made now. The words
-    /// complete "waiting for".
+    /// Another author's request exists, so this maintenance cannot create its own. The text
+    /// completes "waiting for".
     Taken(String),
 }
 
@@ -251,40 +252,40 @@ impl fmt::Display for ExternalState {
     }
 }
 
-/// Whether what shall be booted is ready, as the system says.
+/// Readiness of the boot image, as the system reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootReadiness {
-    /// Not yet; with its progress.
+    /// In progress, with a description.
     Pending(String),
-    /// It is.
+    /// Ready to boot.
     Ready,
-    /// It cannot be.
+    /// Failed permanently, with the reason.
     Error(String),
 }
 
-/// Our request, as the external system shows it.
+/// The external system's view of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateView {
-    /// Where it stands.
+    /// State of the request.
     pub standing: ExternalState,
-    /// What shall be booted, where the system prepares that.
+    /// Readiness of the boot image, if the system prepares it.
     pub boot: Option<BootReadiness>,
-    /// See [`GateRecord::memory`]: what is to be remembered from before the server is entered.
+    /// Prior state to record before the server enters; see [`GateRecord::memory`].
     pub memory: BTreeMap<String, String>,
-    /// The maintenance of ours, by its UID, whose request has the server, where the end of that is
-    /// all that ours waits for.
+    /// This store's maintenance whose request blocks this request. `None` if anything else blocks
+    /// it too.
     pub behind: Option<Uid>,
-    /// What runs on the server and has to be back before our request is withdrawn; `None`: nothing.
+    /// The server's Node that must be Ready before the request is withdrawn; `None` without such a
+    /// Node.
     pub awaited: Option<AwaitedNode>,
-    /// The power of the server once the system has it again; `None`: not known, or as it is left.
+    /// The server's power after its return to the system; `None` if unknown or unchanged.
     pub power_after: Option<PowerAfter>,
-    /// Why the system ends the use of the server once it has it again, in a sentence; `None`: it
-    /// does not.
+    /// Why the system ends the server's use after its return, as a sentence; `None` if it does not.
     pub deletion: Option<String>,
 }
 
 impl GateView {
-    /// A request of which nothing more than its state is known.
+    /// Creates a view that contains only the request's state.
     #[must_use]
     pub fn of(standing: ExternalState) -> Self {
         Self {
@@ -299,17 +300,17 @@ impl GateView {
     }
 }
 
-/// A Node that was Ready before its server was taken, as a gate shows it.
+/// A Node that was Ready before its server was taken, as a gate reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwaitedNode {
-    /// The Node, for people.
+    /// Name of the Node, for people.
     pub node: String,
-    /// What is withdrawn once the Node is back, for people.
+    /// Name of the request that is withdrawn after the Node is Ready, for people.
     pub request: String,
-    /// Whether it is Ready.
+    /// True if the Node is Ready.
     pub ready: bool,
-    /// When its kubelet was heard last (its clock); `None`: unknown.
+    /// The kubelet's last heartbeat, on its own clock; `None` if unknown.
     pub heard: Option<Timestamp>,
-    /// How long it may take to be Ready again.
+    /// Time limit for the Node to become Ready.
     pub timeout: Duration,
 }

@@ -1,24 +1,24 @@
-//! What becomes of a server between two maintenances.
+//! The server's state between two maintenances.
 
 use serde::Deserialize;
 use serde::Serialize;
 
-/// What becomes of the server when a maintenance ends and another one waits for it.
+/// The server's state when a maintenance ends while another request waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandOver {
-    /// It is restored.
+    /// The maintenance restores it.
     #[default]
     Restore,
-    /// The next one takes it as it is, if that one says the same.
+    /// The next maintenance takes it over unchanged if its configuration also sets `direct`.
     Direct,
 }
 
 impl HandOver {
-    /// Both in the spelling of the configuration.
+    /// All names, as spelled in the configuration.
     pub const NAMES: [&'static str; 2] = ["restore", "direct"];
 
-    /// The one of that name.
+    /// Parses a configured name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {

@@ -1,4 +1,4 @@
-//! Names: of a maintenance, of a lock, of a process.
+//! Names of maintenances, locks and processes.
 
 use std::{fmt, str::FromStr};
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use shown_text as shown;
 
-/// Why a name was refused.
+/// The reason why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing was given.
+    /// The name is empty.
     #[error("must not be empty")]
     Empty,
-    /// Longer than 253 characters.
+    /// The name is longer than 253 characters.
     #[error("is {0} characters long; at most 253 are possible")]
     TooLong(usize),
-    /// A character that a path or a Kubernetes name could not hold.
+    /// A path or a Kubernetes name cannot contain this character.
     #[error(
         "contains {0:?}; letters, digits, '-', '_' and '.' are possible, and the first and last must be a letter or digit"
     )]
     Character(char),
-    /// Not of the form `namespace/name`.
+    /// The text does not have the form `namespace/name`.
     #[error("must have the form NAMESPACE/NAME")]
     Form,
 }
 
-/// Checks one part of a maintenance's name.
+/// Checks a namespace or a name.
 pub fn check_name(name: &str) -> Result<(), IdError> {
     if name.is_empty() {
         return Err(IdError::Empty);
@@ -46,7 +46,7 @@ pub fn check_name(name: &str) -> Result<(), IdError> {
     Ok(())
 }
 
-/// `namespace/name`: how a maintenance is found again without a state file.
+/// `namespace/name`, which finds a maintenance without a state file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MaintenanceId {
@@ -55,20 +55,20 @@ pub struct MaintenanceId {
 }
 
 impl MaintenanceId {
-    /// A checked id.
+    /// Validates both parts and creates an ID.
     pub fn new(namespace: &str, name: &str) -> Result<Self, IdError> {
         check_name(namespace)?;
         check_name(name)?;
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// The first part.
+    /// Returns the namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The second part.
+    /// Returns the name without its namespace.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -107,7 +107,7 @@ impl TryFrom<String> for MaintenanceId {
     }
 }
 
-/// The hardware identity of one machine: what a slot is kept for.
+/// The hardware identity that is locked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LockKey(pub String);
@@ -118,8 +118,7 @@ impl fmt::Display for LockKey {
     }
 }
 
-/// One incarnation of a maintenance: a UUID that is never used again, also not under the same
-/// `namespace/name`.
+/// UID of one record. It is never used again, even for the same `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Uid(pub String);
@@ -130,40 +129,38 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The fencing token: grows with every attachment to a lock key, is never reset, also not by
-/// release.
+/// The fencing token. Every attachment to a lock key raises it, and a release does not reset it.
 pub type Generation = u64;
 
-/// One process: a UUID made at its start.
+/// A process, as a UUID that it generates at startup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunnerId(pub String);
 
-/// Who runs a process, for people.
+/// A process with its user, host and run, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runner {
-    /// The process.
+    /// The process's ID.
     pub id: RunnerId,
     /// The user's name on that host.
     pub user: String,
     /// The host's name.
     pub host: String,
-    /// The process number on that host.
+    /// The operating system's process ID.
     pub pid: u32,
-    /// What lets a process of the same machine tell whether this one still runs; empty where that
-    /// cannot be known.
+    /// Evidence that other processes of the same machine use to detect whether this process still
+    /// runs. Empty without such evidence.
     pub process: String,
-    /// The CI run, for example `ci-4711`, when one was detected or given.
+    /// The detected or configured CI run, for example `ci-4711`.
     pub run: Option<String>,
-    /// Where the CI run is seen.
+    /// URL of the CI run.
     pub url: Option<String>,
-    /// The commit of the configuration.
+    /// The configuration's commit.
     pub commit: Option<String>,
 }
 
 impl Runner {
-    /// A process of which is known who runs it and where: no CI run, and nothing that tells whether
-    /// it still runs.
+    /// Creates a process without a CI run and without liveness evidence.
     #[must_use]
     pub fn new(id: impl Into<String>, user: &str, host: &str, pid: u32) -> Self {
         let (id, user, host) = (RunnerId(id.into()), user.to_owned(), host.to_owned());
@@ -182,46 +179,46 @@ impl fmt::Display for Runner {
     }
 }
 
-/// A random number that one process draws for one attachment.
+/// A random number that a process draws for one attachment.
 ///
-/// Generations repeat in a store that lost its last commits; a random number does not. The caller
-/// draws it, because rules are pure.
+/// Generations repeat in a store that lost its last commits; random numbers do not. Rules are pure,
+/// so the caller draws the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(pub uuid::Uuid);
 
-/// What a process shows to prove that it may act on a record: both must be those in force.
+/// A process's proof that it is allowed to act on a record. Both values must be current.
 ///
-/// The token stands for the process too: only the one that drew it knows it.
+/// The token also identifies the process, because no other process has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
-    /// The generation of the attachment.
+    /// Generation of the attachment.
     pub generation: Generation,
     /// The random number of the attachment.
     pub token: Token,
 }
 
-/// The right to act on one record, taken at a generation.
+/// The right to act on one record, acquired with a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// Whose.
+    /// The attached process.
     pub runner: Runner,
-    /// The fencing token it was taken with.
+    /// Fencing token of this attachment.
     pub generation: Generation,
-    /// The random number it was taken with.
+    /// Random number of this attachment.
     pub token: Token,
-    /// When, on the store's clock.
+    /// Start of the attachment, on the store's clock.
     pub since: Timestamp,
 }
 
 impl Attachment {
-    /// What its process shows.
+    /// Returns the proof that its process presents.
     #[must_use]
     pub const fn fence(&self) -> Fence {
         Fence { generation: self.generation, token: self.token }
     }
 
-    /// Whether this is the attachment that a process shows.
+    /// Returns true if `fence` belongs to this attachment.
     #[must_use]
     pub fn is(&self, fence: Fence) -> bool {
         self.fence() == fence

@@ -1,24 +1,24 @@
-//! Where a server and the external request of a record are: kept in the record, so that every later
-//! process acts there and not where its own configuration points.
+//! Where a server and its external request are. Each record stores its location, so every later
+//! process acts there even if its own configuration points elsewhere.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a backend, by the name of its block in the provider configuration. A record may name
-/// one that this version does not have.
+/// A backend's kind, by its block name in the provider configuration. A record can contain a kind
+/// that this version does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BackendKind(String);
 
 impl BackendKind {
-    /// The backend of that name.
+    /// Creates the kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0
@@ -31,69 +31,70 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// What identifies a Kubernetes cluster, whatever address it is reached at.
+/// Identifies a Kubernetes cluster independently of its address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterIdentity {
-    /// The UID of its namespace `kube-system`; `None` where that may not be read.
+    /// UID of the namespace `kube-system`; `None` without permission to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// The UID of the Server object; `None` where there is none.
+    /// UID of the Server object; `None` if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_uid: Option<String>,
-    /// The address at which it was reached, for people. Never compared: one cluster has many.
+    /// The address used, for people. It is not compared, because a cluster can have several.
     pub address: String,
 }
 
-/// Returns our cluster, if the one that was asked is known to be another; both by the UID of their
-/// namespace `kube-system`. Where a role hides one of them, it is not known.
+/// Returns `ours` if the queried cluster differs from it. Both are UIDs of namespace `kube-system`.
+/// A UID hidden by a role counts as equal.
 #[must_use]
 pub(crate) fn other_cluster<'a>(ours: Option<&'a str>, asked: Option<&str>) -> Option<&'a str> {
     ours.filter(|ours| asked.is_some_and(|asked| asked != *ours))
 }
 
-/// Where a server is reached, and where the external request for it lies.
+/// How to reach a server and its external request.
 ///
-/// Not part of the spec nor of its digest: it is a fact of the configuration that enqueued, not a
-/// wish. The address of a BMC is not kept, because the lock key identifies the machine.
+/// The requesting configuration determines it, so neither the spec nor its digest contains it. The
+/// BMC address is not stored, because the lock key identifies the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
-    /// The kind of the backend.
+    /// Kind of the backend.
     pub backend: BackendKind,
-    /// The cluster, for a backend that has one.
+    /// The cluster, for backends that use a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterIdentity>,
-    /// The namespace of our own objects in that cluster.
+    /// Namespace of the provider's objects in that cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The system's path behind its BMC, if the backend found it there. Never compared: a firmware
-    /// update can rename it.
+    /// The system's path on its BMC, if the backend discovered it. It is not compared, because a
+    /// firmware update can rename it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
 }
 
-/// Why a configuration cannot act on a record.
+/// The reason why a configuration cannot act on a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// Another kind of backend.
+    /// The backend differs.
     Backend,
-    /// Another cluster.
+    /// The cluster differs.
     Cluster,
-    /// The clusters cannot be compared: neither `kube-system` nor the Server tells.
+    /// The clusters cannot be compared: neither `kube-system` nor the Server identifies them.
     Unproven,
 }
 
 impl Location {
-    /// The location of servers that a backend reaches without a cluster.
+    /// Creates a location without a cluster.
     #[must_use]
     pub fn direct(backend: &str) -> Self {
         Self { backend: BackendKind::named(backend), cluster: None, namespace: None, system: None }
     }
 
-    /// Compares the place of a record (`self`) with the place that a configuration reaches. The
-    /// namespace is not compared: who acts uses that of the record.
+    /// Compares a record's location (`self`) with the location that a configuration reaches. The
+    /// namespace is not compared, because the process uses the recorded namespace.
     ///
     /// # Errors
-    /// Why the configuration does not reach the record's place.
+    ///
+    /// Returns the difference.
     pub fn compare(&self, reached: &Self) -> Result<(), Elsewhere> {
         if self.backend != reached.backend {
             return Err(Elsewhere::Backend);
@@ -105,7 +106,7 @@ impl Location {
         match (both(&ours.uid, &theirs.uid), both(&ours.server_uid, &theirs.server_uid)) {
             (Some(true), _) | (None, Some(true)) => Ok(()),
             (Some(false), _) => Err(Elsewhere::Cluster),
-            // A Server that was made again has another UID in the same cluster.
+            // A recreated Server gets a new UID in the same cluster.
             (None, Some(false) | None) => Err(Elsewhere::Unproven),
         }
     }
@@ -151,14 +152,14 @@ mod tests {
         let theirs = |uid, server| cluster(uid, server, "b");
         for (uid, server, reached_uid, reached_server, expected) in [
             (Some("k1"), Some("s1"), Some("k1"), Some("s1"), Ok(())),
-            // The Server was made again.
+            // The Server was recreated.
             (Some("k1"), Some("s1"), Some("k1"), Some("s2"), Ok(())),
             (Some("k1"), Some("s1"), Some("k1"), None, Ok(())),
-            // A right is missing, then or now.
+            // One side lacks the permission.
             (None, Some("s1"), Some("k1"), Some("s1"), Ok(())),
             (Some("k1"), Some("s1"), None, Some("s1"), Ok(())),
             (Some("k1"), Some("s1"), Some("k2"), Some("s2"), Err(Elsewhere::Cluster)),
-            // Two clusters restored from one backup.
+            // Two clusters restored from the same backup.
             (Some("k1"), Some("s1"), Some("k2"), Some("s1"), Err(Elsewhere::Cluster)),
             (None, Some("s1"), None, Some("s2"), Err(Elsewhere::Unproven)),
             (None, Some("s1"), Some("k1"), None, Err(Elsewhere::Unproven)),

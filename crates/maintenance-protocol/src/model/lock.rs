@@ -1,4 +1,4 @@
-//! Everything that is known about one lock key, and why a change of it is refused.
+//! Data types of a lock, and the reasons why a change is refused.
 
 use super::aliases::Alias;
 use super::approval::Claim;
@@ -25,231 +25,230 @@ use serde::Deserialize;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Until when each process may act, on the store's clock.
+/// End of each process's lease, on the store's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leases(pub HashMap<RunnerId, Timestamp>);
 
 impl Leases {
-    /// Whether the process behind an attachment is alive.
+    /// Returns true if the attached process's lease has not ended.
     #[must_use]
     pub fn alive(&self, attachment: &Attachment, now: Timestamp) -> bool {
         self.until(attachment).is_some_and(|until| until > now)
     }
 
-    /// When its lease ends, or ended.
+    /// Returns when the process's lease ends or ended.
     #[must_use]
     pub fn until(&self, attachment: &Attachment) -> Option<Timestamp> {
         self.0.get(&attachment.runner.id).copied()
     }
 }
 
-/// Which maintenance is admitted. Has no time limit: it is freed by release only.
+/// The lock's holder, without a time limit: only a release frees the lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
     /// The admitted maintenance.
     pub uid: Uid,
-    /// Since when, on the store's clock.
+    /// When it acquired the lock, on the store's clock.
     pub since: Timestamp,
-    /// The boot configuration that acts under the hold at the moment.
+    /// The record that currently acts under the lock.
     pub acting: Option<Uid>,
 }
 
-/// One line of the audit.
+/// An audit log entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEvent {
-    /// When, on the store's clock.
+    /// Time of the change, on the store's clock.
     pub at: Timestamp,
-    /// Which maintenance.
+    /// The affected maintenance.
     pub id: MaintenanceId,
-    /// Which incarnation.
+    /// UID of its record.
     pub uid: Uid,
-    /// The generation in force.
+    /// The current generation.
     pub generation: Generation,
-    /// The author of the change: run, host, person.
+    /// Author of the change: run, host, person.
     pub by: String,
-    /// What, in one word: `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`, `released`,
-    /// `failed`, `withdrawn`, `dropped`, `changed`, `stuck`, `claimed`, `unclaimed`, `approved`.
+    /// Kind of change, such as `enqueued`, `adopted`, `admitted`, `prepared`, `releasing`,
+    /// `released`, `failed`, `withdrawn`, `dropped`, `stuck`, `claimed` or `approved`.
     pub what: String,
-    /// More, for people.
+    /// Details, for people.
     pub detail: String,
 }
 
-/// Why a transition was refused.
+/// The reason why a transition was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The maintenance is not active here (any more).
+    /// The maintenance is not active in this lock.
     #[error("the maintenance is not active in this store")]
     Gone,
-    /// Another process may act on it now. Equal generations: the store lost commits since ours.
+    /// Another process controls the record. Equal generations mean that the store lost commits.
     #[error("generation {ours} was replaced by generation {current}")]
     Fenced {
-        /// Ours.
+        /// This process's generation.
         ours: Generation,
-        /// The one in force.
+        /// The current generation.
         current: Generation,
     },
-    /// The lock has given out its largest number.
+    /// The lock has used its largest number.
     #[error(
         "the lock of the server has given out its largest {0}: `store check` names it, and an administrator repairs it"
     )]
     NoNumberLeft(&'static str),
-    /// Same name, another specification.
+    /// The name exists with a different specification.
     #[error("{id} exists with another specification")]
     OtherSpec {
-        /// The name.
+        /// Name of the maintenance.
         id: MaintenanceId,
-        /// What exists.
+        /// Summary of the existing record.
         existing: String,
-        /// The text of the request.
+        /// Summary of the request.
         asked: String,
     },
-    /// Same name, another owner.
+    /// The name exists with a different owner.
     #[error("{id} belongs to owner {existing:?}")]
     OtherOwner {
-        /// The name.
+        /// Name of the maintenance.
         id: MaintenanceId,
         /// Its owner.
         existing: String,
-        /// Ours.
+        /// The requesting owner.
         asked: String,
     },
-    /// A living process works on it.
+    /// A connected process works on it.
     #[error("{id} is being worked on by {by}")]
     InUse {
-        /// The name.
+        /// Name of the maintenance.
         id: MaintenanceId,
         /// The attached process.
         by: Box<Runner>,
-        /// Until when its lease runs.
+        /// End of its lease.
         until: Timestamp,
     },
-    /// A boot configuration without `maintenance_id` on a server that its own owner holds.
+    /// A boot configuration without `maintenance_id`, for a server that the same owner has locked.
     #[error("the server is held by {holder} of the same owner")]
     HeldByOurselves {
-        /// The hold.
+        /// The lock's holder.
         holder: MaintenanceId,
     },
-    /// The request replaces the maintenance that holds the server, which is only released
-    /// afterwards.
+    /// The request replaces the lock's holder, which is released only afterwards.
     #[error("{id} replaces {holder}, which holds the server and is only released afterwards")]
     OwnPredecessor {
-        /// The holder.
+        /// The lock's holder.
         holder: MaintenanceId,
         /// The request.
         id: MaintenanceId,
     },
-    /// The hold under which something should act does not hold the server.
+    /// The maintenance named in `maintenance_id` does not own the lock.
     #[error("the maintenance it acts under does not hold the server")]
     ParentNotHolding,
     /// Another state manages the record.
     #[error("another state manages {id} since {}", known.since)]
     KnownToAnother {
-        /// The name.
+        /// Name of the maintenance.
         id: MaintenanceId,
         /// The state that manages it.
         known: Box<KnownTo>,
     },
-    /// A person released this name, and its configuration still asks the same.
+    /// A person released this name, and its configuration is unchanged since.
     #[error("{released}")]
     ReleasedBefore {
         /// The release.
         released: Box<ReleasedName>,
     },
-    /// The maintenance it would act under belongs to another owner, which does not allow it.
+    /// The parent maintenance belongs to another owner and does not allow this request.
     #[error("{holder} belongs to owner {existing:?} and does not allow {asked:?} under it")]
     NotAllowedUnder {
-        /// The maintenance that holds the server.
+        /// The lock's holder.
         holder: MaintenanceId,
         /// Its owner.
         existing: String,
-        /// Ours.
+        /// The requesting owner.
         asked: String,
     },
-    /// The server is claimed already.
+    /// The server is already claimed.
     #[error("{} claims the server as {}", claim.owner, claim.id)]
     Claimed {
-        /// The claim in force.
+        /// The existing claim.
         claim: Box<Claim>,
     },
-    /// No owner can approve.
+    /// The server does not have an owner who can approve.
     #[error("the server is not claimed")]
     NotClaimed,
-    /// Only the owner of the claim approves.
+    /// Only the claim's owner can approve.
     #[error("the server is claimed by {:?}, not by {asked:?}", claim.owner)]
     NotTheOwner {
-        /// The claim in force.
+        /// The existing claim.
         claim: Box<Claim>,
-        /// Whose word was offered.
+        /// The owner that tried to approve.
         asked: String,
     },
-    /// The configuration does not reach the place where the maintenance is in force.
+    /// The configuration reaches a different location than the record.
     #[error("{id} is in force in {recorded}, and this configuration reaches {reached}")]
     Elsewhere {
         /// The maintenance.
         id: MaintenanceId,
-        /// The place that its record names.
+        /// The recorded location.
         recorded: Box<Location>,
-        /// The place that the configuration reaches.
+        /// The location that the configuration reaches.
         reached: Box<Location>,
-        /// What tells them apart.
+        /// The difference.
         why: Elsewhere,
     },
-    /// Not possible in this state.
+    /// The maintenance's state does not allow the transition.
     #[error("not possible while {0}")]
     WrongPhase(&'static str),
-    /// The store was restored, and no person has looked at the server since.
+    /// The store was restored, and the server still needs an inspection.
     #[error("{id} waits for an inspection since the store was restored ({reason:?})")]
     ToBeInspected {
         /// The maintenance.
         id: MaintenanceId,
-        /// Since when, on the store's clock.
+        /// Start of the block, on the store's clock.
         since: Timestamp,
-        /// What the person said who restored it.
+        /// The reason from the person who restored the store.
         reason: String,
     },
-    /// An identifier of the server was moved to another lock since it was read.
+    /// A server's identifier moved to another lock after it was read.
     #[error("{alias} was moved to another lock")]
     AliasMoved {
         /// The identifier.
         alias: Alias,
     },
-    /// Identifiers stay where they are while the lock is in use.
+    /// The lock is in use, so its identifiers cannot move.
     #[error("the lock {key} is in use by {by}")]
     LockInUse {
         /// The lock.
         key: LockKey,
-        /// What uses it.
+        /// The record or process that uses it.
         by: String,
     },
-    /// This version cannot read the record of this name.
+    /// This version cannot read the record.
     #[error("{id} cannot be read: {why}")]
     Unreadable {
-        /// The name.
+        /// Name of the maintenance.
         id: MaintenanceId,
         /// The cause.
         why: String,
     },
-    /// A release named a generation that is not in force.
+    /// The requested generation is not current.
     #[error("generation {named} was named, but {current} is in force")]
     OtherGeneration {
-        /// What was named.
+        /// The requested generation.
         named: Generation,
-        /// What is in force.
+        /// The current generation.
         current: Generation,
     },
 }
 
-/// What came of asking for a place in the queue.
+/// How a request entered the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// A new record.
     New(Uid),
-    /// The record of an earlier run of the same request.
+    /// An earlier run's record for the same request.
     Adopted(Uid),
 }
 
 impl Enqueued {
-    /// The record.
+    /// Returns the record's UID.
     #[must_use]
     pub fn uid(&self) -> &Uid {
         match self {
@@ -258,67 +257,67 @@ impl Enqueued {
     }
 }
 
-/// A wish, before it has a record.
+/// A request before it has a record.
 #[derive(Clone, Debug)]
 pub struct EnqueueRequest {
-    /// The incarnation to use if it is new.
+    /// UID for a new record.
     pub uid: Uid,
-    /// Its name.
+    /// Name of the maintenance.
     pub id: MaintenanceId,
     /// The provider's owner.
     pub owner: String,
     /// The specification.
     pub spec: Spec,
-    /// Where the server is reached by whoever asks; `None` where that is not known.
+    /// The location that the requesting process reaches; `None` if unknown.
     pub location: Option<Location>,
-    /// The server's own maintenance system, where it has one.
+    /// The external systems that must allow the start.
     pub gates: Vec<ExternalSystem>,
-    /// Who asks.
+    /// The requesting process.
     pub runner: Runner,
-    /// Whether it keeps its place without a process.
+    /// True if the request keeps its queue position while its process is disconnected.
     pub keeps_place: bool,
-    /// The state that asks.
+    /// The requesting state.
     pub asking: AskingState,
 }
 
-/// The state on whose behalf a request is made.
+/// The requesting Terraform state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskingState {
-    /// Its random number; empty: it has none.
+    /// The state's random number; empty without one.
     pub state: String,
-    /// Whether it takes a record over that another state manages.
+    /// True if it can adopt a record that another state manages.
     pub adopt: bool,
-    /// The record that the request replaces in its state.
+    /// The record that this request replaces in its state.
     pub replaces: Option<Uid>,
-    /// No state stores the record: it ends with its process.
+    /// True if no state stores the record, which therefore ends with its process.
     pub ephemeral: bool,
 }
 
-/// Everything that is known about one lock key.
+/// The stored contents of one lock key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerLock {
-    /// The machine.
+    /// The locked machine.
     pub key: LockKey,
-    /// The last generation given out. Never decreases, also not by release.
+    /// The last generation issued. It never decreases, even after a release.
     pub generation: Generation,
-    /// The last ticket number given out.
+    /// The last ticket number issued.
     pub last_ticket: u64,
-    /// Who is admitted.
+    /// The lock's holder.
     pub slot: Option<LockHolder>,
-    /// All maintenances that are not over, in no order.
+    /// All pending and active maintenances, unordered.
     pub active: Vec<Shared<Maintenance>>,
-    /// Whose server it is, and what its owner allowed.
+    /// The claim and the owner's approvals.
     pub ownership: Ownership,
-    /// What else is known.
+    /// Further contents of the lock.
     #[serde(default, skip_serializing_if = "Extension::is_empty")]
     pub extension: Extension,
-    /// Records that this version cannot read. No transition changes them.
+    /// Records that this version cannot parse. Transitions do not change them.
     #[serde(skip)]
     pub unreadable: Vec<Unreadable>,
     /// Maintenances that a transition ended; the store moves them to its history.
     #[serde(skip)]
     pub finished: Vec<Maintenance>,
-    /// What transitions did; the store appends it to its audit.
+    /// Audit events of transitions; the store appends them to its audit log.
     #[serde(skip)]
     pub events: Vec<AuditEvent>,
 }

@@ -1,34 +1,33 @@
-//! What a machine is seen to be, and what it can be told: the words shared by rules and backends.
+//! Observed states and capabilities of machines, shared by rules and backends.
 //!
-//! Values that a BMC gave are kept in its own spelling, because they are given back to it
-//! unchanged.
+//! Values from a BMC keep its spelling, because they are written to it unchanged.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a system runs. Redfish `ComputerSystem.PowerState` (DSP2046 Resource.PowerState).
+/// A system's power state. Redfish `ComputerSystem.PowerState` (DSP2046 Resource.PowerState).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PowerState {
     /// Powered on.
     On,
-    /// Powered off; auxiliary power may be present.
+    /// Powered off; auxiliary power can be present.
     Off,
-    /// Between off and on.
+    /// Changing from off to on.
     PoweringOn,
-    /// Between on and off.
+    /// Changing from on to off.
     PoweringOff,
-    /// Powered, but not executing: the operating system halted, or the firmware's shell waits. Arm
-    /// BMCs such as that of BlueField report it. They accept `On` and start nothing.
+    /// Powered, but not executing: the operating system halted, or the firmware waits in its shell.
+    /// Arm BMCs such as BlueField's report it. They accept `On`, but nothing starts.
     Paused,
-    /// The machine does not say.
+    /// The machine does not report a known state.
     #[default]
     Unknown,
 }
 
 impl PowerState {
-    /// Returns the power that the machine reaches without intervention. A machine that is
-    /// [`Paused`](Self::Paused) is neither on nor off: it has power and executes nothing.
+    /// Returns the power state that the machine reaches without intervention. A
+    /// [`Paused`](Self::Paused) machine is neither on nor off.
     #[must_use]
     pub fn settled(self) -> Option<PowerTarget> {
         match self {
@@ -38,8 +37,8 @@ impl PowerState {
         }
     }
 
-    /// Returns the power that a release restores on a server that was in this state before; `None`
-    /// if the machine did not report one. Nothing returns a server to `Paused`, so it ends `On`.
+    /// Returns the power state to restore for a server that was in this state before. `Paused`
+    /// becomes `On`, because no call pauses a server. Returns `None` for `Unknown`.
     #[must_use]
     pub fn restored(self) -> Option<PowerTarget> {
         if self == Self::Paused { Some(PowerTarget::On) } else { self.settled() }
@@ -59,7 +58,7 @@ impl fmt::Display for PowerState {
     }
 }
 
-/// The power that somebody wants.
+/// The desired power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum PowerTarget {
     /// Running.
@@ -86,31 +85,31 @@ impl fmt::Display for PowerTarget {
     }
 }
 
-/// Ways to change power. Redfish `Resource.ResetType`.
+/// Power changes. Redfish `Resource.ResetType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ResetType {
-    /// Switch on.
+    /// Power on.
     On,
-    /// Ask the operating system to shut down.
+    /// Request a shutdown from the operating system.
     GracefulShutdown,
-    /// Cut the power without asking.
+    /// Cut the power without a shutdown.
     ForceOff,
-    /// Ask the operating system to restart.
+    /// Request a restart from the operating system.
     GracefulRestart,
-    /// Restart without asking.
+    /// Restart without a shutdown.
     ForceRestart,
-    /// Cut the power and give it again.
+    /// Cut the power and restore it.
     PowerCycle,
     /// Non-maskable interrupt.
     Nmi,
 }
 
 impl ResetType {
-    /// All values in Redfish's spelling.
+    /// All names in Redfish's spelling.
     pub const NAMES: [&'static str; 7] =
         ["On", "GracefulShutdown", "ForceOff", "GracefulRestart", "ForceRestart", "PowerCycle", "Nmi"];
 
-    /// The value of that name.
+    /// Parses a Redfish name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -151,7 +150,7 @@ pub enum BootMode {
 }
 
 impl BootMode {
-    /// Redfish's spelling.
+    /// Returns the name in Redfish's spelling.
     #[must_use]
     pub fn as_redfish(self) -> &'static str {
         match self {
@@ -161,8 +160,8 @@ impl BootMode {
     }
 }
 
-/// A boot override as the BMC lists it. A property that it does not list, or lists as null, is
-/// `None`. Redfish `ComputerSystem.Boot` (DSP2046).
+/// A boot override as the BMC reports it. Missing and null properties are `None`. Redfish
+/// `ComputerSystem.Boot` (DSP2046).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BootOverride {
     /// `BootSourceOverrideEnabled`: `Disabled`, `Once` or `Continuous`.
@@ -171,8 +170,8 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
-    /// `HttpBootUri`; may carry a secret in its query and is therefore never logged whole. Where a
-    /// server's own maintenance system boots it: the image's name there.
+    /// `HttpBootUri`. Its query can contain a secret, so it is never logged completely. If an
+    /// external system boots the server, it is the image's name there.
     pub http_boot_uri: Option<String>,
     /// `UefiTargetBootSourceOverride`: the UEFI device path that the target `UefiTarget` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,33 +179,32 @@ pub struct BootOverride {
     /// `BootNext`: the boot option that the target `UefiBootNext` boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_next: Option<String>,
-    /// What configures the booted system, where the server's own maintenance system delivers that.
-    /// Never read back.
+    /// The booted system's configuration, if the external system delivers it. It is write-only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
-    /// Whether an external system boots it, by a method of its backend.
+    /// True if an external system boots it with a backend's own method.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
 }
 
-/// Where the configuration of a booted system comes from. Its content is never part of a record.
+/// Source of a booted system's configuration. Records never contain its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ignition {
-    /// A Secret that is there, by its name.
+    /// An existing Secret, by name.
     Secret(String),
-    /// Content that the configuration gave to this process, by its SHA-256 in hexadecimal digits.
+    /// Inline content, by its SHA-256 in hexadecimal digits.
     Content(String),
 }
 
 impl BootOverride {
-    /// Whether it boots one entry of the firmware's menu, and not only a kind of device.
+    /// Returns true if it boots a specific boot menu entry, not just a device type.
     #[must_use]
     pub fn names_an_entry(&self) -> bool {
         self.uefi_target.is_some() || self.boot_next.is_some()
     }
 
-    /// Whether the firmware's own order decides, whatever target is still listed.
+    /// Returns true if the firmware's own boot order applies, even if a target is still listed.
     #[must_use]
     pub fn is_disabled(&self) -> bool {
         self.enabled.as_deref() == Some("Disabled")
@@ -214,7 +212,7 @@ impl BootOverride {
             || (self.enabled.is_none() && self.target.is_none())
     }
 
-    /// Whether it is `wanted` in every property that this names.
+    /// Returns true if every property that `wanted` sets has the same value here.
     #[must_use]
     pub fn is_like(&self, wanted: &Self) -> bool {
         let same = |found: &Option<String>, wanted: &Option<String>| wanted.is_none() || found == wanted;
@@ -240,29 +238,29 @@ impl fmt::Display for BootOverride {
     }
 }
 
-/// One virtual drive of a BMC and what is in it. Redfish `VirtualMedia`.
+/// One virtual drive of a BMC and its medium. Redfish `VirtualMedia`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MediaSlot {
-    /// The drive's name for this machine: its resource path on the BMC.
+    /// The drive's name: its resource path on the BMC.
     pub slot: String,
-    /// What the drive can be, for example `CD`, `DVD`, `USBStick`.
+    /// Supported media types, for example `CD`, `DVD`, `USBStick`.
     pub media_types: Vec<String>,
-    /// The image's address, while one is inserted.
+    /// The inserted image's address.
     pub image: Option<String>,
-    /// Whether an image is inserted.
+    /// True if an image is inserted.
     pub inserted: bool,
-    /// Whether the system may not write to it, where the BMC says so.
+    /// True if the medium is write-protected; `None` if the BMC does not report it.
     pub write_protected: Option<bool>,
 }
 
 impl MediaSlot {
-    /// What is in the drive, if anything.
+    /// Returns the inserted image; an empty string if the BMC does not report its address.
     #[must_use]
     pub fn content(&self) -> Option<&str> {
         if self.inserted { self.image.as_deref().or(Some("")) } else { None }
     }
 
-    /// Whether something else is in the drive now, as far as the BMC tells what is in it.
+    /// Returns true if the medium changed, as far as the BMC reports addresses.
     #[must_use]
     pub fn differs(&self, now: &Self) -> bool {
         match (self.content(), now.content()) {
@@ -271,47 +269,47 @@ impl MediaSlot {
         }
     }
 
-    /// Whether a system sees this drive as an optical one. So does one that does not say what it is
-    /// (Gigabyte).
+    /// Returns true if the system treats this drive as optical. Gigabyte does not list media types;
+    /// such drives count as optical.
     #[must_use]
     pub fn is_optical(&self) -> bool {
         self.media_types.is_empty() || self.media_types.iter().any(|kind| kind == "CD" || kind == "DVD")
     }
 }
 
-/// One entry of the firmware's boot menu. Redfish `BootOption`.
+/// A boot menu entry. Redfish `BootOption`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootOption {
-    /// `BootOptionReference`, as `BootNext` takes it.
+    /// `BootOptionReference`, the value for `BootNext`.
     pub reference: String,
     /// `DisplayName`, for people.
     pub name: String,
-    /// `UefiDevicePath`, as `UefiTargetBootSourceOverride` takes it.
+    /// `UefiDevicePath`, the value for `UefiTargetBootSourceOverride`.
     pub path: Option<String>,
 }
 
-/// A machine as one read shows it. Reading it takes one request to a BMC.
+/// A machine's state, from one read. Each read sends one request to the BMC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineView {
-    /// Whether it runs.
+    /// The power state.
     pub power: PowerState,
-    /// `BootProgress.LastState`, where the BMC tells (Redfish ComputerSystem v1.13 or newer).
+    /// `BootProgress.LastState`, if the BMC reports it (Redfish ComputerSystem v1.13 or newer).
     pub boot_progress: Option<String>,
-    /// `LastResetTime`, where the BMC tells (Redfish ComputerSystem v1.12 or newer): compared with
-    /// itself only.
+    /// `LastResetTime`, if the BMC reports it (Redfish ComputerSystem v1.12 or newer). It is only
+    /// compared with earlier values of the same BMC.
     pub last_reset: Option<String>,
-    /// The boot override, where the BMC has one.
+    /// The boot override, if the BMC supports one.
     pub boot: Option<BootOverride>,
-    /// Whether it has one and shows it only in part, so that it could not be restored.
+    /// True if the BMC reports the override incompletely, so it could not be restored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot_unclear: bool,
-    /// `Status.Health`, where the BMC tells.
+    /// `Status.Health`, if the BMC reports it.
     pub health: Option<String>,
-    /// Maker, model and serial number as the BMC tells, for people.
+    /// Manufacturer, model and serial number, for people.
     pub description: MachineDescription,
 }
 
-/// What a machine says it is, for people.
+/// A machine's self-description, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineDescription {
     /// Redfish `ComputerSystem.Manufacturer`.
@@ -324,48 +322,45 @@ pub struct MachineDescription {
     pub host_name: Option<String>,
 }
 
-/// What a machine can be told to do. A capability that is missing is an error at plan, never a
-/// surprise at apply.
+/// A machine's capabilities. The plan fails if a required capability is missing.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Accepted power changes.
+    /// Supported power changes.
     pub resets: Vec<ResetType>,
-    /// Accepted boot override targets in the BMC's spelling; empty when it has no override at all.
+    /// Supported boot override targets in the BMC's spelling; empty without an override.
     pub boot_targets: Vec<String>,
-    /// Accepted values of `BootSourceOverrideEnabled`; empty when the BMC does not list them.
+    /// Supported values of `BootSourceOverrideEnabled`; empty if the BMC does not list them.
     pub boot_enabled: Vec<String>,
-    /// Accepted boot modes in the BMC's spelling; empty when it does not list the mode.
+    /// Supported boot modes in the BMC's spelling; empty if the BMC does not list them.
     pub boot_modes: Vec<String>,
-    /// Whether `HttpBootUri` can be set.
+    /// True if `HttpBootUri` is writable.
     pub http_boot_uri: bool,
-    /// Whether the firmware's boot menu is listed (`BootOptions`), so that one entry of it can be
-    /// booted.
+    /// True if the BMC lists the firmware's boot menu (`BootOptions`), so an entry can be booted.
     pub boot_menu: bool,
-    /// The boot override target of a filled virtual drive, where the configuration names it.
+    /// The configured boot override target for a loaded virtual drive.
     pub media_target: Option<String>,
-    /// The virtual drive to fill, where the configuration names it.
+    /// The configured virtual drive.
     pub media_slot: Option<String>,
-    /// Whether the power that it shows follows only changes that are made through it: a system that
-    /// switches itself off is not seen.
+    /// True if the reported power does not change without a call through this backend. A shutdown
+    /// from the operating system is then invisible.
     pub power_not_followed: bool,
-    /// Whether its external system boots it from the address of a live ISO, and hands no ignition
-    /// file over.
+    /// True if the external system boots a live ISO from its URL and does not deliver an ignition
+    /// file.
     pub live_iso: bool,
-    /// Where it has no boot override: why, and what to use instead, in sentences.
+    /// Why it does not support a boot override, and the alternative, as sentences.
     pub instead_of_boot: Option<String>,
 }
 
 impl Capabilities {
-    /// Whether `reset` is accepted.
+    /// Returns true if `reset` is supported.
     #[must_use]
     pub fn can(&self, reset: ResetType) -> bool {
         self.resets.contains(&reset)
     }
 }
 
-/// A URL as people may see it: without user, password, query and fragment, any of which may hold a
-/// secret.
+/// Returns a URL without user, password, query and fragment, which can contain secrets.
 #[must_use]
 pub fn shown_url(text: &str) -> String {
     match url::Url::parse(text) {

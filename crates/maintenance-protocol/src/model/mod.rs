@@ -1,5 +1,4 @@
-//! The data that stores keep of a server and its maintenances, and that rules read and change. It
-//! knows no rule.
+//! Data types that stores persist and rules change. This module does not contain rules.
 
 pub mod alias_moves;
 pub mod aliases;

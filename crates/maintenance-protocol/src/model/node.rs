@@ -1,73 +1,72 @@
-//! The Lease of the Node of a server: the request, the record and the view.
+//! Data types for the Lease of a server's Node: request, record and view.
 
 use serde::Deserialize;
 use serde::Serialize;
 
 use super::location::other_cluster;
 
-/// The Lease of a Node.
+/// A Node's Lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLease {
-    /// The namespace of the Leases, usually `medik8s-leases`.
+    /// Namespace of the Leases, usually `medik8s-leases`.
     pub namespace: String,
-    /// The Node's name.
+    /// Name of the Node.
     pub node: String,
 }
 
-/// The request about the Node of a server.
+/// The configured Lease of a server's Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeWish {
-    /// Which Lease. It is honoured.
+    /// The Lease. Another holder blocks the start.
     pub lease: NodeLease,
-    /// Whether it is also taken, for as long as the server is held.
+    /// True if the maintenance also acquires the Lease while it owns the lock.
     pub take: bool,
 }
 
-/// What a record knows of the Lease of its Node.
+/// The Lease state in a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Who was seen to hold it, while that keeps this from starting.
+    /// The Lease's other holder, while it blocks the start.
     pub held_by: Option<String>,
-    /// The one that may be ours: recorded before it is taken.
+    /// The Lease that this maintenance possibly acquired. It is recorded before the acquisition.
     pub taken: Option<NodeLease>,
-    /// The cluster of the Node, by the UID of its namespace `kube-system`, as it was seen last
-    /// before the Lease was taken; `None`: a role hides it.
+    /// The Node's cluster, as the UID of namespace `kube-system`, last read before the acquisition;
+    /// `None` if a role hides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
 }
 
 impl NodeRecord {
-    /// Whether there is nothing to know.
+    /// Returns true if nothing is recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns the cluster of the Lease that was taken, if one that was seen is known to be in
-    /// another.
+    /// Returns the acquired Lease's cluster if the observed Lease is in a different cluster. An
+    /// unknown cluster counts as equal.
     #[must_use]
     pub fn elsewhere(&self, seen: &SeenLease) -> Option<&str> {
         other_cluster(self.cluster.as_deref(), seen.cluster.as_deref())
     }
 }
 
-/// The Lease of a Node, as it was seen.
+/// The observed Lease of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenLease {
-    /// The cluster that was asked, by the UID of its namespace `kube-system`; `None`: a role hides
-    /// it.
+    /// The queried cluster, as the UID of namespace `kube-system`; `None` if a role hides it.
     pub cluster: Option<String>,
-    /// Whose it is.
+    /// The Lease's holder.
     pub view: NodeView,
 }
 
-/// Whose the Lease of a Node is.
+/// The holder of a Node's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeView {
-    /// It has no holder, or it has expired.
+    /// The Lease is unclaimed or has expired.
     Free,
-    /// This maintenance's.
+    /// This maintenance.
     Ours,
-    /// Somebody else's; who, in words.
+    /// Another component, described for people.
     Held(String),
 }

@@ -1,27 +1,27 @@
-//! A one-shot power operation, and how it ended.
+//! One-shot power operations and their outcomes.
 
 use super::machine::{PowerTarget, ResetType};
 use serde::Deserialize;
 use serde::Serialize;
 use std::fmt;
 
-/// What a restart, a power cycle or an NMI does to a server that is off.
+/// How a restart, power cycle or NMI treats a server that is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenOff {
-    /// Nothing.
+    /// It does nothing.
     Skip,
-    /// Switches it on instead.
+    /// It powers the server on.
     PowerOn,
-    /// Fails.
+    /// It fails.
     Error,
 }
 
 impl WhenOff {
-    /// All values in the spelling of the configuration.
+    /// All names, as spelled in the configuration.
     pub const NAMES: [&'static str; 3] = ["skip", "power_on", "error"];
 
-    /// The value of that name.
+    /// Parses a configured name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -33,24 +33,23 @@ impl WhenOff {
     }
 }
 
-/// What has to be seen before an operation counts as done.
+/// The evidence that completes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompletionProof {
-    /// The machine accepted it.
+    /// The machine accepted the call.
     Accepted,
-    /// The power it leads to, and, where the machine tells when it was reset last, that it was
-    /// reset.
+    /// The machine reached the power state, and reports a reset if it supports reset times.
     Power,
-    /// That, and that the operating system runs again, as boot progress tells.
+    /// In addition to `Power`, boot progress reports a running operating system.
     Boot,
 }
 
 impl CompletionProof {
-    /// All values in the spelling of the configuration.
+    /// All names, as spelled in the configuration.
     pub const NAMES: [&'static str; 3] = ["accepted", "power", "boot"];
 
-    /// The value of that name.
+    /// Parses a configured name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -65,17 +64,17 @@ impl CompletionProof {
 /// A one-shot power operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationSpec {
-    /// What is done.
+    /// The power change.
     pub reset: ResetType,
-    /// What it does to a server that is off, where it needs one that is on.
+    /// Treatment of a server that is off, for operations that need a running server.
     pub when_off: WhenOff,
-    /// What has to be seen.
+    /// The evidence that completes it.
     pub proof: CompletionProof,
 }
 
 impl OperationSpec {
-    /// The power state that the operation is there to reach; `None`: it needs a server that is on,
-    /// and leaves it on.
+    /// Returns the power state that the operation reaches. `None` if it requires a running server
+    /// and keeps it on.
     #[must_use]
     pub fn target(&self) -> Option<PowerTarget> {
         match self.reset {
@@ -89,13 +88,13 @@ impl OperationSpec {
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationOutcome {
-    /// What was asked to be seen was seen.
+    /// The required evidence was observed.
     Proven,
-    /// The machine accepted it, and that was all that was asked.
+    /// The machine accepted it, and no further evidence was required.
     Accepted,
-    /// The server was in the wanted state already, or was off and is to be left alone.
+    /// The server was already in the desired state, or off with `WhenOff::Skip`.
     Skipped,
-    /// It was sent, and nothing tells whether it was carried out. It is not sent again.
+    /// The call's outcome is unknown. The call is not repeated.
     Unproven,
 }
 

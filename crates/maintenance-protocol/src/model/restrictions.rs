@@ -1,4 +1,4 @@
-//! What persons forbade for a server.
+//! Restrictions that people set on a server.
 
 use super::ids::Generation;
 use super::ids::MaintenanceId;
@@ -11,11 +11,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What persons forbade for one server.
+/// Restrictions that people set on one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Restrictions {
-    /// Nothing is admitted before its end.
+    /// A block. Nothing is admitted before it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
     /// Names that were released, the latest last.
@@ -24,23 +24,23 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
-    /// Whether nothing is forbidden.
+    /// Returns true if no restriction is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A time during which no maintenance takes the server.
+/// A period in which no maintenance is admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Since when, on the store's clock.
+    /// Start, on the store's clock.
     pub since: Timestamp,
-    /// Until when, on the store's clock.
+    /// End, on the store's clock.
     pub until: Timestamp,
-    /// The maintenance that was released with it.
+    /// The maintenance whose release set the block.
     pub id: MaintenanceId,
-    /// The record that was released with it.
+    /// Record of that maintenance.
     pub uid: Uid,
     /// Its generation.
     pub generation: Generation,
@@ -50,7 +50,7 @@ pub struct Block {
     pub server: String,
     /// The process that blocked the server.
     pub by: Runner,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -60,22 +60,23 @@ impl fmt::Display for Block {
     }
 }
 
-/// A name that a person released. It is refused until its `triggers` change or a person allows it.
+/// A name that a person released. Requests are rejected until `triggers` changes or a person allows
+/// the name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleasedName {
     /// The name.
     pub id: MaintenanceId,
-    /// The record that was released.
+    /// The released record.
     pub uid: Uid,
-    /// Its `triggers`: with others it is another run of the work.
+    /// Its `triggers`. Different values count as another run of the work.
     pub triggers: BTreeMap<String, String>,
     /// When it was released, on the store's clock.
     pub at: Timestamp,
     /// The process that released it, for people.
     pub by: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
-    /// The generation that was released.
+    /// The released generation.
     pub generation: Generation,
 }
 

@@ -1,30 +1,29 @@
-//! A service that the external system carries out: the request and its progress.
+//! Services that the external system performs: request and progress.
 
 use serde::Deserialize;
 use serde::Serialize;
 use shown_text as shown;
 use std::fmt;
 
-/// What the external system is told to do: its own steps, or a list of them that it keeps under a
-/// name.
+/// The requested service: a list of steps, or a list's name in the external system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSpec {
-    /// The steps, in order; empty with a runbook.
+    /// The steps in order; empty with a runbook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<ServiceStep>,
-    /// The name of a list of steps that the system keeps.
+    /// Name of a step list that the system stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runbook: Option<String>,
 }
 
-/// One step, in the words of the external system.
+/// One step, in the external system's terms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStep {
-    /// The part of the system that carries it out.
+    /// The component that performs the step.
     pub interface: String,
-    /// Its name there.
+    /// Name of the step.
     pub step: String,
-    /// Its arguments, a JSON object.
+    /// Arguments, as a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<String>,
 }
@@ -46,42 +45,41 @@ impl fmt::Display for ServiceSpec {
 }
 
 impl ServiceSpec {
-    /// In words, after the server's name.
+    /// Describes the effect for people, to follow the server's name.
     #[must_use]
     pub fn effect(&self) -> String {
         format!("is serviced by its external system ({self}), which may restart it.")
     }
 }
 
-/// Where a service stands.
+/// A service's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceState {
-    /// It may begin.
+    /// It can start.
     Ready,
-    /// It may begin later. The words complete "waiting for".
+    /// It can start later. The text completes "waiting for".
     Busy(String),
-    /// It cannot begin, and waiting does not help.
+    /// It cannot start, and waiting does not help.
     Impossible(String),
-    /// It is carried out. The words tell how far it is.
+    /// It is running; contains its progress.
     Running(String),
-    /// Nothing runs. `ran`: whether this service was carried out to its end since it was begun,
-    /// where that is recorded.
+    /// No service is running. `ran` is true if this service completed since its start.
     Idle {
-        /// `None`: nothing tells.
+        /// `None` if the system does not record it.
         ran: Option<bool>,
     },
-    /// It was begun and failed.
+    /// It started and failed.
     Failed(String),
-    /// Another one runs in its place.
+    /// A different service is running.
     Other(String),
 }
 
-/// The observation of a service.
+/// An observed service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// What the external system shows that changes whenever work begins or ends: kept from before a
-    /// service is begun, so that a later one is told from it.
+    /// A value that changes whenever work starts or ends. The record keeps the value from before
+    /// the start, which distinguishes this service from later services.
     pub stamp: String,
-    /// Where it stands.
+    /// State of the service.
     pub state: ServiceState,
 }

@@ -1,4 +1,4 @@
-//! Values that many copies of a lock have in common.
+//! Values that many copies of a lock share.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -7,11 +7,10 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A value that copies share until one of them changes it.
+/// A value that copies share until a copy changes it.
 ///
-/// Each transition works on a copy of its lock, and each waiter of a process reads one: with a
-/// thousand records, copying them was most of what an enqueue cost. Copies that were not changed
-/// are equal at a glance.
+/// Each transition and each waiter copies the lock. With a thousand records, deep copies would
+/// dominate every enqueue. Unchanged copies compare by pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 
@@ -22,7 +21,7 @@ impl<T> From<T> for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// The value itself: copied where others have it too.
+    /// Returns the value, cloned if other copies share it.
     #[must_use]
     pub fn into_inner(self) -> T {
         Arc::unwrap_or_clone(self.0)

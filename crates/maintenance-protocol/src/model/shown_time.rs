@@ -1,16 +1,16 @@
-//! How times are shown.
+//! Display formats of times.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A moment for people, in UTC to the second.
+/// Formats a time in UTC to the second.
 #[must_use]
 pub fn shown_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// A length of time for people: `1h 30m`, `300ms`.
+/// Formats a duration: `1h 30m`, `300ms`.
 #[must_use]
 pub fn shown_duration(duration: Duration) -> String {
     format!("{:#}", SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX))

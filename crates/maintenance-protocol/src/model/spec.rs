@@ -1,4 +1,4 @@
-//! What somebody asks for.
+//! The requested content of a maintenance.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -18,20 +18,20 @@ use super::{
 };
 use shown_text as shown;
 
-/// Whether the owner of a claimed server is asked first.
+/// Policy for claimed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
     /// The server's owner must approve.
     OwnerApproval,
-    /// Nobody is asked.
+    /// No approval is needed.
     Enforced,
 }
 
 impl Policy {
-    /// Both in the spelling of the configuration.
+    /// All names, as spelled in the configuration.
     pub const NAMES: [&'static str; 2] = ["OwnerApproval", "Enforced"];
 
-    /// The policy of that name.
+    /// Parses a configured name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -51,31 +51,31 @@ impl fmt::Display for Policy {
     }
 }
 
-/// What a record is kept for.
+/// Kind of a maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MaintenanceKind {
-    /// `metal_server_maintenance`: holds the server until it is given back.
+    /// `metal_server_maintenance`: locks the server until it is released.
     Maintenance,
-    /// `metal_server_boot_configuration`: needs the server only while it changes it.
+    /// `metal_server_boot_configuration`: locks the server only during the change.
     BootConfiguration,
-    /// `metal_server_operation`: needs the server only while it is made, and puts nothing back.
+    /// `metal_server_operation`: locks the server only during the operation, and restores nothing.
     Operation,
 }
 
-/// A URL that must answer with a status.
+/// A URL with its expected response status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlCheck {
-    /// The URL of the GET request. May carry a token in its query, so that only its origin and path
-    /// are shown to people.
+    /// URL of the GET request. Its query can contain a token, so only origin and path are
+    /// displayed.
     pub url: String,
-    /// The status that counts.
+    /// The expected status.
     pub status: u16,
 }
 
-/// What a server shall boot.
+/// The boot configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootSpec {
-    /// What configures the booted system, where the server's own maintenance system delivers that.
+    /// The booted system's configuration, if the external system delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<Ignition>,
     /// The boot method.
@@ -84,110 +84,108 @@ pub struct BootSpec {
     pub image: Option<String>,
     /// The image's expected SHA-256, in lower case hexadecimal digits.
     pub image_sha256: Option<String>,
-    /// Whether the override holds for one boot only.
+    /// True if the override applies to one boot only.
     pub once: bool,
-    /// Firmware interface; `None` leaves it as it is.
+    /// Firmware interface; `None` keeps the current mode.
     pub boot_mode: Option<BootMode>,
-    /// An external preparer's word that the boot environment is ready.
+    /// URL of an external preparer that reports when the boot environment is ready.
     pub ready_when: Option<UrlCheck>,
 }
 
 impl BootSpec {
-    /// One boot by a method, without an image and conditions.
+    /// Creates a one-time boot without image and conditions.
     #[must_use]
     pub fn new(method: BootMethod) -> Self {
         Self { ignition: None, method, image: None, image_sha256: None, once: true, boot_mode: None, ready_when: None }
     }
 }
 
-/// The first hexadecimal digits of a value's SHA-256: enough to tell two values apart.
+/// Returns the first hexadecimal digits of the value's SHA-256, to distinguish values.
 fn shown_digest(value: &str) -> String {
     Sha256::digest(value)[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// When a maintenance is over by itself.
+/// The condition that completes a maintenance automatically.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompleteWhen {
-    /// The server's power is seen in this state.
+    /// The server reaches this power state.
     PowerState(PowerTarget),
-    /// A URL answers with a status.
+    /// A URL returns the expected status.
     Url(UrlCheck),
 }
 
-/// How far a create goes.
+/// The point at which a create returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitFor {
     /// The request is in the queue.
     Enqueued,
-    /// The server is held and prepared.
+    /// The server is locked and prepared.
     InMaintenance,
-    /// The maintenance is over and the server given back.
+    /// The maintenance has ended and the server is released.
     Completed,
 }
 
-/// One request to hold or change a server.
+/// One request to lock or change a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// What the record is kept for.
+    /// Kind of the maintenance.
     pub kind: MaintenanceKind,
     /// The server's name in the configuration.
     pub server: String,
-    /// The hold under which this acts, instead of a turn of its own.
+    /// The maintenance whose lock this request uses, without its own queue position.
     pub parent: Option<Uid>,
-    /// Whether the owner is asked.
+    /// Policy for the owner's approval.
     pub policy: Policy,
-    /// With `OwnerApproval`: whether a server that nobody claimed has to be claimed (and approved)
-    /// first.
+    /// With `OwnerApproval`: true if an unclaimed server must first be claimed and approved.
     pub require_claim: bool,
-    /// With `OwnerApproval`: after how long without an answer it is taken all the same. Announced
-    /// from the start.
+    /// With `OwnerApproval`: the wait for an answer, after which the maintenance starts without
+    /// approval. The limit is announced to the owner from the start.
     pub escalate_after: Option<Duration>,
-    /// The provider's `always_perform_maintenance`: nobody is asked, whatever the policy.
+    /// The provider's `always_perform_maintenance`, which overrides the policy and skips approvals.
     pub always_perform: bool,
-    /// The Kubernetes Node that runs on the server, as the provider's `node_leases` names it.
+    /// The server's Kubernetes Node, from the provider's `node_leases`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeWish>,
-    /// How the Node that runs on the server is drained, as the provider's `kubernetes_node` says.
+    /// How the server's Node is drained, from the provider's `kubernetes_node`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Box<DrainWish>>,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: Option<String>,
-    /// Where it is discussed.
+    /// Link to its discussion.
     pub ticket: Option<String>,
-    /// Higher goes first.
+    /// Higher priorities start first.
     pub priority: i64,
-    /// When it may start; `None`: at any time.
+    /// Allowed start times; `None` allows any time.
     pub window: Option<WindowSpec>,
-    /// Power wanted while in maintenance; `None` leaves it as it is.
+    /// Power during the maintenance; `None` keeps the current power.
     pub server_power: Option<PowerTarget>,
-    /// The one power operation; `None` for everything else.
+    /// The power operation; `None` for other kinds.
     pub operation: Option<OperationSpec>,
-    /// Work that the external system carries out; `None` for everything else.
+    /// The external system's service, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<ServiceSpec>>,
-    /// What to boot; `None` leaves boot as it is.
+    /// The boot configuration; `None` keeps the current one.
     pub boot: Option<BootSpec>,
-    /// When it ends by itself.
+    /// The condition that completes it automatically.
     pub complete_when: Option<CompleteWhen>,
-    /// How long the server may be held, from the moment it was taken. Afterwards the hold is
-    /// overdue.
+    /// Maximum time to own the lock, from the admission. After that the maintenance is overdue.
     pub expires_after: Option<Duration>,
-    /// How long a place in the queue is kept for a process that went away.
+    /// Time for which the queue position is reserved after the process disconnects.
     pub hold_place_for: Duration,
-    /// Further owners whose operations and boot configurations may act under this maintenance.
+    /// Other owners whose operations and boot configurations are allowed under this maintenance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_under: Vec<String>,
-    /// What becomes of the server when another maintenance waits at its end.
+    /// State in which the server is handed to the next waiter.
     #[serde(default, skip_serializing_if = "HandOver::is_restore")]
     pub hand_over: HandOver,
-    /// Values whose change asks for a new run.
+    /// Values whose change requests a new run.
     pub triggers: BTreeMap<String, String>,
 }
 
 impl Spec {
-    /// The least that can be asked: hold this server as it is, asking nobody.
+    /// Creates the smallest request: a lock without changes and approval.
     #[must_use]
     pub fn new(kind: MaintenanceKind, server: &str) -> Self {
         Self {
@@ -217,8 +215,8 @@ impl Spec {
         }
     }
 
-    /// What it does to a running server, in words: after the server's name. Empty when it only
-    /// takes it.
+    /// Describes the effect on a running server, to follow the server's name. Empty for a lock
+    /// without changes.
     #[must_use]
     pub fn effect(&self) -> String {
         if let Some(operation) = &self.operation {
@@ -228,7 +226,7 @@ impl Spec {
             return service.effect();
         }
         let boots = self.boot.as_ref().map(|boot| {
-            // An external system's image is a name that it knows.
+            // Image names of an external system are not URLs.
             let shown = |image: &str| match boot.method {
                 BootMethod::External(_) => image.to_owned(),
                 _ => shown_url(image),
@@ -245,15 +243,15 @@ impl Spec {
         }
     }
 
-    /// The same with a server that is only locked said to stay as it is.
+    /// Returns [`Self::effect`], or a sentence for a lock without changes.
     #[must_use]
     pub fn stated_effect(&self) -> String {
         let effect = self.effect();
         if effect.is_empty() { "is locked; power and boot do not change.".to_owned() } else { effect }
     }
 
-    /// One line that lets a person tell two requests apart. It holds no value of `triggers`, which
-    /// may come from a sensitive variable: a digest shows which of them differ.
+    /// Returns one line that distinguishes two requests. Values of `triggers` can be sensitive, so
+    /// it shows their digest.
     #[must_use]
     pub fn summary(&self) -> String {
         let mut parts = vec![format!("server {}", self.server)];

@@ -1,4 +1,4 @@
-//! The states of a maintenance; each carries what is true only in it.
+//! States of a maintenance. Each variant contains the data that is valid only in that state.
 
 use std::fmt;
 
@@ -19,64 +19,64 @@ use super::{
     update::Update,
 };
 
-/// How a server was before anybody touched it for this maintenance.
+/// A server's state before the first change of this maintenance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriorState {
     /// Its power.
     pub power: PowerState,
-    /// Its boot override, where the BMC has one.
+    /// The boot override, if the BMC supports one.
     pub boot: Option<BootOverride>,
-    /// Its virtual drives; empty when the maintenance has no business with them.
+    /// The virtual drives; empty if the maintenance does not use them.
     pub media: Vec<MediaSlot>,
-    /// When it was reset last, in the BMC's own words.
+    /// Time of the last reset, as the BMC reports it.
     pub last_reset: Option<String>,
-    /// When it was read, on the store's clock.
+    /// Time of the reading, on the store's clock.
     pub recorded_at: Timestamp,
 }
 
-/// The state that manages a maintenance: no other one adopts it unasked.
+/// The Terraform state that manages a maintenance. Another state must adopt it explicitly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownTo {
-    /// The random number that the state keeps.
+    /// Random number that identifies the state.
     pub state: String,
-    /// Since when, on the store's clock.
+    /// Start of the management, on the store's clock.
     pub since: Timestamp,
-    /// The process that marked it, for people.
+    /// The process that set the mark, for people.
     pub by: String,
 }
 
 impl KnownTo {
-    /// A state that manages a maintenance from now on.
+    /// Creates a mark that starts now.
     #[must_use]
     pub fn new(state: &str, since: Timestamp, by: &str) -> Self {
         Self { state: state.to_owned(), since, by: by.to_owned() }
     }
 }
 
-/// Where a sequence of steps has got to.
+/// Progress through a step sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// The step under way; equal to the number of steps when all are done.
+    /// Index of the current step; equals the number of steps after the last.
     pub current: usize,
-    /// What was tried for the step under way. Written before the call, completed after it.
+    /// Calls of the current step. Each is written before the call and completed after it.
     pub attempts: Vec<Attempt>,
-    /// When the step under way began, on the store's clock.
+    /// Start of the current step, on the store's clock.
     pub since: Timestamp,
-    /// How often the sequence had to go back because the machine was changed by somebody else.
+    /// Number of restarts after another author changed the machine.
     pub restarts: u8,
-    /// What came of an operation.
+    /// The operation's outcome.
     pub outcome: Option<OperationOutcome>,
-    /// How often something under the hold changed the server meanwhile. What was decided before
-    /// that is outdated.
+    /// Number of server changes by resources under this lock. A change invalidates earlier
+    /// decisions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disturbed: u32,
-    /// What the process that acts on it has waited for in the step under way, for people. A version
-    /// that does not know it drops it, which changes nothing else.
+    /// The current step's wait reason, for people. Older versions drop this field without further
+    /// effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// The differences that the steps before tolerated.
+    /// Differences that earlier steps tolerated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerated: Vec<Tolerated>,
 }
@@ -87,7 +87,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Progress {
-    /// A sequence that has not begun.
+    /// Creates a sequence at its first step.
     #[must_use]
     pub fn new(steps: Vec<Step>, now: Timestamp) -> Self {
         Self {
@@ -103,14 +103,14 @@ impl Progress {
         }
     }
 
-    /// The step under way.
+    /// Returns the current step.
     #[must_use]
     pub fn step(&self) -> Option<Step> {
         self.steps.get(self.current).copied()
     }
 
-    /// Makes the next try begin the step under way afresh. A last look that found something else
-    /// begins with the first step: looking again would put nothing back.
+    /// Restarts the current step for the next attempt. A failed [`Step::Verify`] restarts the whole
+    /// sequence, because verifying again would not restore anything.
     pub fn begin_afresh(&mut self, now: Timestamp) {
         if self.step() == Some(Step::Verify) {
             self.current = 0;
@@ -120,7 +120,7 @@ impl Progress {
         self.since = now;
     }
 
-    /// Returns the machine's last message about a call of the current step.
+    /// Returns the machine's last message about the current step's calls.
     #[must_use]
     pub fn last_message(&self) -> Option<&str> {
         self.attempts.iter().rev().find_map(|attempt| attempt.reply.message())
@@ -135,7 +135,7 @@ impl Progress {
         }
     }
 
-    /// `2/5: switching off`, for people.
+    /// Returns the progress for people: `2/5: switching off`.
     #[must_use]
     pub fn text(&self) -> String {
         match self.step() {
@@ -144,13 +144,13 @@ impl Progress {
         }
     }
 
-    /// `2/5`: the step under way, of all.
+    /// Returns the current step's number and the total: `2/5`.
     #[must_use]
     pub fn place(&self) -> String {
         format!("{}/{}", (self.current + 1).min(self.steps.len()), self.steps.len())
     }
 
-    /// `switching off: no answer within 10s`: what the step under way does and waits for.
+    /// Returns the current step with its wait reason: `switching off: no answer within 10s`.
     #[must_use]
     pub fn doing(&self) -> Option<String> {
         let step = self.step()?;
@@ -158,25 +158,25 @@ impl Progress {
     }
 }
 
-/// Why a maintenance is being ended.
+/// The reason why a maintenance ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
-    /// It did what it was for, or its resource is destroyed.
+    /// Its work is complete, or its resource is destroyed.
     Completed,
-    /// `complete_when` came true, or somebody completed it from outside.
+    /// `complete_when` was met, or another process completed it.
     CompletedBy(String),
-    /// A person ended it against its holder's will.
+    /// A person forced its release.
     Released {
         /// The person or run that released it.
         by: String,
         /// The reason, for people.
         reason: String,
-        /// The generation that was seen when it was decided.
+        /// The generation that this person specified.
         seen: Generation,
     },
-    /// Its own `expires_after` passed and somebody else needed the server.
+    /// It was overdue, and another request needed the server.
     Expired,
-    /// It could not be prepared.
+    /// The preparation failed.
     Failed(String),
 }
 
@@ -194,37 +194,37 @@ impl fmt::Display for Ending {
     }
 }
 
-/// The state of a maintenance.
+/// A maintenance's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// In the queue.
+    /// Waiting in the queue.
     Pending,
-    /// Admitted; the server is being prepared.
+    /// Admitted; the provider prepares the server.
     Preparing(Progress),
-    /// Held and prepared.
+    /// Locked and prepared.
     InMaintenance {
-        /// Since when, on the store's clock.
+        /// Start of this state, on the store's clock.
         since: Timestamp,
     },
-    /// Being given back. The slot is held until everything is as it was.
+    /// Restoring the server. The lock stays until everything is restored.
     Releasing {
-        /// Why it ends.
+        /// The reason for the release.
         ending: Ending,
-        /// Where it has got to.
+        /// Progress of the restore.
         progress: Progress,
-        /// Why giving back could not go on; the next destroy resumes.
+        /// Why the restore stopped; the next destroy resumes it.
         stuck: Option<String>,
     },
-    /// Over; the server was given back.
+    /// Ended, and the server is released.
     Completed {
-        /// When, on the store's clock.
+        /// End, on the store's clock.
         at: Timestamp,
-        /// Why it ended.
+        /// The reason for the release.
         ending: Ending,
     },
-    /// It could not be prepared; the server was given back.
+    /// The preparation failed, and the server is released.
     Failed {
-        /// When, on the store's clock.
+        /// End, on the store's clock.
         at: Timestamp,
         /// The cause, for people.
         cause: String,
@@ -232,7 +232,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The state's name as users and the seeds write it.
+    /// Returns the state's name in output and documentation.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -245,7 +245,7 @@ impl Phase {
         }
     }
 
-    /// The steps under way.
+    /// Returns the current steps.
     #[must_use]
     pub fn progress(&self) -> Option<&Progress> {
         match self {
@@ -254,125 +254,123 @@ impl Phase {
         }
     }
 
-    /// Whether nothing more will happen.
+    /// Returns true if the maintenance has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Completed { .. } | Self::Failed { .. })
     }
 }
 
-/// The durable row of a maintenance: the truth. A state file is only a view of it.
+/// A maintenance's stored record. It is authoritative; a state file is a view of it.
 ///
-/// A field that this version does not know makes a record unreadable ([`super::quarantine`]):
-/// written back without the field, it would mean something else to the version that wrote it.
+/// A record with unknown fields is unreadable ([`super::quarantine`]). Writing it without those
+/// fields would change its meaning for the version that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {
-    /// This incarnation.
+    /// UID of this record.
     pub uid: Uid,
-    /// Its name.
+    /// Name of the maintenance.
     pub id: MaintenanceId,
-    /// The machine.
+    /// The locked machine.
     pub lock_key: LockKey,
     /// The provider's `owner`.
     pub owner: String,
     /// The specification.
     pub spec: Spec,
-    /// Where the server is reached and its external request lies, if that is known.
+    /// Location of the server and of its external request, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Location>,
-    /// The state of our requests to the gates before the server, the outermost first; the last
-    /// one is the server's own maintenance system, where it has one.
+    /// Requests to the gates, outermost first. The server's own maintenance system, if any, is
+    /// last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateRecord>,
-    /// The state of the Lease of the Kubernetes Node that runs on it.
+    /// Lease state of the server's Kubernetes Node.
     #[serde(default, skip_serializing_if = "NodeRecord::is_empty")]
     pub node: NodeRecord,
-    /// The Kubernetes Node that may be cordoned by us.
+    /// The Kubernetes Node that this maintenance possibly cordoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drained: Option<Box<DrainRecord>>,
-    /// Digest of `spec` as it was asked.
+    /// Digest of `spec` as requested.
     pub digest: String,
     /// Digest of the allowed actions ([`Spec::actions`]). `None` before the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<String>,
-    /// A change of `spec` that is under way on a server that is held already.
+    /// A change of `spec` in progress on a locked server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Update>,
-    /// The state that manages it. `None`: none is known to have it, as after a killed create.
+    /// The state that manages it. `None` if unknown, for example after a killed create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_to: Option<KnownTo>,
-    /// Its number in the queue; smaller came first.
+    /// Ticket number; smaller numbers are earlier.
     pub ticket_number: u64,
-    /// When it was asked, on the store's clock.
+    /// Time of the request, on the store's clock.
     pub requested_at: Timestamp,
-    /// Who asked last.
+    /// The latest requesting process.
     pub requester: Runner,
-    /// When the slot was taken, on the store's clock.
+    /// Time of the admission, on the store's clock.
     pub admitted_at: Option<Timestamp>,
-    /// When the window closes in which the slot was taken, if its closing gives the server back.
+    /// End of the maintenance window, if that end triggers a release.
     pub closes_at: Option<Timestamp>,
-    /// When the server was prepared for the first time, on the store's clock.
+    /// First completion of the preparation, on the store's clock.
     pub started_at: Option<Timestamp>,
-    /// Where it is.
+    /// The state.
     pub phase: Phase,
-    /// How the server was before. Written before the first change.
+    /// The prior state, written before the first change.
     pub prior: Option<PriorState>,
-    /// The maintenance from which it took the server as that one left it; `prior` is of before that
-    /// one.
+    /// The maintenance that handed the server over unrestored. `prior` is then its prior state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_over: Option<MaintenanceId>,
-    /// The maintenance that took the server over as this one left it.
+    /// The maintenance that received the server unrestored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_to: Option<MaintenanceId>,
-    /// Whether the server may have been started under a boot configuration of this maintenance, so
-    /// that it runs something else than before.
+    /// True if the server possibly booted under this maintenance's boot configuration, so its
+    /// running system can differ.
     pub booted: bool,
-    /// The drives into which something may have been inserted, or from which something may have
-    /// been ejected, by it or under it: those have to be seen again before it is over.
+    /// Drives that this maintenance or work under it possibly loaded or ejected. They must be read
+    /// again before it ends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drives: Vec<String>,
-    /// Its writes to the boot override, including those under it.
+    /// Writes to the boot override, including work under this maintenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_writes: Option<BootWrites>,
-    /// The differences that its last preparation or release tolerated.
+    /// Differences that the last preparation or release tolerated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerated: Vec<Tolerated>,
-    /// What came of an operation.
+    /// The operation's outcome.
     pub outcome: Option<OperationOutcome>,
-    /// The machine's last message about an operation that is not proven.
+    /// The machine's last message about an operation with unknown outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unproven_message: Option<String>,
-    /// The power that was seen last, for people.
+    /// The last observed power, for people.
     pub last_power: Option<PowerState>,
-    /// Who may act on it now.
+    /// The process that is allowed to act on it.
     pub attachment: Option<Attachment>,
-    /// The generation of the last attachment; 0 before the first.
+    /// The last attachment's generation; 0 before the first.
     pub generation: Generation,
-    /// Until when somebody from whom it was taken may be in the middle of a call, on the store's
-    /// clock.
+    /// Time until which a fenced process can still be inside a call, on the store's clock.
     pub calls_until: Option<Timestamp>,
-    /// Since when nobody is attached, on the store's clock.
+    /// Start of the period without a process, on the store's clock.
     pub detached_at: Option<Timestamp>,
-    /// Enqueued on purpose without a process: keeps its place until its own expiry.
+    /// True if it was enqueued without a process. It keeps its queue position until it expires.
     pub keeps_place: bool,
 }
 
 impl Maintenance {
-    /// The power in which the server is once this is over: what an operation leaves, else what was
-    /// before. `None`: it is not known.
+    /// Returns the server's power after this maintenance: the operation's target, otherwise the
+    /// restored power. `None` if unknown.
     #[must_use]
     pub fn final_power(&self) -> Option<PowerTarget> {
         match &self.spec.operation {
             Some(operation) => Some(operation.target().unwrap_or(PowerTarget::On)),
-            // The external system switches it off.
+            // The external system powers the server off.
             None if self.ends_off() => Some(PowerTarget::Off),
             None => self.restored_power(),
         }
     }
 
-    /// The power that a release restores: the one that the server's owner wants by now, where its
-    /// external system says so, else the recorded one. `None`: none.
+    /// Returns the power that a release restores. The owner's current desired power, as the
+    /// external system reports it, overrides the recorded power. `None` restores nothing.
     #[must_use]
     pub fn restored_power(&self) -> Option<PowerTarget> {
         let recorded = self.prior.as_ref()?.power.restored()?;
@@ -408,14 +406,14 @@ impl Maintenance {
         self.gates.iter().find_map(|gate| gate.power_after)
     }
 
-    /// Whether the external system ends the use of the server, and switches it off.
+    /// Returns true if the external system ends the server's use and powers it off.
     #[must_use]
     pub fn ends_off(&self) -> bool {
         self.power_after() == Some(PowerAfter::EndsOff)
     }
 
-    /// When the hold becomes overdue, if ever: its own time is over, or its window closes and says
-    /// `release`.
+    /// Returns when the maintenance becomes overdue: after `expires_after`, or at the end of a
+    /// window with `release`.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         let after = self.spec.expires_after.and_then(|after| jiff::SignedDuration::try_from(after).ok());
@@ -423,13 +421,13 @@ impl Maintenance {
         [expires, self.closes_at].into_iter().flatten().min()
     }
 
-    /// Whether that moment has passed.
+    /// Returns true if the maintenance is overdue.
     #[must_use]
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         self.expires_at().is_some_and(|at| at <= now)
     }
 
-    /// The server's name in the configuration that asked.
+    /// Returns the server's configured name.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.spec.server

@@ -1,9 +1,8 @@
-//! The steps between a free server and a prepared one, and back.
+//! Steps of preparations and releases.
 //!
-//! A step is judged by what the machine shows, never by whether it was called: so a process that
-//! takes over after a crash goes on at the recorded step without doing anything twice that must not
-//! be. Each call is recorded as an [`Attempt`] before it is made; one without a reply is answered
-//! by observing.
+//! Observations of the machine complete a step, not calls. A process that takes over after a crash
+//! continues at the recorded step and does not repeat calls. Each call is recorded as an
+//! [`Attempt`] before it is sent. If a reply is missing, the next observation decides.
 
 use std::fmt;
 
@@ -12,50 +11,50 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{BootOverride, ResetType};
 
-/// One step. Preparing uses those up to [`Step::Service`], releasing the others.
+/// One step. A preparation uses the steps up to [`Step::Service`], a release the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Step {
-    /// Hold the Lease of the Kubernetes Node that runs on the server.
+    /// Acquire the Lease of the server's Kubernetes Node.
     TakeNode,
-    /// Read and store how the server is.
+    /// Read and store the prior state.
     RecordPriorState,
-    /// The image is reachable and is the one that was meant.
+    /// Check that the image is reachable and has the expected content.
     CheckImage,
-    /// Drain the Kubernetes Node that runs on the server.
+    /// Drain the server's Kubernetes Node.
     DrainNode,
-    /// Take the server out of service in its own maintenance system, where that has no queue.
+    /// Take the server out of service in an external system without a queue.
     EnterGate,
-    /// Off, so that the boot change takes effect at the next start.
+    /// Power off, so that the boot change applies to the next start.
     SwitchOff,
     /// Set the boot override.
     ConfigureBoot,
-    /// Put the image into a virtual drive.
+    /// Insert the image into a virtual drive.
     InsertMedium,
-    /// Wait for the word of whoever prepares the boot environment.
+    /// Wait until the external preparer reports that the boot environment is ready.
     AwaitReady,
-    /// Power as asked while in maintenance.
+    /// Set the requested power.
     ApplyPower,
-    /// The one power operation that was asked for.
+    /// Perform the power operation.
     Operate,
-    /// The work of the external system that was asked for.
+    /// Run the external system's service.
     Service,
-    /// Off, so that no installer loses its medium and the maintenance's system does not run on.
+    /// Power off, so that no installer loses its medium and the maintenance's system stops.
     StopForRestore,
-    /// Virtual drives as before.
+    /// Restore the virtual drives.
     RestoreMedia,
-    /// No boot override, so that the start that puts the power back uses up none.
+    /// Disable the boot override, so that restoring power does not use a one-time override.
     DisarmBoot,
-    /// Boot override as before.
+    /// Restore the boot override.
     RestoreBoot,
-    /// Power as before.
+    /// Restore the power.
     RestorePower,
-    /// Look once more.
+    /// Verify the restored state.
     Verify,
-    /// Give the server back to its own maintenance system.
+    /// Return the server to its external system.
     LeaveGate,
-    /// Uncordon its Kubernetes Node, once that is Ready again.
+    /// Uncordon the Kubernetes Node after it is Ready.
     UncordonNode,
-    /// Give the Lease of its Kubernetes Node back.
+    /// Release the Kubernetes Node's Lease.
     ReturnNode,
 }
 
@@ -87,67 +86,67 @@ impl fmt::Display for Step {
     }
 }
 
-/// One call to the outside.
+/// One external call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Read power, boot and media and store them as prior state.
     Record,
-    /// Fetch the image as far as needed to trust it.
+    /// Fetch enough of the image to verify it.
     CheckImage,
-    /// Ask the external preparer once.
+    /// Query the external preparer once.
     AskPreparer,
-    /// Change power.
+    /// Change the power.
     Reset(ResetType),
     /// Change the boot override.
     SetBoot {
-        /// Properties to set; `None` leaves a property alone.
+        /// Properties to set; `None` keeps a property.
         wanted: BootOverride,
-        /// Whether a listed HTTP boot address is emptied.
+        /// True if a listed HTTP boot URL is cleared.
         clear_http_boot_uri: bool,
     },
     /// Insert an image.
     Insert {
-        /// Which drive.
+        /// Name of the drive.
         slot: String,
         /// The image's address.
         image: String,
-        /// Whether the system may not write to it.
+        /// True if the medium is write-protected.
         write_protected: bool,
     },
-    /// Empty a drive.
+    /// Eject a medium.
     Eject {
-        /// Which drive.
+        /// Name of the drive.
         slot: String,
     },
-    /// Ask the server's own maintenance system for it.
+    /// Create a request in the external system.
     EnterGate,
-    /// Take the request back.
+    /// Withdraw that request.
     LeaveGate,
-    /// Let the external system begin its work.
+    /// Start the external system's service.
     BeginService {
-        /// What that system showed before (`ServiceView::stamp`).
+        /// The system's prior stamp (`ServiceView::stamp`).
         stamp: String,
     },
-    /// Take the Lease of its Kubernetes Node.
+    /// Acquire the Kubernetes Node's Lease.
     TakeNode,
-    /// Give that Lease back.
+    /// Release that Lease.
     ReturnNode,
-    /// Cordon the Kubernetes Node of the server.
+    /// Cordon the server's Kubernetes Node.
     CordonNode {
-        /// Whether other people have cordoned it.
+        /// True if another author has cordoned it.
         #[serde(default, skip_serializing_if = "super::drain::is_false")]
         theirs: bool,
-        /// The cluster, by the UID of its namespace `kube-system`, where a role lets that be read.
+        /// The cluster, as the UID of namespace `kube-system`; `None` if a role hides it.
         cluster: Option<String>,
     },
-    /// Ask once for the eviction of each of its Pods.
+    /// Request an eviction for each of its Pods once.
     EvictPods,
-    /// Uncordon it.
+    /// Uncordon the Node.
     UncordonNode,
 }
 
 impl Action {
-    /// Whether it changes something, so that it is recorded before it is called and needs the
+    /// Returns true if the call changes something. It is then recorded first and requires the
     /// lease.
     #[must_use]
     pub fn is_mutation(&self) -> bool {
@@ -156,7 +155,7 @@ impl Action {
 }
 
 impl Action {
-    /// Whether it may stop what runs on the server.
+    /// Returns true if the call can interrupt the workload on the server.
     #[must_use]
     pub fn may_stop(&self) -> bool {
         match self {
@@ -189,23 +188,23 @@ impl fmt::Display for Action {
     }
 }
 
-/// The outcome of a call.
+/// A call's outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// None yet, or it was lost: the call may or may not have been applied.
+    /// The outcome is unknown: no reply arrived, so the call was possibly applied.
     Unknown,
-    /// The call failed, and the machine's answer does not show whether it was applied.
+    /// The call failed, and the machine's reply does not show if it was applied.
     Unclear {
         /// The machine's message.
         message: String,
     },
-    /// The machine accepted it.
+    /// The machine accepted the call.
     Accepted,
-    /// Nothing reached the machine, or it said no.
+    /// The call did not reach the machine, or the machine rejected it.
     Refused {
-        /// Its words.
+        /// The rejection's message.
         message: String,
-        /// Whether the same call may be accepted later.
+        /// True if a later attempt can succeed.
         transient: bool,
     },
 }
@@ -227,29 +226,29 @@ impl Reply {
     }
 }
 
-/// One call made for a step.
+/// A step's call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// What was called.
+    /// The call.
     pub action: Action,
     /// When the intent was recorded, on the store's clock.
     pub at: Timestamp,
-    /// What came of it.
+    /// The outcome.
     pub reply: Reply,
-    /// When the call was answered, or was given up, on the store's clock; one that is refused later
-    /// was answered before. `None`: it was not, or by a version that did not keep it.
+    /// Time of the reply or of the timeout, on the store's clock. A later rejection does not change
+    /// it. `None` without a reply, or in records from older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Timestamp>,
 }
 
 impl Attempt {
-    /// A call that is about to be made.
+    /// Creates an attempt for a call that follows.
     #[must_use]
     pub fn intended(action: Action, at: Timestamp) -> Self {
         Self { action, at, reply: Reply::Unknown, answered: None }
     }
 
-    /// From when on its effect is waited for: a call may take minutes until it is answered.
+    /// Returns when the wait for the effect starts. A reply can take minutes.
     #[must_use]
     pub fn answered_at(&self) -> Timestamp {
         self.answered.unwrap_or(self.at)

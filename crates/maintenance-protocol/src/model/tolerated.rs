@@ -13,7 +13,7 @@ pub enum Quirk {
     OnceAsContinuous,
     /// The BMC accepted a boot mode and lists none.
     ModeNotListed,
-    /// The BMC accepted a boot menu entry and does not list it.
+    /// The BMC accepted a boot menu entry but does not report it.
     EntryNotListed,
     /// The override is disabled before and after, and the BMC did not restore an unused property.
     UnusedProperty,
@@ -22,11 +22,11 @@ pub enum Quirk {
 }
 
 impl Quirk {
-    /// All of them.
+    /// All quirks.
     pub const ALL: [Self; 5] =
         [Self::OnceAsContinuous, Self::ModeNotListed, Self::EntryNotListed, Self::UnusedProperty, Self::OnceUsed];
 
-    /// The name in the documentation.
+    /// Returns the name in the documentation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Quirk {
         }
     }
 
-    /// Why the difference is tolerated, and what follows from it.
+    /// Returns why the difference is tolerated and its consequence.
     #[must_use]
     pub fn reason(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Quirk {
     }
 }
 
-/// A difference that was tolerated.
+/// A tolerated difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tolerated {
     /// Its kind.
@@ -71,7 +71,7 @@ impl fmt::Display for Tolerated {
 /// Writes to the boot override by a maintenance and by resources under it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootWrites {
-    /// The last boot mode that it set.
+    /// The last boot mode that was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// A start used the recorded one-time override before the first write.

@@ -9,29 +9,29 @@ use serde_json::Value;
 /// A record that this version cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The UID under which the store keeps it.
+    /// UID of the record in the store.
     pub uid: Uid,
-    /// Its name, if that can be read.
+    /// Name of the maintenance, if readable.
     pub id: Option<MaintenanceId>,
-    /// The server's name, if that can be read.
+    /// Name of the server, if readable.
     pub server: Option<String>,
     /// The cause.
     pub why: String,
-    /// The stored text, to be written back unchanged.
+    /// The stored text, which is written unchanged.
     pub raw: String,
 }
 
-/// The active records of a lock, and those that cannot be read.
+/// A lock's active records and its unreadable ones.
 pub type Records = (Vec<Shared<Maintenance>>, Vec<Unreadable>);
 
 impl Unreadable {
-    /// Reads a record. `uid`: the UID under which the store keeps it.
+    /// Parses a record. `uid` is its key in the store.
     pub fn or_record(uid: &str, raw: &str) -> Result<Maintenance, Box<Self>> {
         serde_json::from_str(raw)
             .map_err(|error| Box::new(Self::of(uid, raw, format!("the record {uid:?} is not understood: {error}"))))
     }
 
-    /// Reads as much of a record as can be read.
+    /// Extracts the readable fields of a record.
     pub(crate) fn of(uid: &str, raw: &str, why: String) -> Self {
         let found: Value = serde_json::from_str(raw).unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -44,7 +44,7 @@ impl Unreadable {
         }
     }
 
-    /// Separates records from those that cannot be read.
+    /// Separates readable and unreadable records.
     pub fn part(read: impl Iterator<Item = Result<Maintenance, Box<Self>>>) -> Records {
         let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         for one in read {

@@ -1,4 +1,4 @@
-//! A change of a maintenance that holds its server, as it is recorded.
+//! Configuration changes while the server is locked, as recorded.
 
 use super::spec::Spec;
 use super::state::PriorState;
@@ -6,57 +6,57 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::Serialize;
 
-/// A change of a maintenance that is under way.
+/// A change in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
-    /// The specification that the server was prepared for.
+    /// The specification for which the server was prepared.
     pub previous: Spec,
     /// The digest of `previous`.
     pub previous_digest: String,
-    /// The specification that is wanted.
+    /// The new specification.
     pub wanted: Spec,
     /// The digest of `wanted`.
     pub wanted_digest: String,
-    /// Since when the server has been as `previous` asks, on the store's clock.
+    /// Start of the period in which the server matched `previous`, on the store's clock.
     pub since: Timestamp,
-    /// How the server was before the first step of the change.
+    /// The server's state before the change.
     pub before: Option<PriorState>,
-    /// Whether anything was called that changes the server.
+    /// True if a call that changes the server was sent.
     pub touched: bool,
-    /// Whether the server may have run a boot configuration of this maintenance before.
+    /// True if the server possibly booted under the previous configuration.
     pub booted_before: bool,
-    /// Where it has got to.
+    /// The change's stage.
     pub stage: Stage,
-    /// When the change was asked for, on the store's clock; `None`: a version that did not keep it
-    /// asked.
+    /// Time of the change request, on the store's clock; `None` in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
 }
 
-/// Where an update has got to.
+/// How far a change has progressed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// The maintenance is `InMaintenance` under its previous specification. What can be checked is
-    /// checked.
+    /// The maintenance is `InMaintenance` under its previous specification, and the provider checks
+    /// preconditions.
     Checking,
-    /// The server is being prepared for the wanted specification.
+    /// The server is being prepared for the new specification.
     Applying,
-    /// The server is on its way back to the previous specification, which is in force again.
+    /// Rolling back to the previous specification, which is current again.
     Undoing {
-        /// Why the change failed; `None`: the previous specification is what is wanted now.
+        /// Why the change failed; `None` if the configuration now requests the previous
+        /// specification.
         cause: Option<String>,
-        /// Why undoing could not go on. The next apply or destroy resumes.
+        /// Why the rollback stopped. The next apply or destroy resumes it.
         stuck: Option<String>,
     },
 }
 
-/// What was done about the server after an update that failed.
+/// The server's state after a failed change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undone {
-    /// The server had not been changed.
+    /// The server was not changed.
     NothingChanged,
-    /// The server is as the previous specification asks.
+    /// The server matches the previous specification.
     Done,
-    /// The server may be anything between both specifications.
+    /// The rollback failed, and the server is between both specifications.
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! What a step needs next, as the facts of the machine have it, and how long things may take.
+//! Verdicts on steps, the facts that they need, and time limits.
 
 use std::time::Duration;
 
@@ -6,31 +6,29 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{operation::OperationOutcome, step::Action};
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long an operating system may take to shut down before the power is cut.
+    /// Limit for an operating system's shutdown before the power is cut.
     pub graceful_shutdown: Duration,
-    /// How long a power change may take after the machine was told without asking its operating
-    /// system.
+    /// Limit for a power change that does not involve the operating system.
     pub power_change: Duration,
-    /// How long boot progress is waited for after the power is on, where the machine shows it.
+    /// Limit for boot progress after power-on, if the machine reports it.
     pub boot_progress: Duration,
-    /// How long a call may be under way: the length of a lease.
+    /// Limit for one call: the lease duration.
     pub call: Duration,
-    /// How long a boot change may take to be shown after it was accepted, or sent without a known
-    /// outcome.
+    /// Limit for a boot change to be reported, after its acceptance or an unknown outcome.
     pub settle: Duration,
-    /// The same of a medium: a BMC first has to reach the image's server.
+    /// Limit for a medium to be reported. The BMC must first contact the image server.
     pub media: Duration,
-    /// How long a machine may refuse a call for now. BMCs refuse power changes for about a minute
-    /// after one.
+    /// Limit for temporary rejections. BMCs reject power changes for about a minute after a power
+    /// change.
     pub busy: Duration,
-    /// The same while its firmware tests the machine (POST).
+    /// Limit for temporary rejections while the firmware tests the machine (POST).
     pub post: Duration,
-    /// How often a call that may be accepted later is made.
+    /// Maximum number of attempts after temporary rejections.
     pub attempts: usize,
-    /// How long to wait between two such calls.
+    /// Pause between two attempts.
     pub retry_pause: Duration,
 }
 
@@ -51,60 +49,60 @@ impl Default for Limits {
     }
 }
 
-/// What a step needs next.
+/// A rule's verdict on the current step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: what it is for is seen.
+    /// The goal is observed.
     Done,
-    /// A call.
+    /// Send this call.
     Act(Action),
-    /// Time.
+    /// Wait.
     Wait {
-        /// What is waited for, for people.
+        /// The awaited condition, for people.
         why: String,
-        /// When the answer changes by itself.
+        /// When time alone changes the verdict.
         until: Option<Timestamp>,
     },
-    /// Facts that were not read yet.
+    /// Read facts first.
     Look(Need),
-    /// The machine was changed by somebody else meanwhile: begin again at the switch-off.
+    /// Another author changed the machine: restart at the switch-off.
     Again,
-    /// Nothing: an operation ended so.
+    /// The operation ended with this outcome.
     Concluded(OperationOutcome),
-    /// It cannot be done.
+    /// The step is impossible.
     Fail(String),
 }
 
-/// Facts that a rule wants read.
+/// Facts that a rule must read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Power, boot progress and boot override.
     Machine,
     /// The virtual drives.
     Media,
-    /// The firmware's boot menu, before a virtual drive is filled.
+    /// The firmware's boot menu before a virtual drive is loaded.
     MenuBefore,
-    /// The firmware's boot menu as it is now.
+    /// The firmware's current boot menu.
     Menu,
-    /// What the machine can be told.
+    /// The machine's capabilities.
     Capabilities,
-    /// The image: reachable, and the one that was meant.
+    /// The image check.
     Image,
-    /// The external preparer's word.
+    /// The external preparer's response.
     Preparer,
-    /// Whether the URL of `complete_when` answers as agreed.
+    /// The response of the URL in `complete_when`.
     Completion,
-    /// Where our request to a gate stands, by its place in the record.
+    /// State of a gate's request, by index in the record.
     Gate(usize),
-    /// Whose the Lease of its Kubernetes Node is.
+    /// The holder of the Kubernetes Node's Lease.
     Node,
-    /// Whether that Node is cordoned, and which Pods are left on it.
+    /// That Node's cordon and its remaining Pods.
     Drain,
-    /// Where the work of the external system stands.
+    /// Progress of the external service.
     Service,
 }
 
-/// `at + duration`, or the end of time.
+/// Returns `at + duration`, saturating at the largest timestamp.
 #[must_use]
 pub fn after(at: Timestamp, duration: Duration) -> Timestamp {
     SignedDuration::try_from(duration).ok().and_then(|duration| at.checked_add(duration).ok()).unwrap_or(Timestamp::MAX)

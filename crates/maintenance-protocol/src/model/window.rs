@@ -1,25 +1,25 @@
-//! When a maintenance may start, as it is configured and stored; `window/` has the rules.
+//! Maintenance windows as configured and stored; `window/` contains the rules.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What closing means for a maintenance that runs.
+/// How a running maintenance reacts when its window closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnClose {
-    /// It goes on to its end.
+    /// It continues to its end.
     Finish,
-    /// It gives the server back.
+    /// It releases the server.
     Release,
 }
 
 impl OnClose {
-    /// Both in the spelling of the configuration.
+    /// All names, as spelled in the configuration.
     pub const NAMES: [&'static str; 2] = ["finish", "release"];
 
-    /// The one of that name.
+    /// Parses a configured name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -29,7 +29,7 @@ impl OnClose {
         })
     }
 
-    /// The name in the configuration.
+    /// Returns the configured name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,33 +39,33 @@ impl OnClose {
     }
 }
 
-/// A time in which nothing starts; `end` is not in it.
+/// A period without starts. It excludes `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
     /// Its first instant.
     pub start: Timestamp,
-    /// The first instant after it.
+    /// The first instant after the period.
     pub end: Timestamp,
 }
 
-/// A window as it was asked for. Complete in itself: what a record stores means the same on every
+/// A configured window. It is self-contained, so a stored window has the same meaning on every
 /// machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowSpec {
-    /// Five-field cron, on the clocks of `time_zone`: the starts of the openings.
+    /// Five-field cron schedule of the openings, in `time_zone`.
     pub schedule: String,
-    /// How long an opening lasts, in elapsed time.
+    /// An opening's elapsed duration.
     pub duration: Duration,
-    /// A name of the IANA time zone database.
+    /// Name in the IANA time zone database.
     pub time_zone: String,
-    /// Days (`2026-12-24`) and ranges of days (`2026-12-20/2027-01-06`, both included) on which no
-    /// opening starts.
+    /// Days (`2026-12-24`) and inclusive ranges (`2026-12-20/2027-01-06`) on which no opening
+    /// starts.
     pub exclude: Vec<String>,
-    /// Freezes, as an iCalendar file told them (`window::freeze_periods`). In any order; may
-    /// overlap.
+    /// Freezes from an iCalendar file (`window::freeze_periods`), unordered and possibly
+    /// overlapping.
     pub exclude_periods: Vec<Period>,
-    /// What must be left of an opening for a start.
+    /// Minimum remaining time for a start.
     pub min_remaining: Duration,
-    /// What closing means for a maintenance that runs.
+    /// How a running maintenance reacts when the window closes.
     pub on_close: OnClose,
 }

@@ -19,36 +19,36 @@ const UUIDS: [[&str; 2]; 2] = [
     ["5d5d5544-0037-3010-8052-b4c04f4d3332", "5d5d5544-0037-3010-8052-b4c04f4d3333"],
 ];
 
-/// One step of a process, of a person or of the hardware.
+/// A step by a process, a person or the hardware.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A process looks at a server and at what is known of it.
+    /// A process reads a server and its stored identifiers.
     Look { process: usize, server: usize, address: usize, uuid: bool, serial: bool, swapped: bool },
-    /// It enqueues.
+    /// The process enqueues.
     Enqueue { process: usize },
-    /// It claims what leads nowhere yet, and is driven from then on.
+    /// The process claims the unassigned identifiers and starts driving.
     Claim { process: usize },
-    /// It releases.
+    /// The process releases.
     Release { process: usize },
     /// A person moves all identifiers of a server to a lock.
     Rebind { server: usize, to: usize },
-    /// The mainboard of a server is replaced.
+    /// A server's mainboard is replaced.
     Replace { server: usize },
 }
 
-/// A rule that is left out, to show that it is needed.
+/// An omitted rule, to prove that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The enqueue does not ask whether an identifier was moved.
+    /// The enqueue does not check moved identifiers.
     CheckInTransaction,
-    /// All fresh identifiers are claimed at once.
+    /// All unassigned identifiers are claimed together.
     BestFirst,
-    /// Nobody asks whether a fresh identifier was claimed and moved meanwhile.
+    /// Moves of newly claimed identifiers are not checked.
     CheckAfterClaim,
     /// Identifiers move while a maintenance is active.
     Idleness,
-    /// A fallback identity begins a lock.
+    /// A fallback identifier creates a lock.
     NeedForUuid,
 }
 
@@ -91,7 +91,7 @@ impl World {
         self.locks.entry(key.clone()).or_insert_with(|| ServerLock::new(key.clone()))
     }
 
-    /// Where an identifier leads.
+    /// Returns the identifier's current location.
     fn place(&self, alias: &Alias) -> Option<AliasTarget> {
         let mut place = AliasTarget::At { key: self.first.get(alias)?.clone(), version: 0 };
         while let AliasTarget::At { key, version } = &place {
@@ -143,7 +143,7 @@ impl World {
         let mut lost = false;
         let mut claims = Vec::new();
         for (number, alias) in fresh.into_iter().enumerate() {
-            // The best one is claimed alone: who loses it must not claim the others.
+            // The best identifier is claimed alone. If that fails, the others must not be claimed.
             if lost && number == 1 && self.without != Without::BestFirst {
                 break;
             }
@@ -227,14 +227,13 @@ impl World {
             Step::Enqueue { process } => self.enqueue(process),
             Step::Release { process } => self.release(process),
             Step::Rebind { server, to } => self.rebind(server, to),
-            // With a second address and a hidden serial number nothing would tell that it is the
-            // same server.
+            // With a second address and a hidden serial number, the server could not be recognized.
             Step::Replace { server } if self.one_address => self.boards[server] = 1,
             Step::Replace { .. } => {}
         }
     }
 
-    /// The locks under which a server has a maintenance that may be admitted.
+    /// Returns the locks under which a server has a maintenance that can be admitted.
     fn holders(&self, server: usize) -> Vec<&LockKey> {
         let mut keys: Vec<&LockKey> = self
             .processes
@@ -247,7 +246,7 @@ impl World {
         keys
     }
 
-    /// The first step after which a server has two locks.
+    /// Returns the first step after which a server has two locks.
     fn doubled(without: Without, one_address: bool, steps: &[Step]) -> Option<usize> {
         let mut world = Self::new(without, one_address);
         steps.iter().position(|step| {
@@ -313,7 +312,7 @@ fn each_rule_is_needed() {
         ),
         (
             Without::BestFirst,
-            // Two see the UUID for the first time, in two byte orders and at two addresses.
+            // Two processes read a new UUID, in both byte orders and at two addresses.
             vec![
                 look(0, true, false),
                 Step::Look { process: 1, server: 0, address: 1, uuid: true, serial: false, swapped: true },
@@ -348,8 +347,7 @@ fn each_rule_is_needed() {
         ),
         (
             Without::NeedForUuid,
-            // The BMC hides its UUID, and one owner reaches it by another address than the other
-            // one.
+            // The BMC hides its UUID, and two owners use different addresses.
             vec![look(0, true, false), enqueue(0), claim(0), look(1, false, true), enqueue(1), claim(1)],
         ),
     ] {
@@ -377,7 +375,7 @@ fn an_identifier_that_comes_back_is_found_from_anywhere_on_its_trail() {
     }
 }
 
-/// Returns the lock at the end of an identifier's trail; `None` if several servers share it.
+/// Follows an identifier's moves to its current lock; `None` if several servers share it.
 fn trail_end<'a>(alias: &Alias, first: &LockKey, lock: impl Fn(&LockKey) -> Option<&'a ServerLock>) -> Option<LockKey> {
     let (mut key, mut version) = (first.clone(), 0);
     loop {

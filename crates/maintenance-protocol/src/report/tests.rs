@@ -1,4 +1,4 @@
-//! What the queue tells of a maintenance that is prepared or released.
+//! Queue rows of prepared and releasing maintenances.
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ fn now() -> Timestamp {
     "2026-11-21T10:00:00Z".parse().unwrap()
 }
 
-/// A maintenance that is prepared by a living process.
+/// A maintenance in preparation with a connected process.
 fn preparing() -> (ServerLock, Leases, Uid, Fence) {
     let mut lock = ServerLock::new(LockKey("k".into()));
     let request = EnqueueRequest::sample("a");

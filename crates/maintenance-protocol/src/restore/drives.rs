@@ -15,14 +15,13 @@ use crate::{
 };
 
 /// Returns true if the maintenance could change drives. sushy-tools inserts the image for HTTP
-/// boot, so a network boot counts. Otherwise only other people changed them.
+/// boot, so a network boot counts. Without such a maintenance, only other authors changed them.
 pub(super) fn concerns_drives(record: &Maintenance) -> bool {
     let spec = &record.spec;
     !record.drives.is_empty() || record.booted || spec.boot.is_some() || spec.server_power.is_some()
 }
 
-/// The drives to compare with the recorded ones, when those matter; else none, so that none is
-/// found to differ.
+/// Returns the drives to compare with the recorded ones; empty if they are not relevant.
 pub(super) fn media_to_compare<'a>(
     record: &Maintenance,
     prior: &PriorState,
@@ -48,13 +47,13 @@ pub(super) fn has_same_medium(before: &MediaSlot, now: &MediaSlot) -> bool {
     address::same_or_none(now.content(), before.content())
 }
 
-/// Returns true if the write protection differs. Empty drives show any value.
+/// Returns true if the write protection differs. Empty drives report any value.
 pub(super) fn is_unprotected(before: &MediaSlot, now: &MediaSlot) -> bool {
     let both = before.inserted && now.inserted;
     both && before.write_protected.zip(now.write_protected).is_some_and(|(before, now)| before != now)
 }
 
-/// Returns true if this maintenance could have filled or emptied a drive.
+/// Returns true if this maintenance possibly loaded or ejected a drive.
 pub(super) fn is_used(record: &Maintenance, drive: &MediaSlot) -> bool {
     record.drives.iter().any(|used| drive_name(used) == drive_name(&drive.slot))
 }
@@ -72,8 +71,8 @@ pub(super) fn listed<'a>(before: &MediaSlot, media: &'a [MediaSlot]) -> Option<&
     same.or_else(|| media.iter().find(|now| drive_name(&now.slot) == drive_name(&before.slot)))
 }
 
-/// Waits for a drive that this maintenance could have filled or emptied and that is missing from
-/// the list. Then the step fails, because the drive's content is unknown.
+/// Waits for a missing drive that this maintenance possibly loaded or ejected. Then the step fails,
+/// because the drive's content is unknown.
 pub(super) fn absent(
     record: &Maintenance,
     before: &MediaSlot,
@@ -124,7 +123,7 @@ pub(super) fn restore_media(
             .as_ref()
             .is_some_and(|insert| progress.attempts.iter().any(|a| a.action == *insert && a.reply == Reply::Accepted));
         let action = match (found, insert) {
-            // The machine lists the medium under its own name.
+            // The machine reports the medium under its own name.
             (Some(_), Some(_)) if inserted => continue,
             (Some(_), _) => Action::Eject { slot },
             (None, Some(insert)) => insert,
@@ -135,9 +134,9 @@ pub(super) fn restore_media(
     Verdict::Done
 }
 
-/// Compares a recorded drive with the same drive now.
+/// Returns the difference between a recorded drive and its current state.
 pub(super) fn drive_difference(record: &Maintenance, before: &MediaSlot, now: &MediaSlot) -> Option<String> {
-    // Path and kinds identify the drive; they are not its state.
+    // Path and media types identify the drive; they are not its state.
     let MediaSlot { slot, media_types: _, image: _, inserted, write_protected: _ } = before;
     if now.inserted != *inserted {
         let was = if *inserted { "filled" } else { "empty" };

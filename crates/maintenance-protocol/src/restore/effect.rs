@@ -1,4 +1,4 @@
-//! What a release does to a server, in words for the plan of a destroy.
+//! Describes a release's effect for the destroy plan.
 
 use jiff::Timestamp;
 
@@ -11,8 +11,8 @@ use crate::{
     step::Action,
 };
 
-/// Describes the changes that a release would send now, after the server's name; `None`: it does
-/// not change the server. Missing facts follow from the record.
+/// Describes the changes that a release would send now, to follow the server's name. `None` if it
+/// does not change the server. Missing facts are derived from the record.
 #[must_use]
 pub fn effect(record: &Maintenance, facts: &Facts, limits: &Limits, now: Timestamp) -> Option<String> {
     let prior = record.prior.as_ref().filter(|_| verifies(record))?;
@@ -66,7 +66,7 @@ const OFF: &str = "switched off";
 const ON: &str = "switched on";
 const RESTORED: &str = "restored to its prior boot configuration";
 
-/// Describes what the release does with a recorded one-time override.
+/// Describes how the release handles a recorded one-time override.
 fn one_time(record: &Maintenance, facts: &Facts, calls: &[Action]) -> Option<String> {
     let before = record.prior.as_ref()?.boot.as_ref().filter(|boot| boot::is_once(boot))?;
     let found = facts.machine.as_ref().and_then(|machine| machine.boot.as_ref());
@@ -77,22 +77,22 @@ fn one_time(record: &Maintenance, facts: &Facts, calls: &[Action]) -> Option<Str
     calls.iter().any(rearms).then(|| format!("Its one-time boot override ({before}) is armed again"))
 }
 
-/// What the external system does to the power once it has the server again, where that is not ours
-/// to restore.
+/// Describes the power change by the external system after the return, if the release does not
+/// restore the power.
 fn by_its_system(record: &Maintenance) -> Option<String> {
     let known = record.prior.as_ref().is_some_and(|prior| prior.power.restored().is_some());
     let gate = record.gates.iter().find(|gate| gate.entered && gate.system.restores_power && !known)?;
     let name = &gate.system.name;
     let power = match gate.power_after {
         Some(PowerAfter::Wanted(PowerTarget::On)) => format!("switched on by {name}"),
-        // It is off, or becomes so: nothing of it starts.
+        // The server is off or will be powered off, so nothing starts.
         Some(PowerAfter::Wanted(PowerTarget::Off) | PowerAfter::EndsOff) => return None,
         None => format!("brought to the power that its owner wants by {name}"),
     };
     Some(format!("is {power}."))
 }
 
-/// The power that a release restored, for people.
+/// Describes the restored power, for people.
 #[must_use]
 pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     match record.power_after() {
@@ -104,8 +104,8 @@ pub fn power_restored(record: &Maintenance, prior: &PriorState) -> String {
     }
 }
 
-/// Returns the end of a release for a server that was `Paused` before and whose power changed, in
-/// words after the server's name.
+/// Describes the release's end for a server that was `Paused` and whose power changed, to follow
+/// the server's name.
 #[must_use]
 pub fn ends_on(record: &Maintenance) -> Option<&'static str> {
     let verified = verifies(record) && record.leaves_pause();

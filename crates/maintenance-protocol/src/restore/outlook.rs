@@ -1,4 +1,4 @@
-//! Simulates a release with the rules of its steps, so that the destroy plan lists its calls.
+//! Simulates a release with its step rules, so that the destroy plan lists its calls.
 
 use jiff::Timestamp;
 
@@ -16,21 +16,21 @@ use crate::{
     step::{Action, Attempt, Reply},
 };
 
-/// Each step sends fewer calls.
+/// Upper limit; each step sends fewer calls.
 const MOST_CALLS: usize = 64;
 
 /// The simulated release.
 #[derive(Debug, Default)]
 pub(super) struct Outlook {
-    /// The calls, in order.
+    /// The calls in order.
     pub calls: Vec<Action>,
-    /// The override that is armed when the release starts the server.
+    /// The armed override when the release starts the server.
     pub boots: Option<BootOverride>,
     /// Why the release would stop.
     pub stops: Option<String>,
 }
 
-/// Simulates a release. Missing facts follow from the record.
+/// Simulates a release. Missing facts are derived from the record.
 pub(super) fn outlook(record: &Maintenance, facts: &Facts, limits: &Limits, mut now: Timestamp) -> Outlook {
     let mut record = record.clone();
     let (mut facts, mut found) = (assumed(&record, facts), Outlook::default());
@@ -130,7 +130,7 @@ fn assumed(record: &Maintenance, read: &Facts) -> Facts {
         }
     });
     if let Some(machine) = &mut facts.machine {
-        // A pending power change ends before the release begins.
+        // A pending power change ends before the release starts.
         match machine.power {
             PowerState::PoweringOn => machine.power = PowerState::On,
             PowerState::PoweringOff => machine.power = PowerState::Off,

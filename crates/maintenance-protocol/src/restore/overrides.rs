@@ -16,8 +16,8 @@ use crate::{
     step::{Action, Attempt, Reply},
 };
 
-/// Waits for a boot override that was recorded, and of which nothing is shown: a BMC that was just
-/// restarted shows little for a moment. Afterwards it counts as not set.
+/// Waits for a recorded override that the BMC does not report, because a BMC that has just
+/// restarted reports few values. After the time limit it counts as not set.
 pub(super) fn not_shown_yet(
     before: &BootOverride,
     progress: &Progress,
@@ -71,8 +71,8 @@ pub(super) fn restore_boot(
     if before.is_disabled() && !found.is_disabled() && !external {
         return end_override(change, found, attempts, limits, now);
     }
-    // The quirk table tolerates the remaining differences. The BMC still gets one request to
-    // restore them. Only a busy BMC blocks the release.
+    // The quirk table tolerates the remaining differences, but the BMC still receives one request
+    // to restore them. Only a busy BMC blocks the release.
     let writes = record.boot_writes.as_ref();
     let tolerated = !external && boot::refused(&boot::recorded(before, found, writes)).is_none();
     let replies = || attempts.iter().filter(|attempt| attempt.action == change).map(|attempt| &attempt.reply);
@@ -88,7 +88,7 @@ pub(super) fn restore_boot(
 
 /// Returns the change from `found` to `before`; `None` if they are equal.
 pub(super) fn boot_change(before: &BootOverride, found: &BootOverride) -> Option<Action> {
-    // An external system stores the whole override.
+    // An external system stores the complete override.
     if before.external || found.external {
         let clear_http_boot_uri = before.http_boot_uri.is_none() && found.http_boot_uri.is_some();
         return (before != found).then(|| Action::SetBoot { wanted: before.clone(), clear_http_boot_uri });
@@ -140,7 +140,7 @@ pub(super) fn boot_differences(record: &Maintenance, machine: &MachineView) -> V
     }
 }
 
-/// The differences that a release tolerates.
+/// Returns the differences that a release tolerates.
 #[must_use]
 pub fn tolerated(record: &Maintenance, facts: &Facts) -> Vec<Tolerated> {
     facts.machine.as_ref().map_or_else(Vec::new, |machine| boot::tolerated(&boot_differences(record, machine)))

@@ -1,4 +1,4 @@
-//! The rules of the steps back that no exploration shows one by one.
+//! Tests of release rules that the exploration does not cover.
 
 use jiff::Timestamp;
 
@@ -36,7 +36,7 @@ fn what_a_busy_machine_did_not_take_is_not_left_behind() {
     assert_eq!(unchanged, Verdict::Done);
 }
 
-/// A hold of a running server with an empty drive, that nothing was done to.
+/// An unchanged maintenance of a running server with an empty drive.
 fn held(boot: Option<BootOverride>) -> (Maintenance, MachineView) {
     use crate::{
         ids::LockKey,
@@ -56,7 +56,7 @@ fn held(boot: Option<BootOverride>) -> (Maintenance, MachineView) {
     (record, machine)
 }
 
-/// The effect where the BMC was not read.
+/// Returns the effect without a reading from the BMC.
 fn effect_of(record: &Maintenance) -> Option<String> {
     effect(record, &Facts::default(), &Limits::default(), Timestamp::UNIX_EPOCH)
 }
@@ -134,7 +134,7 @@ fn an_override_is_cleared_only_before_a_start_that_would_use_it_up() {
     assert_eq!(of(MachineView { boot: Some(once("None")), ..off }), Verdict::Done, "it boots nothing else");
 }
 
-/// A hold under an external system that wants the server to have this power by now.
+/// A maintenance under an external system whose owner now wants this power.
 fn held_for(before: PowerState, asked: Option<PowerTarget>, after: Option<PowerAfter>) -> (Maintenance, MachineView) {
     let (mut record, machine) = held(None);
     let system = ExternalSystem { restores_power: true, ..ExternalSystem::own("Metal3", QueueAuthority::Ours, true) };
@@ -162,13 +162,13 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
         judged(step, record, &facts, std::time::Duration::ZERO)
     };
     let acts = |verdict: Verdict| matches!(verdict, Verdict::Act(Action::Reset(_)));
-    // The owner wants it off since.
+    // The owner now wants it off.
     let (off, _) = held_for(PowerState::On, Some(Off), Some(PowerAfter::Wanted(Off)));
     assert_eq!(judged(Step::RestorePower, &off, PowerState::Off), Verdict::Done);
     assert_eq!(judged(Step::Verify, &off, PowerState::Off), Verdict::Done);
     assert!(acts(judged(Step::StopForRestore, &off, PowerState::On)));
     assert_eq!((off.final_power(), effect_of(&off)), (Some(Off), None));
-    // On since.
+    // The owner now wants it on.
     let (on, _) = held_for(PowerState::Off, Some(On), Some(PowerAfter::Wanted(On)));
     assert_eq!(judged(Step::StopForRestore, &on, PowerState::On), Verdict::Done);
     assert!(acts(judged(Step::RestorePower, &on, PowerState::Off)));
@@ -178,7 +178,7 @@ fn the_power_that_the_owner_wants_by_now_is_restored_instead_of_the_recorded_one
     assert_eq!((on.final_power(), effect_of(&on)), (Some(On), None));
     let (on, _) = held_for(PowerState::Off, None, Some(PowerAfter::Wanted(On)));
     assert_eq!(effect_of(&on).as_deref(), Some("is switched on."));
-    // It ends off by itself: nothing is switched for its power.
+    // The external system powers it off, so the release does not change the power.
     let (ends, _) = held_for(PowerState::On, Some(Off), Some(PowerAfter::EndsOff));
     for power in [PowerState::On, PowerState::Off] {
         for step in [Step::StopForRestore, Step::RestorePower, Step::Verify] {
@@ -198,7 +198,7 @@ fn a_plan_tells_that_the_external_system_restores_a_power_that_is_not_recorded()
     assert_eq!(told(None).as_deref(), Some("is brought to the power that its owner wants by Metal3."));
 }
 
-/// Fields of the recorded state that a machine does not have, with the reason.
+/// Recorded fields that are not compared, with the reason.
 const NOT_COMPARED: [(&str, &str); 5] = [
     ("/last_reset", "proves that an operation was carried out"),
     ("/recorded_at", "describes the reading"),
@@ -207,7 +207,7 @@ const NOT_COMPARED: [(&str, &str); 5] = [
     ("/boot/ignition/secret", "is never read back"),
 ];
 
-/// Every value of a document with its JSON pointer.
+/// Collects the JSON pointer of every value in a document.
 fn leaves(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     use serde_json::Value::{Array, Object};
     match value {
@@ -217,8 +217,7 @@ fn leaves(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The cases come from the recorded state itself: a new field is a case, and its value must be
-/// compared or listed above.
+/// The recorded state defines the cases: each new field must be compared or listed above.
 #[test]
 fn each_recorded_field_that_differs_after_a_restore_fails_the_verification() {
     let prior = PriorState {
@@ -291,11 +290,11 @@ fn a_one_time_override_that_a_start_used_is_not_armed_again() {
     let told = effect(&record, &facts, &Limits::default(), Timestamp::UNIX_EPOCH).unwrap();
     assert!(told.contains("(Pxe Once) was used since and is not armed again"), "{told}");
     assert_eq!(tolerated(&record, &facts).len(), 1);
-    // The maintenance overwrote it: nothing used it.
+    // The maintenance overwrote the override before any start used it.
     record.boot_writes = Some(BootWrites::default());
     assert!(matches!(of(&record, Step::RestoreBoot), Verdict::Act(_)));
     assert!(matches!(of(&record, Step::Verify), Verdict::Fail(_)));
-    // A start had used it before the maintenance wrote its own override.
+    // A start used it before the maintenance wrote its own override.
     record.boot_writes = Some(BootWrites { mode: None, once_used: true });
     assert_eq!(of(&record, Step::Verify), Verdict::Done);
 }

@@ -1,11 +1,10 @@
-//! Freezes out of an iCalendar file (RFC 5545).
+//! Freezes from an iCalendar file (RFC 5545).
 //!
-//! Every `VEVENT` is a freeze, whatever its `TRANSP` says; events with `STATUS:CANCELLED` are none.
-//! A `DATE` event covers whole days of the window's zone. A `DATE-TIME` event is in UTC, in the
-//! zone of its `TZID`, or, without either, in the window's zone; a time in a gap or fold of its
-//! zone is read as section 3.3.5 says (with the offset before the gap; the first one). Nothing is
-//! passed over in silence: what would have to be understood to know the freeze (repetitions, zones
-//! that only the file defines) is refused with the event's name and line.
+//! Every `VEVENT` is a freeze regardless of `TRANSP`, except with `STATUS:CANCELLED`. A `DATE`
+//! event covers whole days in the window's zone. A `DATE-TIME` event uses UTC, the zone in `TZID`,
+//! or the window's zone. Times in a gap or fold follow section 3.3.5: the offset before a gap, the
+//! first occurrence in a fold. Entries that cannot be interpreted, such as repetitions and zones
+//! defined in the file, are rejected with the event's name and line.
 
 use jiff::{
     Span, Timestamp, Zoned,
@@ -15,13 +14,13 @@ use jiff::{
 
 use super::{Period, WindowError, time_zone as zone_of};
 
-/// Properties of an event that change when it happens, and are not understood.
+/// Unsupported properties that change an event's time.
 const REPEATS: [&str; 5] = ["RRULE", "RDATE", "EXDATE", "EXRULE", "RECURRENCE-ID"];
 
-/// The freezes of a calendar, in its order. `time_zone` is the window's.
+/// Returns the calendar's freezes in file order. `time_zone` is the window's.
 pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, WindowError> {
     let mut periods = Vec::new();
-    // The components that the line is in, outermost first, with the line on which each began.
+    // The open components, outermost first, each with its first line.
     let mut within: Vec<(String, usize)> = Vec::new();
     let mut event = Event::default();
     let mut calendars = 0;
@@ -54,7 +53,7 @@ pub fn freeze_periods(ics: &str, time_zone: &TimeZone) -> Result<Vec<Period>, Wi
             }
             _ => match within.last() {
                 None => return Err(not_one(calendars, format!("line {number} is outside of a VCALENDAR"))),
-                // Alarms within an event have a DURATION of their own.
+                // Alarms within an event have their own DURATION.
                 Some((component, _)) if component == "VEVENT" => event.add(property)?,
                 Some(_) => {}
             },
@@ -73,13 +72,12 @@ fn wrong(problem: String) -> WindowError {
     WindowError::Calendar { problem }
 }
 
-/// What is wrong before the first calendar began is some other file.
+/// A problem before the first calendar means that the file has a different format.
 fn not_one(calendars: usize, problem: String) -> WindowError {
     if calendars == 0 { wrong(format!("it is not an iCalendar file: {problem}")) } else { wrong(problem) }
 }
 
-/// Lines with those that continue them (a line that begins with a space or a tab), with their
-/// numbers from 1.
+/// Joins continuation lines, which start with a space or a tab. Line numbers start with 1.
 fn unfolded(text: &str) -> Vec<(usize, String)> {
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (index, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -95,9 +93,9 @@ fn unfolded(text: &str) -> Vec<(usize, String)> {
 /// `NAME;PARAMETER=value:value`.
 #[derive(Debug)]
 struct Property {
-    /// In capitals.
+    /// In upper case.
     name: String,
-    /// Names in capitals; of several values, all with their commas.
+    /// Names in upper case; several values stay comma-separated.
     parameters: Vec<(String, String)>,
     value: String,
 }
@@ -128,7 +126,7 @@ impl Property {
     }
 }
 
-/// A `VEVENT` as far as it is read.
+/// The parsed properties of a `VEVENT`.
 #[derive(Debug, Default)]
 struct Event {
     line: usize,
@@ -140,7 +138,7 @@ struct Event {
     repeats: Option<String>,
 }
 
-/// When something begins or ends.
+/// The start or end of an event.
 enum Moment {
     /// A whole day.
     Day(Date),
@@ -173,7 +171,7 @@ impl Event {
         }
     }
 
-    /// The freeze; `None` for a cancelled event.
+    /// Returns the freeze; `None` for a cancelled event.
     fn period(self, zone: &TimeZone) -> Result<Option<Period>, WindowError> {
         if self.cancelled {
             return Ok(None);
@@ -206,7 +204,7 @@ impl Event {
         Ok(Some(Period { start, end }))
     }
 
-    /// The value of `DTSTART` or `DTEND`.
+    /// Parses the value of `DTSTART` or `DTEND`.
     fn moment(&self, property: &Property, zone: &TimeZone) -> Result<Moment, WindowError> {
         let (name, value) = (&property.name, &property.value);
         let wrong =
@@ -215,7 +213,7 @@ impl Event {
             Some("DATE") => true,
             Some("DATE-TIME") => false,
             Some(_) => return Err(wrong()),
-            // Strictly a date without VALUE is wrong; there is only one thing that it can mean.
+            // RFC 5545 requires VALUE for a date, but its form is unambiguous.
             None => !value.contains('T'),
         };
         if is_date {
@@ -231,7 +229,7 @@ impl Event {
         local.to_zoned(zone).map(Moment::At).map_err(|_| wrong())
     }
 
-    /// The zone of a `TZID`. Some programs put their own path before the name, as
+    /// Returns the zone of a `TZID`. Some programs add a path before the name, such as
     /// `/example.org/Europe/Berlin`.
     fn zone(&self, id: &str) -> Result<TimeZone, WindowError> {
         let ends = id.match_indices('/').map(|(at, _)| id.get(at + 1..).unwrap_or_default());
@@ -248,7 +246,7 @@ impl Event {
     fn after(&self, start: &Moment, duration: &str) -> Result<Moment, WindowError> {
         let wrong = || self.wrong(&format!("has the DURATION {duration:?}, which is not a valid duration"));
         let span: Span = duration.parse().map_err(|_| wrong())?;
-        // RFC 5545 knows weeks, days and times, and measures the days on the calendar.
+        // RFC 5545 durations contain weeks, days and times; days are calendar days.
         if !duration.trim_start_matches('+').starts_with('P') || span.get_years() != 0 || span.get_months() != 0 {
             return Err(wrong());
         }
@@ -277,7 +275,7 @@ impl Event {
     }
 }
 
-/// A text value (section 3.3.11).
+/// Unescapes a text value (section 3.3.11).
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();

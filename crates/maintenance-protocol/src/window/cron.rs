@@ -1,20 +1,20 @@
-//! Five-field cron schedules as sets of bits, and the next local time that is in them.
+//! Five-field cron schedules as bit sets, and their next local time.
 //!
 //! The fields are minute (0-59), hour (0-23), day of month (1-31), month (1-12 or JAN-DEC) and day
 //! of week (0-7 or SUN-SAT; 0 and 7 are Sunday). A field is `*`, or a list of values, ranges `a-b`
-//! and steps `*/n`, `a-b/n`. A day of week may carry its number within the month: `TUE#2` is the
+//! and steps `*/n`, `a-b/n`. A day of week can include its number within the month: `TUE#2` is the
 //! second Tuesday, `FRI#L` the last Friday.
 //!
-//! Days: when both day fields are restricted, a day that is in **either** counts, as POSIX says.
-//! Implementations disagree whether `*/2` restricts, so a step over `*` in one day field beside a
-//! restricted other one is refused: `1-31/2` says it.
+//! If both day fields are restricted, a day that matches **either** counts, as in POSIX.
+//! Implementations disagree if `*/2` is a restriction, so it is rejected together with a restricted
+//! other day field. `1-31/2` is unambiguous.
 //!
-//! Steps that are greater than their range (`*/90` minutes) are refused too: they never mean what
-//! was meant.
+//! Steps greater than their range (`*/90` minutes) are also rejected, because they never have the
+//! intended meaning.
 
 use jiff::civil::{Date, DateTime};
 
-/// A field: its name for people, its range, and names for its values.
+/// A field: its name for people, its range, and its value names.
 struct Field {
     name: &'static str,
     min: u8,
@@ -34,7 +34,7 @@ const MONTH: Field = Field {
 const WEEKDAY: Field = Field {
     name: "day of week",
     min: 0,
-    // The second Sunday.
+    // Sunday has the numbers 0 and 7.
     max: 7,
     names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
 };
@@ -47,20 +47,20 @@ type Bits = u64;
 pub(super) struct Cron {
     minutes: Bits,
     hours: Bits,
-    /// `None`: not restricted.
+    /// `None` if unrestricted.
     days: Option<Bits>,
     months: Bits,
-    /// `None`: not restricted.
+    /// `None` if unrestricted.
     weekdays: Option<Weekdays>,
 }
 
-/// Days of the week; bit 0 is Sunday.
+/// Weekdays; bit 0 is Sunday.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Weekdays {
     every: Bits,
-    /// The first to the fifth of the month.
+    /// The first to the fifth occurrence in the month.
     nth: [Bits; 5],
-    /// The last of the month.
+    /// The last occurrence in the month.
     last: Bits,
 }
 
@@ -68,7 +68,7 @@ struct Weekdays {
 const DAY_MINUTES: i64 = 24 * 60;
 
 impl Cron {
-    /// Reads a schedule. The error is a part of a sentence that names the field.
+    /// Parses a schedule. The error continues a sentence and names the field.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let &[minute, hour, day, month, weekday] = fields.as_slice() else {
@@ -97,7 +97,7 @@ impl Cron {
         })
     }
 
-    /// The first local time of the schedule that is not before `from`.
+    /// Returns the schedule's first local time at or after `from`.
     pub(super) fn next(&self, from: DateTime) -> Option<DateTime> {
         let mut day = from.date();
         let started = from.second() > 0 || from.subsec_nanosecond() > 0;
@@ -114,25 +114,24 @@ impl Cron {
         }
     }
 
-    /// Whether any year has a day of the schedule.
+    /// Returns true if the schedule matches any calendar day.
     pub(super) fn has_days(&self) -> bool {
         self.months_of_a_cycle().any(|(year, month)| self.days_of(year, month) != 0)
     }
 
-    /// The shortest time from one start to the next on the local clock, when it is less than
-    /// `than`; both in minutes.
+    /// Returns the shortest local time between two starts if it is below `than`; both in minutes.
     pub(super) fn period_shorter(&self, than: i64) -> Option<i64> {
         let times: Vec<i64> = values(self.hours)
             .flat_map(|hour| values(self.minutes).map(move |minute| i64::from(hour) * 60 + i64::from(minute)))
             .collect();
         let within = times.windows(2).filter_map(|pair| Some(pair.get(1)? - pair.first()?)).min();
         let over_night = times.first()? - times.last()?;
-        // To look at the calendar costs more, and most openings are shorter than a night.
+        // Scanning the calendar costs more, and most openings are shorter than a night.
         let over_days = (DAY_MINUTES + over_night < than).then(|| self.shortest_days() * DAY_MINUTES + over_night);
         within.into_iter().chain(over_days).min().filter(|period| *period < than)
     }
 
-    /// The least number of days from one day of the schedule to the next.
+    /// Returns the smallest number of days between two matching days.
     fn shortest_days(&self) -> i64 {
         let (mut shortest, mut before, mut month_start) = (i64::MAX, None, 0);
         for (year, month) in self.months_of_a_cycle() {
@@ -151,14 +150,14 @@ impl Cron {
         shortest
     }
 
-    /// Weekdays and leap days come back together after 28 years; one more closes the circle. (Only
-    /// where a century has no leap day may days that are rarer than that be nearer to each other.)
+    /// Weekdays and leap days repeat after 28 years; another year closes the cycle. Exception:
+    /// around a century without a leap day, rarer days can be closer to each other.
     #[expect(clippy::unused_self, reason = "reads as a question to the schedule")]
     fn months_of_a_cycle(&self) -> impl Iterator<Item = (i16, i8)> + use<> {
         (2000..=2028).flat_map(|year| (1..=12).map(move |month| (year, month)))
     }
 
-    /// The first day of the schedule that is not before `from`.
+    /// Returns the first matching day at or after `from`.
     fn next_day(&self, from: Date) -> Option<Date> {
         let (mut year, mut month) = (from.year(), from.month());
         let mut not_before = Bits::MAX << from.day();
@@ -175,7 +174,7 @@ impl Cron {
         }
     }
 
-    /// The first hour and minute of the schedule that is not before a minute of the day.
+    /// Returns the first matching hour and minute at or after `from`, in minutes since midnight.
     fn next_time(&self, from: i64) -> Option<(i8, i8)> {
         let (hour, minute) = (from / 60, from % 60);
         if self.hours >> hour & 1 == 1 {
@@ -188,7 +187,7 @@ impl Cron {
         (hours != 0).then(|| (low(hours), low(self.minutes)))
     }
 
-    /// The days of one month.
+    /// Returns the matching days of one month.
     fn days_of(&self, year: i16, month: i8) -> Bits {
         if self.months >> month & 1 == 0 {
             return 0;
@@ -222,12 +221,12 @@ impl Weekdays {
             *set.ok_or_else(|| format!("{item:?} must end in #1 to #5, or in #L for the last of the month"))? |=
                 weekday;
         }
-        // Both numbers of Sunday are bit 0.
+        // Both Sunday numbers map to bit 0.
         all.every = (all.every | all.every >> 7) & 0x7f;
         Ok(all)
     }
 
-    /// The days of the month that begins on `first` and has the days `all`.
+    /// Returns the matching days in the month that starts on `first` and has the days `all`.
     fn days(&self, first: Date, all: Bits) -> Bits {
         let offset = first.weekday().to_sunday_zero_offset();
         let mut days = 0;
@@ -252,19 +251,19 @@ impl Weekdays {
 }
 
 impl Field {
-    /// All values of a field.
+    /// Parses a field's list.
     fn set(&self, text: &str) -> Result<Bits, String> {
         text.split(',').try_fold(0, |all, item| Ok(all | self.item(item)?))
     }
 
-    /// `*`, `a`, `a-b`, `*/n` or `a-b/n`.
+    /// Parses `*`, `a`, `a-b`, `*/n` or `a-b/n`.
     fn item(&self, text: &str) -> Result<Bits, String> {
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => (range, Some(step)),
             None => (text, None),
         };
         let (from, to) = match range.split_once('-') {
-            // A week has one Sunday in a step over all of it.
+            // A step over the whole week must not count Sunday twice.
             _ if range == "*" => (self.min, if self.max == 7 { 6 } else { self.max }),
             Some((from, to)) => (self.value(from)?, self.end(from, to)?),
             None if step.is_some() => {
@@ -290,7 +289,7 @@ impl Field {
         Ok((from..=to).step_by(usize::from(step)).fold(0, |all, value| all | 1 << value))
     }
 
-    /// The end of a range; `FRI-SUN` ends on the second Sunday.
+    /// Parses a range's end; `FRI-SUN` ends on the second Sunday.
     fn end(&self, from: &str, to: &str) -> Result<u8, String> {
         let (from, end) = (self.value(from)?, self.value(to)?);
         Ok(if end == 0 && from > 0 && to.eq_ignore_ascii_case("SUN") { 7 } else { end })
@@ -313,17 +312,17 @@ impl Field {
     }
 }
 
-/// One or two digits; `+5` is none.
+/// Parses one or two digits; rejects `+5`.
 fn number(text: &str) -> Option<u8> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// The least value of a set that is not empty.
+/// Returns the smallest value of a non-empty set.
 fn low(set: Bits) -> i8 {
     i8::try_from(set.trailing_zeros()).unwrap_or(i8::MAX)
 }
 
-/// The values of a set, ascending.
+/// Returns a set's values, ascending.
 fn values(set: Bits) -> impl Iterator<Item = u8> {
     (0..64).filter(move |value| set >> value & 1 == 1)
 }

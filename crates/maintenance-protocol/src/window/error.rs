@@ -1,4 +1,4 @@
-//! Why a window is refused.
+//! Invalid windows.
 
 use std::time::Duration;
 
@@ -6,86 +6,86 @@ use thiserror::Error;
 
 use crate::model::shown_time::shown_duration;
 
-/// A window that cannot be. Every message is a sentence, without its full stop, for the person who
-/// wrote the configuration; [`WindowError::field`] says where.
+/// The reason why a window is invalid. Messages are sentences without a full stop, for the author
+/// of the configuration. [`WindowError::field`] returns the attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
-    /// The schedule is not written as it must be.
+    /// The schedule has a syntax error.
     #[error(
         "The schedule {schedule:?} is wrong: {problem}. Write five fields: minute, hour, day of month, month, day of week, such as \"0 22 * * SAT\""
     )]
     Schedule {
-        /// What was written.
+        /// The configured text.
         schedule: String,
-        /// Which part of it, and why.
+        /// The invalid part and the reason.
         problem: String,
     },
-    /// No calendar has a day of the schedule.
+    /// The schedule does not match any calendar day.
     #[error("The window never opens: no month of the schedule {schedule:?} has such a day")]
     NoSuchDay {
-        /// What was written.
+        /// The configured text.
         schedule: String,
     },
-    /// The opening ends when it starts.
+    /// The duration is zero.
     #[error("The window is open for no time at all: give a duration such as \"4h\"")]
     NoDuration,
-    /// The next opening would start within the one before.
+    /// Openings would overlap.
     #[error("An opening of {} is longer than the {} from one start of the schedule to the next, so that openings would overlap", shown_duration(*.duration), shown_duration(*.period))]
     Overlap {
-        /// How long an opening lasts.
+        /// Duration of an opening.
         duration: Duration,
-        /// The shortest time between two starts.
+        /// Shortest time between two starts.
         period: Duration,
     },
-    /// The name stands for no time zone.
+    /// The time zone does not exist.
     #[error(
         "{name:?} is not a valid time zone. Write a name of the IANA database, such as \"Europe/Berlin\" or \"UTC\""
     )]
     TimeZone {
-        /// What was written.
+        /// The configured text.
         name: String,
     },
-    /// An exclusion is not written as it must be.
+    /// An exclusion has a syntax error.
     #[error(
         "The exclusion {text:?} is wrong: {problem}. Write a day such as \"2026-12-24\", or the first and the last day of a range such as \"2026-12-20/2027-01-06\""
     )]
     Exclude {
-        /// What was written.
+        /// The configured text.
         text: String,
         /// The problem, for people.
         problem: String,
     },
-    /// The exclusions leave nothing.
+    /// The exclusions cover all openings.
     #[error("The window never opens: from {from} on, everything is excluded for more than {years} years")]
     AllExcluded {
-        /// The first excluded moment, for people.
+        /// The first excluded time, for people.
         from: String,
-        /// For how long nothing was found.
+        /// The searched number of years.
         years: i16,
-        /// Whether the freeze calendar alone does it.
+        /// True if the freeze calendar alone covers all openings.
         by_calendar: bool,
     },
     /// The calendar ends before the next opening.
     #[error("The window never opens again before the end of the calendar, in the year 9999")]
     NeverAgain,
-    /// No opening is ever long enough for a start.
+    /// No opening is long enough for a start.
     #[error("{} must remain of an opening that lasts {}, so that nothing could ever start", shown_duration(*.min_remaining), shown_duration(*.duration))]
     MinRemaining {
-        /// What a start needs.
+        /// Time that a start requires.
         min_remaining: Duration,
-        /// What there is.
+        /// Duration of an opening.
         duration: Duration,
     },
-    /// The freeze calendar is not a valid calendar, or has an entry that is not supported.
+    /// The freeze calendar is invalid, or contains an unsupported entry.
     #[error("The freeze calendar cannot be used: {problem}")]
     Calendar {
-        /// What, with the event's summary and line.
+        /// The problem, with the event's summary and line.
         problem: String,
     },
 }
 
 impl WindowError {
-    /// The attribute that is to blame: `schedule`, `duration`, `time_zone`, `exclude`,
+    /// Returns the invalid attribute: `schedule`, `duration`, `time_zone`, `exclude`,
     /// `min_remaining` or `exclude_calendar`.
     #[must_use]
     pub fn field(&self) -> &'static str {

@@ -1,10 +1,10 @@
-//! Days and times that a schedule leaves out.
+//! Days and periods that a schedule excludes.
 
 use jiff::{Timestamp, civil::Date};
 
 use super::{Period, WindowError};
 
-/// Ranges of local days, both ends included; ascending, apart from each other.
+/// Inclusive ranges of local days; ascending and disjoint.
 #[derive(Clone, Debug)]
 pub(super) struct ExcludedDays(Vec<(Date, Date)>);
 
@@ -15,7 +15,7 @@ impl ExcludedDays {
         let mut merged: Vec<(Date, Date)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
             match merged.last_mut() {
-                // The next day may follow at once.
+                // Also merge adjacent ranges.
                 Some(before) if first <= before.1.tomorrow().unwrap_or(Date::MAX) => before.1 = before.1.max(last),
                 _ => merged.push((first, last)),
             }
@@ -23,25 +23,25 @@ impl ExcludedDays {
         Ok(Self(merged))
     }
 
-    /// The last day of the excluded range that the day is in.
+    /// Returns the last day of the excluded range that contains `day`.
     pub(super) fn until(&self, day: Date) -> Option<Date> {
         let next = self.0.partition_point(|(first, _)| *first <= day);
         let (_, last) = self.0.get(next.checked_sub(1)?)?;
         (day <= *last).then_some(*last)
     }
 
-    /// The last of all days.
+    /// Returns the last excluded day.
     pub(super) fn end(&self) -> Option<Date> {
         self.0.last().map(|(_, last)| *last)
     }
 
-    /// The first day of every range.
+    /// Returns the first day of every range.
     pub(super) fn firsts(&self) -> impl Iterator<Item = Date> {
         self.0.iter().map(|(first, _)| *first)
     }
 }
 
-/// Freezes; ascending, apart from each other.
+/// Freezes; ascending and disjoint.
 #[derive(Clone, Debug)]
 pub(super) struct Freezes(Vec<Period>);
 
@@ -62,30 +62,30 @@ impl Freezes {
         Ok(Self(merged))
     }
 
-    /// The end of the freeze that the instant is in.
+    /// Returns when the freeze that contains the instant ends.
     pub(super) fn until(&self, at: Timestamp) -> Option<Timestamp> {
         let next = self.0.partition_point(|period| period.start <= at);
         let period = self.0.get(next.checked_sub(1)?)?;
         (at < period.end).then_some(period.end)
     }
 
-    /// The beginning of the first freeze after the instant.
+    /// Returns when the first freeze after the instant starts.
     pub(super) fn after(&self, at: Timestamp) -> Option<Timestamp> {
         self.0.get(self.0.partition_point(|period| period.start <= at)).map(|period| period.start)
     }
 
-    /// The end of the last freeze.
+    /// Returns when the last freeze ends.
     pub(super) fn end(&self) -> Option<Timestamp> {
         self.0.last().map(|period| period.end)
     }
 
-    /// The first instant of every freeze.
+    /// Returns the start of every freeze.
     pub(super) fn starts(&self) -> impl Iterator<Item = Timestamp> {
         self.0.iter().map(|period| period.start)
     }
 }
 
-/// `2026-12-24` or `2026-12-20/2027-01-06`.
+/// Parses `2026-12-24` or `2026-12-20/2027-01-06`.
 fn range(text: &str) -> Result<(Date, Date), WindowError> {
     let wrong = |problem: String| WindowError::Exclude { text: text.to_owned(), problem };
     let day = |day: &str| day_of(day).ok_or_else(|| wrong(format!("{day:?} is not a valid day of the calendar")));
@@ -99,7 +99,7 @@ fn range(text: &str) -> Result<(Date, Date), WindowError> {
     Ok((first, last))
 }
 
-/// Of the forms of ISO 8601 only the one with dashes, and nothing after it.
+/// Accepts only the ISO 8601 form with dashes, without trailing text.
 fn day_of(text: &str) -> Option<Date> {
     let dashed = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     text.parse().ok().filter(|_| dashed)

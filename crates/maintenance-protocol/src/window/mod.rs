@@ -1,27 +1,23 @@
-//! When a maintenance may start.
+//! Maintenance windows: when a maintenance can start.
 //!
-//! A window opens at the times of a cron schedule on the clocks of a time zone, and stays open for
-//! a duration.
+//! A window opens by a cron schedule in a time zone and stays open for a duration.
 //!
-//! - **Duration** is elapsed time: `4h` is four hours, also in the night in which the clocks
-//!   change.
-//! - **A start that does not exist** (the clocks skip it) happens at the first instant after the
-//!   gap. Several starts in one gap are one opening. Where a zone skips a whole day, its starts
-//!   happen at the first instant of the next day.
-//! - **A start that occurs twice** (the clocks go back over it) happens once, the first time.
-//! - **Openings never overlap**: a duration that is longer than the time from one start to the next
-//!   on the local clock is refused. Where a change of the clocks brings two starts closer together,
-//!   the earlier opening ends when the later starts.
-//! - **An opening belongs to the local day on which it starts**, also across midnight, month and
-//!   year: an excluded day removes the openings that start on it, whole, and no others. The day
-//!   counts on which the opening really starts, so an opening that a gap pushed over midnight
-//!   belongs to the later day.
-//! - **A freeze** ([`Period`]) removes the starts inside it. An opening that began before ends
-//!   where the freeze begins, and does not go on after it: nothing may start during a freeze.
+//! - **Duration** is elapsed time: `4h` is four hours, even in a night with a clock change.
+//! - **A skipped start time** moves to the first instant after the gap. Several starts in one gap
+//!   are one opening. If a zone skips a whole day, its starts move to the next day's first instant.
+//! - **A repeated start time** counts once, at its first occurrence.
+//! - **Openings never overlap**: a duration longer than the local time between two starts is
+//!   rejected. If a clock change moves two starts closer together, the earlier opening ends at the
+//!   later start.
+//! - **An opening belongs to the local day of its start**, even across midnight. An excluded day
+//!   removes exactly the openings that start on it. The actual start counts, so an opening that a
+//!   gap moved past midnight belongs to the later day.
+//! - **A freeze** ([`Period`]) removes the starts within it. An earlier opening ends when the
+//!   freeze starts and does not resume after it.
 //!
-//! [`WindowSpec`] is what is stored, [`Window`] what is asked. Rules only: no clock, and of the
-//! outside world nothing but the time zone database, that of the system where it has one, else the
-//! one built into the program.
+//! [`WindowSpec`] is the stored form, [`Window`] the compiled form. The module contains rules
+//! without a clock. Its only external input is the time zone database: the system's if available,
+//! otherwise the built-in copy.
 
 mod calendar;
 mod cron;
@@ -48,12 +44,12 @@ use super::model::shown_time::shown_duration;
 use cron::Cron;
 use exclusion::{ExcludedDays, Freezes};
 
-/// A time in which something may start; `end` is not in it.
+/// A period in which a maintenance can start. It excludes `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
     /// Its first instant.
     pub start: Timestamp,
-    /// The first instant after it.
+    /// The first instant after the opening.
     pub end: Timestamp,
 }
 
@@ -63,23 +59,23 @@ impl fmt::Display for Opening {
     }
 }
 
-/// Whether something may start.
+/// The next possible start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At once, in this opening.
+    /// Immediately, in this opening.
     Now(Opening),
     /// When this opening starts.
     At(Opening),
-    /// Not before the end of the calendar.
+    /// Not before the calendar ends.
     Never,
 }
 
-/// Exclusions that leave nothing for so long are a mistake. The rarest schedule, 29 February,
-/// pauses for eight years.
+/// Exclusions that cover this many years are rejected as a mistake. The rarest schedule, 29
+/// February, can pause for eight years.
 const LONGEST_PAUSE_YEARS: i16 = 40;
 
 impl WindowSpec {
-    /// Checks everything and makes the window that can be asked.
+    /// Validates the window and compiles it.
     pub fn compile(&self) -> Result<Window, WindowError> {
         let schedule = &self.schedule;
         let cron =
@@ -100,7 +96,7 @@ impl WindowSpec {
         Ok(window)
     }
 
-    /// [`compile`](Self::compile), and refuses a window in which nothing could start any more.
+    /// Compiles the window, and rejects it if no start is possible after `now`.
     pub fn check(&self, now: Timestamp) -> Result<Window, WindowError> {
         let window = self.compile()?;
         match window.may_start(now) {
@@ -109,11 +105,11 @@ impl WindowSpec {
         }
     }
 
-    /// When a start becomes possible, or impossible.
+    /// Returns when a start becomes possible or impossible.
     #[must_use]
     pub fn changes_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.compile().ok()?.may_start(now) {
-            // A moment later too little is left.
+            // One instant later, the remaining time is too short.
             Start::Now(opening) => {
                 opening.end.checked_sub(self.min_remaining).ok()?.checked_add(Duration::from_nanos(1)).ok()
             }
@@ -122,8 +118,8 @@ impl WindowSpec {
         }
     }
 
-    /// When what starts now is to be given back because the window closes; `None` when it may
-    /// finish.
+    /// Returns when a maintenance that starts now must release the server because the window
+    /// closes. `None` if it is allowed to finish.
     #[must_use]
     pub fn gives_back_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.on_close {
@@ -132,7 +128,7 @@ impl WindowSpec {
         }
     }
 
-    /// In words: `"0 22 * * SAT" Europe/Berlin for 4h`.
+    /// Returns a summary for people: `"0 22 * * SAT" Europe/Berlin for 4h`.
     #[must_use]
     pub fn summary(&self) -> String {
         format!("{:?} {} for {}", self.schedule, self.time_zone, shown_duration(self.duration))
@@ -155,8 +151,8 @@ impl WindowSpec {
     }
 }
 
-/// The zone of that name: from the system's database, so that a machine that is kept up to date
-/// knows the newest rules, else from the one built into the program.
+/// Returns the zone with this name. The system's database takes precedence over the built-in copy,
+/// because updates keep it current.
 pub fn time_zone(name: &str) -> Result<TimeZone, WindowError> {
     let found = jiff::tz::db().get(name).or_else(|_| TimeZoneDatabase::bundled().get(name));
     match found {

@@ -1,4 +1,4 @@
-//! Openings: from local times to instants.
+//! Openings: conversion of local times to instants.
 
 use std::time::Duration;
 
@@ -14,10 +14,9 @@ use super::{
     exclusion::{ExcludedDays, Freezes},
 };
 
-/// A compiled window. Asking costs microseconds, whenever it opens next.
+/// A compiled window. Queries take microseconds, regardless of the next opening.
 ///
-/// Made by [`WindowSpec::compile`](super::WindowSpec::compile) only, which makes sure that it
-/// opens.
+/// [`WindowSpec::compile`](super::WindowSpec::compile) creates it and ensures that it opens.
 #[derive(Clone, Debug)]
 pub struct Window {
     pub(super) cron: Cron,
@@ -28,7 +27,7 @@ pub struct Window {
     pub(super) min_remaining: Duration,
 }
 
-/// A start: its time in the schedule and its instant, which differ where the clocks change.
+/// A start: its scheduled local time and its instant, which differ around clock changes.
 #[derive(Clone, Copy, Debug)]
 struct Started {
     local: DateTime,
@@ -36,21 +35,20 @@ struct Started {
 }
 
 impl Window {
-    /// The first opening that ends after `from`: the one that is open then, or else the next.
+    /// Returns the first opening that ends after `from`.
     #[must_use]
     pub fn next_opening(&self, from: Timestamp) -> Option<Opening> {
         self.openings(from).next()
     }
 
-    /// All openings that end after `from`, ascending and without overlap.
+    /// Returns all openings that end after `from`, ascending and disjoint.
     pub fn openings(&self, from: Timestamp) -> impl Iterator<Item = Opening> {
-        // What starts later than this is on a later local time, so nothing that is still open is
-        // missed.
+        // Later starts also have a later local time, so every opening that is still open is found.
         let earliest = from.checked_sub(self.duration).unwrap_or(Timestamp::MIN);
         let mut start = self.next_start(self.time_zone.to_datetime(earliest));
         std::iter::from_fn(move || {
             let this = start?;
-            // Within a gap, several times of the schedule are one instant.
+            // Several scheduled times within a gap share one instant.
             let mut next = self.start_after(this);
             while next.is_some_and(|next| next.at <= this.at) {
                 next = next.and_then(|next| self.start_after(next));
@@ -61,14 +59,14 @@ impl Window {
         .filter(move |opening| opening.end > from)
     }
 
-    /// The opening that is open at that instant.
+    /// Returns the opening at this instant, if any.
     #[must_use]
     pub fn open_at(&self, at: Timestamp) -> Option<Opening> {
         self.next_opening(at).filter(|opening| opening.start <= at)
     }
 
-    /// Whether something may start at that instant: the window is open and enough of the opening is
-    /// left; else the opening at whose start it may.
+    /// Returns the opening at this instant if its remaining time is sufficient. Otherwise returns
+    /// the next opening with a possible start.
     #[must_use]
     pub fn may_start(&self, at: Timestamp) -> Start {
         let enough = |opening: &Opening, from: Timestamp| {
@@ -83,25 +81,25 @@ impl Window {
             .unwrap_or(Start::Never)
     }
 
-    /// The zone on whose clocks the window opens.
+    /// Returns the window's time zone.
     #[must_use]
     pub fn time_zone(&self) -> &TimeZone {
         &self.time_zone
     }
 
-    /// A moment for people, on the window's clocks: `Sat 2026-11-21 22:00 CET`.
+    /// Formats a time in the window's zone: `Sat 2026-11-21 22:00 CET`.
     #[must_use]
     pub fn shown(&self, at: Timestamp) -> String {
         at.to_zoned(self.time_zone.clone()).strftime("%a %Y-%m-%d %H:%M %Z").to_string()
     }
 
-    /// Refuses exclusions that leave nothing for too long.
+    /// Rejects exclusions that cover too many years.
     pub(super) fn check_opens(&self, years: i16) -> Result<(), WindowError> {
         let by_day = self.days.firsts().map(|day| (day.at(0, 0, 0, 0), false));
         let by_calendar = self.freezes.starts().map(|start| (self.time_zone.to_datetime(start), true));
         let mut pauses: Vec<(DateTime, bool)> = by_day.chain(by_calendar).collect();
         pauses.sort_unstable();
-        // Most are about this year and the next, and need no search.
+        // Typical exclusions cover this year and the next, and do not require a search.
         let ends = [
             self.days.end().map(|day| day.at(0, 0, 0, 0)),
             self.freezes.end().map(|at| self.time_zone.to_datetime(at)),
@@ -113,7 +111,7 @@ impl Window {
         }
         let mut opens = DateTime::MIN;
         for (from, by_calendar) in pauses {
-            // What opens after several exclusions is asked once.
+            // Exclusions before the same opening need only one search.
             if from <= opens {
                 continue;
             }
@@ -126,32 +124,32 @@ impl Window {
         Ok(())
     }
 
-    /// The opening that starts at `start`, when the next one starts at `next`.
+    /// Returns the opening that starts at `start` and is followed by a start at `next`.
     fn opening(&self, start: Timestamp, next: Option<Timestamp>) -> Opening {
         let whole = start.checked_add(self.duration).unwrap_or(Timestamp::MAX);
         let ends = [next, self.freezes.after(start)].into_iter().flatten();
         Opening { start, end: ends.fold(whole, Timestamp::min) }
     }
 
-    /// The start that follows in the schedule.
+    /// Returns the following start in the schedule.
     fn start_after(&self, start: Started) -> Option<Started> {
         self.next_start(start.local.checked_add(1.minute()).ok()?)
     }
 
-    /// The first start whose local time is not before `from`, exclusions left out.
+    /// Returns the first start whose local time is at or after `from`, without exclusions.
     fn next_start(&self, mut from: DateTime) -> Option<Started> {
         loop {
             let local = self.cron.next(from)?;
             let at = self.instant(local)?;
             let Some(end) = self.excluded_until(at) else { return Some(Started { local, at }) };
-            // Whatever starts at the end or later is on a later local time than the last excluded
-            // instant.
+            // Starts at or after the end have a later local time than the last excluded instant.
             let last = end.checked_sub(1.nanosecond()).ok()?;
             from = self.time_zone.to_datetime(last).max(local.checked_add(1.minute()).ok()?);
         }
     }
 
-    /// The first instant after the exclusion that the instant is in, or the end of the calendar.
+    /// Returns the first instant after the exclusion that contains `at`, or the end of the
+    /// calendar.
     fn excluded_until(&self, at: Timestamp) -> Option<Timestamp> {
         let day = self.time_zone.to_datetime(at).date();
         let Some(last) = self.days.until(day) else { return self.freezes.until(at) };
@@ -159,8 +157,7 @@ impl Window {
         Some(after.unwrap_or(Timestamp::MAX))
     }
 
-    /// When a local time happens: the first time that it occurs, or the first instant after the gap
-    /// that it is in.
+    /// Returns a local time's instant: its first occurrence, or the first instant after its gap.
     fn instant(&self, local: DateTime) -> Option<Timestamp> {
         let ambiguous = self.time_zone.to_ambiguous_timestamp(local);
         let in_gap = matches!(ambiguous.offset(), AmbiguousOffset::Gap { .. });
@@ -168,7 +165,7 @@ impl Window {
         if !in_gap {
             return Some(earlier);
         }
-        // Read with the offset that comes after it, a time within the gap is an instant before it.
+        // With the offset after the gap, a skipped time is an instant before the gap.
         self.time_zone
             .following(earlier)
             .map(|transition| transition.timestamp())

@@ -1,4 +1,4 @@
-//! Freezes out of iCalendar files.
+//! Freezes from iCalendar files.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn event(lines: &[&str]) -> String {
 #[test]
 fn events_are_freezes() {
     let cases: &[(&[&str], &str, &str)] = &[
-        // Whole days, on the window's clocks; the end is not in it.
+        // Whole days in the window's zone; the end is exclusive.
         (&["DTSTART;VALUE=DATE:20261224", "DTEND;VALUE=DATE:20261227"], "2026-12-23T23:00:00Z", "2026-12-26T23:00:00Z"),
         (&["DTSTART;VALUE=DATE:20261224"], "2026-12-23T23:00:00Z", "2026-12-24T23:00:00Z"),
         (&["DTSTART:20261224"], "2026-12-23T23:00:00Z", "2026-12-24T23:00:00Z"),
@@ -44,14 +44,14 @@ fn events_are_freezes() {
             "2026-12-24T11:00:00Z",
             "2026-12-24T12:00:00Z",
         ),
-        // A day is one of the calendar, an hour one of the clock.
+        // Days follow the calendar, hours the clock.
         (&["DTSTART:20260328T120000", "DURATION:P1DT1H"], "2026-03-28T11:00:00Z", "2026-03-29T11:00:00Z"),
         (&["DTSTART:20260328T120000", "DURATION:+PT24H"], "2026-03-28T11:00:00Z", "2026-03-29T11:00:00Z"),
         (&["DTSTART:20260328T120000", "DURATION:P1D"], "2026-03-28T11:00:00Z", "2026-03-29T10:00:00Z"),
-        // In the gap: with the offset before it. In the fold: the first.
+        // In a gap, the offset before it applies; in a fold, the first occurrence.
         (&["DTSTART:20260329T023000", "DTEND:20260329T040000"], "2026-03-29T01:30:00Z", "2026-03-29T02:00:00Z"),
         (&["DTSTART:20261025T023000", "DTEND:20261025T040000"], "2026-10-25T00:30:00Z", "2026-10-25T03:00:00Z"),
-        // Folded, with an alarm, and free in the diary.
+        // Folded lines, an alarm, and a transparent event.
         (
             &[
                 "DTSTART:2026122",

@@ -1,8 +1,8 @@
-//! Changes of the clocks, day by day.
+//! Clock changes by zone and date.
 
 use super::*;
 
-/// Schedule, minutes, zone; local time from which is asked; the openings on the zone's clocks.
+/// Schedule, minutes, zone; local start of the query; the openings in the zone.
 type Case = (&'static str, u64, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const CASES: &[Case] = &[
@@ -17,7 +17,7 @@ const CASES: &[Case] = &[
             ("2026-03-30T02:30:00+02:00", "2026-03-30T03:30:00+02:00"),
         ],
     ),
-    // All starts in the gap, and the one at its end, are one opening.
+    // All starts in the gap and at its end are one opening.
     (
         "*/20 1-3 * * *",
         20,
@@ -29,7 +29,7 @@ const CASES: &[Case] = &[
             ("2026-03-29T03:20:00+02:00", "2026-03-29T03:40:00+02:00"),
         ],
     ),
-    // Four hours are four hours in the short and in the long night.
+    // Four hours of elapsed time in both the short and the long night.
     (
         "0 1 * * *",
         240,
@@ -44,7 +44,7 @@ const CASES: &[Case] = &[
         "2026-10-25T00:00",
         &[("2026-10-25T01:00:00+02:00", "2026-10-25T04:00:00+01:00")],
     ),
-    // The clocks go from 03:00 back to 02:00 on 2026-10-25: once, the first time.
+    // The clocks go from 03:00 to 02:00 on 2026-10-25: the first occurrence counts.
     (
         "30 2 * * *",
         30,
@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
             ("2026-10-26T02:30:00+01:00", "2026-10-26T03:00:00+01:00"),
         ],
     ),
-    // After the night, the next day's.
+    // After that night, the next day's opening follows.
     (
         "30 2 * * *",
         30,
@@ -63,7 +63,7 @@ const CASES: &[Case] = &[
         "2026-10-25T03:00",
         &[("2026-10-26T02:30:00+01:00", "2026-10-26T03:00:00+01:00")],
     ),
-    // An hour of every day, all day: the repeated hour has no openings of its own.
+    // Every hour of the day: the repeated hour does not open again.
     (
         "0 * * * *",
         60,
@@ -75,8 +75,8 @@ const CASES: &[Case] = &[
             ("2026-10-25T03:00:00+01:00", "2026-10-25T04:00:00+01:00"),
         ],
     ),
-    // A whole day each day: the short day's opening ends where the next starts, the long day's
-    // leaves an hour closed.
+    // Whole days: the short day's opening ends at the next start, and the long day has a closed
+    // hour.
     (
         "0 0 * * *",
         1440,
@@ -141,7 +141,7 @@ const CASES: &[Case] = &[
             ("2026-04-06T01:45:00+10:30", "2026-04-06T02:45:00+10:30"),
         ],
     ),
-    // 30 December 2011 did not exist.
+    // 30 December 2011 does not exist.
     (
         "0 22 * * *",
         60,
@@ -163,8 +163,8 @@ const CASES: &[Case] = &[
             ("2012-12-30T00:00:00+14:00", "2012-12-30T01:00:00+14:00"),
         ],
     ),
-    // The clocks go back for Ramadan and forward after it: 02:00-03:00 is skipped on 2025-04-06,
-    // twice on 2025-02-23.
+    // The clocks change around Ramadan: 02:00-03:00 occurs twice on 2025-02-23 and is skipped on
+    // 2025-04-06.
     (
         "0 2 * * SUN",
         60,
@@ -185,7 +185,7 @@ const CASES: &[Case] = &[
             ("2025-04-13T02:30:00+01:00", "2025-04-13T03:30:00+01:00"),
         ],
     ),
-    // The gap begins the day: midnight of 2018-11-04 did not exist.
+    // The gap starts the day: midnight of 2018-11-04 does not exist.
     (
         "0 0 * * *",
         60,
@@ -196,7 +196,7 @@ const CASES: &[Case] = &[
             ("2018-11-05T00:00:00-02:00", "2018-11-05T01:00:00-02:00"),
         ],
     ),
-    // The gap ends the day: a start at 23:30 is pushed over midnight.
+    // The gap ends the day: a start at 23:30 moves past midnight.
     (
         "30 23 * * *",
         20,
@@ -207,7 +207,7 @@ const CASES: &[Case] = &[
             ("2025-03-30T23:30:00-01:00", "2025-03-30T23:50:00-01:00"),
         ],
     ),
-    // Offsets of three quarters of an hour, no changes.
+    // An offset with 45 minutes and without clock changes.
     (
         "0 3 * * *",
         60,
@@ -215,7 +215,7 @@ const CASES: &[Case] = &[
         "2026-01-01T00:00",
         &[("2026-01-01T03:00:00+05:45", "2026-01-01T04:00:00+05:45")],
     ),
-    // Summer time that is written as negative winter time.
+    // Summer time defined as negative winter time.
     (
         "30 1 * * *",
         60,
@@ -223,7 +223,7 @@ const CASES: &[Case] = &[
         "2026-03-28T12:00",
         &[("2026-03-29T02:00:00+01:00", "2026-03-29T03:00:00+01:00")],
     ),
-    // Beyond the changes that the database lists one by one.
+    // After the last transition that the database lists individually.
     (
         "30 2 * * *",
         60,
@@ -245,7 +245,7 @@ fn changes_of_the_clocks() {
 #[test]
 fn the_repeated_hour_does_not_open_again() {
     let window = window("30 2 * * *", 30, "Europe/Berlin");
-    // The second 02:10 and the second 02:40 of the night.
+    // The second 02:10 and the second 02:40 of that night.
     for at in ["2026-10-25T01:10:00Z", "2026-10-25T01:40:00Z"] {
         assert_eq!(window.open_at(utc(at)), None);
         assert_eq!(window.next_opening(utc(at)).unwrap().start, utc("2026-10-26T01:30:00Z"));

@@ -1,4 +1,4 @@
-//! Windows by table, and against an enumeration that is slow and obviously right.
+//! Table tests of windows, and a comparison with a simple enumeration.
 
 mod calendar;
 mod clocks;
@@ -33,19 +33,19 @@ fn utc(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// An instant on the clocks of a zone, with its offset: `2026-03-29T03:00:00+02:00`.
+/// Formats an instant in the window's zone with its offset: `2026-03-29T03:00:00+02:00`.
 fn shown(window: &Window, at: Timestamp) -> String {
     at.to_zoned(window.time_zone().clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
-/// The first openings that end after a local time, on the window's clocks.
+/// Returns the first openings that end after a local time, in the window's zone.
 fn openings(window: &Window, from: &str, count: usize) -> Vec<(String, String)> {
     let from: DateTime = from.parse().unwrap();
     let from = from.to_zoned(window.time_zone().clone()).unwrap().timestamp();
     window.openings(from).take(count).map(|it| (shown(window, it.start), shown(window, it.end))).collect()
 }
 
-/// The starts of [`openings`].
+/// Returns the starts of [`openings`].
 fn starts(window: &Window, from: &str, count: usize) -> Vec<String> {
     openings(window, from, count).into_iter().map(|(start, _)| start).collect()
 }

@@ -1,5 +1,4 @@
-//! Against an enumeration that walks through time minute by minute, looks at the clock on the wall,
-//! and is obviously right.
+//! Compares windows with a simple enumeration that checks every minute of the local clock.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,26 +11,26 @@ use proptest::{collection, option, prelude::*, sample};
 
 use super::*;
 
-/// Zones with ten years in which something happens.
+/// Zones, each with the first of ten years that contain clock changes.
 const ZONES: [(&str, i16); 16] = [
     ("Europe/Berlin", 2020),
     ("America/New_York", 2020),
-    // Half an hour.
+    // Changes by half an hour.
     ("Australia/Lord_Howe", 2020),
-    // Two hours.
+    // Changes by two hours.
     ("Antarctica/Troll", 2020),
-    // Summer time that ended, and a skipped day.
+    // Abolished summer time, and a skipped day.
     ("Pacific/Apia", 2009),
-    // Back for Ramadan.
+    // Changes for Ramadan.
     ("Africa/Casablanca", 2018),
-    // Changes at midnight, before and after it.
+    // Changes shortly before, at or after midnight.
     ("America/Sao_Paulo", 2010),
     ("America/Nuuk", 2018),
     ("Africa/Cairo", 2014),
     ("America/Havana", 2020),
     ("Asia/Gaza", 2016),
     ("Asia/Tehran", 2015),
-    // Offsets that are no whole hours.
+    // Offsets with fractions of an hour.
     ("Pacific/Chatham", 2020),
     ("Asia/Kathmandu", 2020),
     ("Europe/Dublin", 2020),
@@ -71,22 +70,22 @@ impl Fields {
 struct Case {
     fields: Fields,
     zone: usize,
-    /// Where in the ten years: a change of the clocks, or any day.
+    /// Position within the ten years: a clock change, or any day.
     place: Result<sample::Index, i32>,
     minutes: u64,
     min_remaining: u64,
-    /// From the beginning of the range: day, number of days.
+    /// Offset from the start in days, number of days.
     exclude: Vec<(i64, i64)>,
-    /// From the beginning of the range: seconds, seconds.
+    /// Offset from the start in seconds, length in seconds.
     freezes: Vec<(i64, i64)>,
 }
 
-/// How many days are compared per case.
+/// Number of compared days per case.
 const DAYS: i64 = 7;
 
 fn cases() -> impl Strategy<Value = Case> {
     let set = |range: std::ops::RangeInclusive<i8>, most: usize| collection::btree_set(range, 1..=most);
-    // Most schedules act in the hours in which clocks change.
+    // Most schedules use the hours of clock changes.
     let hours = prop_oneof![Just(None), set(0..=3, 3).prop_map(Some), set(0..=23, 4).prop_map(Some)];
     let months = option::weighted(0.1, set(1..=12, 8));
     let fields = (set(0..=59, 6), hours, option::weighted(0.2, set(1..=31, 20)), months, option::of(set(0..=6, 5)));
@@ -109,7 +108,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// The first minute that is compared.
+/// Returns the first compared minute.
 fn beginning(zone: &TimeZone, year: i16, place: &Result<sample::Index, i32>) -> Timestamp {
     let first = Date::constant(year, 1, 1).to_zoned(zone.clone()).unwrap();
     let last = Date::constant(year + 10, 1, 1).to_zoned(zone.clone()).unwrap().timestamp();
@@ -123,8 +122,8 @@ fn beginning(zone: &TimeZone, year: i16, place: &Result<sample::Index, i32>) -> 
     }
 }
 
-/// All openings that end after `from` and start before `until`, when all times are multiples of so
-/// many minutes.
+/// Returns all openings that end after `from` and start before `until`. All times are multiples of
+/// `step` minutes.
 fn enumerated(
     step: i64,
     fields: &Fields,
@@ -139,7 +138,7 @@ fn enumerated(
     while at < until + spec.duration {
         at += SignedDuration::from_mins(step);
         let now = zone.to_datetime(at);
-        // Every time that the clock shows, or skips, for the first time.
+        // Each local time counts when it is first reached or skipped.
         let mut starts_now = false;
         while shown < now {
             shown = shown.checked_add(step.minutes()).unwrap();
@@ -159,7 +158,7 @@ fn enumerated(
     openings.filter(|opening| opening.end > from && opening.start < until).collect()
 }
 
-/// Every change of the clocks of ten years, with steps that make the walk short enough.
+/// Covers all clock changes in ten years, with steps that keep the test fast.
 #[test]
 fn ten_years_of_every_zone() {
     let set = |values: &[i8]| values.iter().copied().collect::<BTreeSet<i8>>();
@@ -216,7 +215,7 @@ proptest! {
             min_remaining: Duration::ZERO,
             on_close: OnClose::Finish,
         };
-        // What overlaps is refused with the longest duration that does not.
+        // If openings overlap, use the longest valid duration.
         if let Err(WindowError::Overlap { period, .. }) = spec.compile() {
             spec.duration = period;
         }

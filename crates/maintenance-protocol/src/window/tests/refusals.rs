@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Rejected windows and their messages.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn windows_that_never_open() {
     ] {
         assert_eq!(refused(&excluding(exclude)), ("exclude", all.to_owned()), "{exclude:?}");
     }
-    // Every 29 February, one by one.
+    // All occurrences of 29 February, individually.
     let days: Vec<String> = (2028..=2068).step_by(4).map(|year| format!("{year}-02-29")).collect();
     let days: Vec<&str> = days.iter().map(String::as_str).collect();
     assert_eq!(refused(&excluding(&days)).0, "exclude");

@@ -1,4 +1,4 @@
-//! What schedules, exclusions and questions mean on clocks that stand still.
+//! Schedules, exclusions and queries without clock changes.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn schedules() {
         ("5-59/30 */12 * * *", &["2026-01-01T00:05", "2026-01-01T00:35", "2026-01-01T12:05"]),
         ("0 0 31 * *", &["2026-01-31T00:00", "2026-03-31T00:00", "2026-05-31T00:00"]),
         ("0 0 1 JAN-MAR/2 *", &["2026-01-01T00:00", "2026-03-01T00:00", "2027-01-01T00:00"]),
-        // Both day fields: either counts.
+        // With both day fields, either match counts.
         ("0 0 13 * FRI", &["2026-01-02T00:00", "2026-01-09T00:00", "2026-01-13T00:00", "2026-01-16T00:00"]),
         (
             "0 0 29 2 MON",
             &["2026-02-02T00:00", "2026-02-09T00:00", "2026-02-16T00:00", "2026-02-23T00:00", "2027-02-01T00:00"],
         ),
         ("0 0 1-31/10 * WED", &["2026-01-01T00:00", "2026-01-07T00:00", "2026-01-11T00:00", "2026-01-14T00:00"]),
-        // A step over * is fine beside a free field.
+        // A step over * is valid with an unrestricted day field.
         (
             "0 0 */10 * *",
             &["2026-01-01T00:00", "2026-01-11T00:00", "2026-01-21T00:00", "2026-01-31T00:00", "2026-02-01T00:00"],
@@ -60,9 +60,9 @@ fn an_excluded_day_removes_what_starts_on_it_and_nothing_else() {
     let exclude = ["2026-12-31", "2027-01-02/2027-01-03", "2027-01-03/2027-01-04"].map(str::to_owned).to_vec();
     let window = WindowSpec { exclude, ..spec("0 22 * * *", 240, "Europe/Berlin") }.compile().unwrap();
     let expected = [
-        // Runs into the excluded day.
+        // Continues into the excluded day.
         ("2026-12-30T22:00:00+01:00", "2026-12-31T02:00:00+01:00"),
-        // The excluded day's own opening would have run into this one.
+        // The excluded day's opening would have continued into this opening.
         ("2027-01-01T22:00:00+01:00", "2027-01-02T02:00:00+01:00"),
         ("2027-01-05T22:00:00+01:00", "2027-01-06T02:00:00+01:00"),
     ];
@@ -103,7 +103,7 @@ fn a_start_needs_enough_of_the_opening() {
     assert_eq!(window.may_start(utc("2026-06-01T22:00:00Z")), Start::Now(first));
     assert_eq!(window.may_start(utc("2026-06-01T23:00:00Z")), Start::Now(first));
     assert_eq!(window.may_start(utc("2026-06-01T23:00:01Z")), Start::At(second));
-    // The freeze leaves half an hour of the third.
+    // The third opening has half an hour before the freeze.
     assert_eq!(window.may_start(utc("2026-06-03T12:00:00Z")), Start::At(after_freeze));
     assert_eq!(window.may_start(Timestamp::MAX), Start::Never);
 }
