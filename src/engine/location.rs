@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Returns a record's machine without its gates, if this process reaches its location.
+    /// Returns a record's plain machine, if this process reaches its location.
     async fn reached(&self, record: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         self.reaches(record).await?;
         self.machine(record.server())

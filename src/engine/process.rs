@@ -20,7 +20,7 @@ impl Engine {
     /// one lease elsewhere.
     ///
     /// Considers only the record that is taken over. Processes attached to other records keep their
-    /// lease. its lease.
+    /// lease.
     pub(super) async fn end_dead_leases(
         &self,
         key: &LockKey,
