@@ -49,7 +49,7 @@ impl Reconciler<'_> {
     ) -> Result<(), EngineError> {
         let clock = Arc::clone(&self.engine.parts.clock);
         // A slow image host can stall the download while the server is locked, so the deadline ends
-        // it.
+        // the read.
         let over = async {
             match need {
                 Need::Image => clock.sleep(deadline.saturating_sub(clock.monotonic())).await,

@@ -79,7 +79,7 @@ pub(super) struct Reconciler<'a> {
     /// Failed requests to the store since the last successful change.
     pub(super) store_failures: u32,
     looks: u32,
-    /// True if a stop has ended a wait. A stop ends one wait, even if that begins later.
+    /// True if a stop has ended a wait. A stop ends one wait, even a wait that begins after it.
     stop_seen: bool,
 }
 

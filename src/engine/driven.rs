@@ -1,9 +1,9 @@
 //! Tracks this process's driven attachments and detaches the others.
 //!
-//! An attachment is valid while its process lives. Without a drive (a read failed after the commit,
-//! the commit's reply was lost, a detach did not arrive, a panic) it would block the server while
-//! the process runs. So each attachment has a guard that exists before its transaction, and the
-//! lease keeper ends attachments without a guard.
+//! An attachment is valid while its process lives. It can lose its drive: a read fails after the
+//! commit, the commit's reply is lost, a detach does not arrive, or a panic occurs. It would then
+//! block the server until the process ends. So each attachment has a guard that exists before its
+//! transaction, and the lease keeper ends attachments without a guard.
 
 use std::{
     collections::BTreeMap,

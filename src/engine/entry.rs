@@ -331,8 +331,8 @@ impl Engine {
     }
 
     /// Revokes the lock and, with `ending`, begins the release in the same transaction. Returns
-    /// after the last call by an earlier process can reach the machine, so that it cannot disturb a
-    /// restore or the next holder.
+    /// when calls by earlier processes can no longer reach the machine, because they could disturb
+    /// a restore or the next holder.
     async fn fence_holder(
         &self,
         id: &MaintenanceId,

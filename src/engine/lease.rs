@@ -28,7 +28,7 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 const RESIGNING: Duration = Duration::from_secs(3);
 
 /// Part of a lease, in percent, after which it is renewed before a call, so that the rest covers
-/// the longest request. Heartbeats come every third, so this is rare.
+/// the longest request. A heartbeat comes after every third of a lease, so this is rare.
 const RENEWS: u32 = 30;
 
 /// Part of a lease, in percent since the last renewal, in which a call can begin.

@@ -87,7 +87,8 @@ fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Sh
     if mark.machine != here.machine || mark.boot != here.id {
         return Liveness::Unknown;
     }
-    // A network file system can lose locks when its server restarts; `/proc` reveals that.
+    // A network file system can lose locks when its server restarts. A running process in `/proc`
+    // exposes that.
     let contradicted = pids == Some(mark.pids.as_str()) && shown == Shown::Running;
     match file {
         LockFile::Locked => Liveness::Alive,

@@ -82,8 +82,8 @@ impl Engine {
         Ok(waited)
     }
 
-    /// Returns the reason if a state was not written with this store. `generation` and `held` come
-    /// from the state: its record's highest generation, and true if that record had the lock.
+    /// Returns the reason if the store has lost data that a state contains. `generation` and `held`
+    /// come from the state: its record's highest generation, and true if that record had the lock.
     pub async fn lost_since(
         &self,
         found: Option<&Maintenance>,

@@ -6,11 +6,10 @@
 //! call is one event, and any other event can come between two of them. Time, crashes and restarts
 //! are unlimited; `model/identity.rs` explains why the space is finite.
 //!
-//! The model includes several records in one process, calls that take effect after their answer,
-//! changes of a held maintenance, processes of unknown state, a store that is set back, and a store
-//! that answers reads and rejects changes. It excludes overdue maintenances, windows and approvals
-//! (covered by `protocol.rs`), external maintenance systems, boot overrides and media, and clocks
-//! that drift.
+//! The model includes several records in one process, late effects of calls, changes of a held
+//! maintenance and processes of unknown state. Its store can be set back, or answer reads and
+//! reject changes. It excludes overdue maintenances, windows and approvals (covered by
+//! `protocol.rs`), external maintenance systems, boot overrides and media, and clocks that drift.
 //!
 //! The ignored tests take minutes and are part of `make soak`:
 //! `cargo test --package maintenance-protocol --test model -- --ignored --nocapture`.

@@ -1,7 +1,7 @@
 //! Displays untrusted text: names, reasons and contacts from other teams, and messages from BMCs.
 //!
 //! Terminals, CI logs and comments interpret text. An escape sequence clears a screen or creates a
-//! link, a line break forges a table row or a CI command, and a direction mark reorders a sentence.
+//! link. A line break forges a table row or a CI command. A direction mark reorders a sentence.
 //! This crate shows such characters in escaped form.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 

@@ -12,9 +12,9 @@ pub trait ResourceExt: Resource {
     /// Returns the attributes that the host passes in configuration and never stores, as dotted
     /// paths (`"ignition.content"`).
     ///
-    /// Their values are null in plan and state and must be read from the configuration. If the host
-    /// does not support write-only attributes, a configuration that sets one is rejected before it
-    /// reaches the resource, because that host would store the value.
+    /// Their values are null in plan and state and must be read from the configuration. A host
+    /// without support for write-only attributes would store them, so a configuration that sets one
+    /// is then rejected before it reaches the resource.
     fn write_only(&self) -> &'static [&'static str] {
         &[]
     }
