@@ -1,5 +1,5 @@
-//! Generates the wire messages from `proto/` without `protoc`: servers, and the clients with which
-//! tests play the host.
+//! Generates the wire messages in `proto/` without `protoc`: servers for the provider, and clients
+//! for tests that act as the host.
 use std::error::Error;
 
 const FILES: [&str; 3] = ["tfplugin6.proto", "plugin.proto", "health.proto"];
@@ -10,9 +10,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".")
         .btree_map(".")
         .build_transport(false)
-        // What is not implemented answers `Unimplemented`, which hosts understand.
+        // Unimplemented methods answer `Unimplemented`, which hosts understand.
         .generate_default_stubs(true)
-        // They carry configuration, so possibly secrets: src/proto.rs prints their size.
+        // These messages can contain secrets, so src/proto.rs prints only their size.
         .skip_debug(["tfplugin6.DynamicValue", "tfplugin6.RawState"])
         .compile_fds(protox::compile(FILES, ["proto"])?)?;
     Ok(())

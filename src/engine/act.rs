@@ -1,4 +1,4 @@
-//! Single calls to the outside, each recorded before and after.
+//! Single calls to a machine, each recorded before and after.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +18,7 @@ use crate::{
 
 use super::{Control, EngineError, addresses::said, drive::Reconciler, ours::Ours, same_server::FOR_A_LOOK};
 
-/// How long a stop waits for the reply of a call under way. Afterwards the call counts as one
-/// without a reply.
+/// How long a stop waits for a pending call's reply. After that, the call has an unknown outcome.
 const STOP_GRACE: Duration = Duration::from_millis(700);
 
 impl Reconciler<'_> {
@@ -39,8 +38,8 @@ impl Reconciler<'_> {
         Ok(machine)
     }
 
-    /// Reads the facts that a rule asked for. A machine that does not answer is asked again until
-    /// the time is over.
+    /// Reads the facts that a rule needs. Retries a machine that does not answer until the
+    /// deadline.
     pub(super) async fn look(
         &mut self,
         need: Need,
@@ -49,7 +48,8 @@ impl Reconciler<'_> {
         control: &Control,
     ) -> Result<(), EngineError> {
         let clock = Arc::clone(&self.engine.parts.clock);
-        // An image is as long as its host says, and a server waits for it meanwhile.
+        // A slow image host can stall the download while the server is locked, so the deadline ends
+        // the read.
         let over = async {
             match need {
                 Need::Image => clock.sleep(deadline.saturating_sub(clock.monotonic())).await,
@@ -64,7 +64,7 @@ impl Reconciler<'_> {
         self.after_look(looked, deadline, control).await
     }
 
-    /// Waits after a look that failed and may succeed later; gives up after any other.
+    /// Waits after a transient error and gives up after any other error.
     pub(super) async fn after_look(
         &mut self,
         looked: Result<(), LookError>,
@@ -92,13 +92,12 @@ impl Reconciler<'_> {
         let probe = Arc::clone(&self.engine.parts.probe);
         match need {
             Need::Machine | Need::Media | Need::Capabilities | Need::MenuBefore | Need::Menu => {
-                // The view of the machine is read together with what the machine is.
+                // Reading the machine also identifies it.
                 if need != Need::Machine {
                     self.checks_server(FOR_A_LOOK).await?;
                 }
                 let machine = self.machine()?;
-                // Before the machine is read: once the change has ended, what is read is what
-                // became of it.
+                // Collect a late answer first. The read then shows the finished change.
                 if matches!(need, Need::Machine | Need::Media)
                     && let Some(error) = machine.late_answer().await
                 {
@@ -155,19 +154,19 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Follows from a machine that cannot be read what the rules say ([`Unreadable`]).
+    /// Handles a machine that cannot be read, as [`Unreadable`] requires.
     async fn give_up(&mut self, error: BackendError, deadline: Duration, control: &Control) -> Result<(), EngineError> {
         let change = RecordChange::Unreadable { cause: error.to_string(), transient: error.is_transient() };
         match self.apply(&change).await {
             Ok(Applied::Unreadable(Unreadable::Stuck | Unreadable::Kept)) => Err(error.into()),
             Ok(Applied::Unreadable(Unreadable::LeavesQueue)) => Err(self.leave_queue(error, deadline, control).await),
-            // The next round restores, or finds out who has it now.
+            // The next round restores, or finds the new holder.
             Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes one call: intent first, then the call, then what came of it.
+    /// Sends one call: records the intent, sends, then records the outcome.
     pub(super) async fn act(
         &mut self,
         action: Action,
@@ -178,13 +177,13 @@ impl Reconciler<'_> {
             return self.record_prior(deadline, control).await;
         }
         let opened = self.engine.addresses.open_action(&action)?;
-        // Both clocks must agree that we may act: the store's in the transaction that records the
-        // intent, ours right before the call.
+        // Both clocks must confirm the lease: the store's clock in the transaction that records the
+        // intent, our clock right before the call.
         if let Err(error) = self.engine.lease.keep().await {
             return self.wait_for_store(error, deadline, control).await;
         }
-        // One renewal for both: a heartbeat that succeeds after the store was asked says nothing
-        // about the right to act, which somebody may have taken over meanwhile.
+        // Both checks use the same renewal. A later heartbeat can succeed even after another
+        // process took over the record.
         let renewal = self.engine.lease.renewal();
         if !self.intend(&action).await? {
             return Ok(());
@@ -194,8 +193,8 @@ impl Reconciler<'_> {
         }
         self.log_status(&format!("{action}"));
         let machine = self.machine()?;
-        // A call ends before anybody else can believe that this process is gone. One that is cut
-        // off sends nothing more, and counts as one without a reply.
+        // The call ends before another process can treat this process as disconnected. A call that
+        // is cut off sends nothing more and has an unknown outcome.
         let left = self.engine.lease.left_of(renewal);
         let ours = Arc::new(Ours {
             store: Arc::clone(self.engine.store()),
@@ -235,11 +234,11 @@ impl Reconciler<'_> {
         self.note(reply).await
     }
 
-    /// Records the intent, in the transaction that checks that we may act. `false` when we may not.
+    /// Records the intent in the transaction that checks the fence. Returns false if that failed.
     async fn intend(&mut self, action: &Action) -> Result<bool, EngineError> {
         match self.apply(&RecordChange::Intend(action.clone())).await {
             Ok(applied) => Ok(applied == Applied::Done),
-            // The next round finds out who has it now.
+            // The next round finds the current holder.
             Err(StoreError::Refused(_)) => Ok(false),
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "the server is not changed while the store does not record it");
@@ -252,8 +251,7 @@ impl Reconciler<'_> {
     async fn note(&mut self, reply: Reply) -> Result<(), EngineError> {
         match self.apply(&RecordChange::Replied(reply)).await {
             Ok(_) | Err(StoreError::Refused(_)) => Ok(()),
-            // Without this note the call counts as one without a reply: the next observation shows
-            // its outcome.
+            // Without this note, the outcome is unknown until the next read.
             Err(error) if error.is_transient() => {
                 tracing::warn!(%error, "the call's outcome could not be recorded");
                 Ok(())
@@ -262,7 +260,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Reads how the server is and stores it, before anything is changed.
+    /// Reads and stores the server's state before any change.
     async fn record_prior(&mut self, deadline: Duration, control: &Control) -> Result<(), EngineError> {
         let machine = self.machine()?;
         let needs_media = self.needs_media().await?;
@@ -302,7 +300,7 @@ impl Reconciler<'_> {
             boot: seen.boot.clone(),
             media: media.clone().unwrap_or_default(),
             last_reset: seen.last_reset.clone(),
-            // The store's time is put in when it is recorded.
+            // The store sets the time.
             recorded_at: jiff::Timestamp::UNIX_EPOCH,
         };
         let incomplete = self.record().is_some_and(|record| is_unrecordable(record, &seen));
@@ -328,9 +326,9 @@ impl Reconciler<'_> {
 
 /// Why a fact could not be read.
 pub(super) enum LookError {
-    /// The machine, or what stands for it, did not tell it.
+    /// The machine or its gate did not report it.
     Machine(BackendError),
-    /// It was not asked.
+    /// The read was not sent.
     Engine(EngineError),
 }
 
@@ -346,7 +344,7 @@ impl From<EngineError> for LookError {
     }
 }
 
-/// A refusal with the pause that the machine asks for, which the rules keep.
+/// Appends the machine's requested pause, which the rules honor.
 fn with_pause(error: &BackendError, said: String) -> String {
     match error.retry_after() {
         Some(pause) => format!("{said}{}", asked_pause_text(pause)),

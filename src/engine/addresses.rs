@@ -1,5 +1,5 @@
-//! Whole addresses of images and checks: records keep them without signatures and tokens, the
-//! process that acts has them from its configuration.
+//! Full addresses of images and checks. Records contain them without signatures and tokens; the
+//! acting process reads them from its configuration.
 
 use std::{
     collections::HashMap,
@@ -20,12 +20,12 @@ use crate::{
 
 use super::EngineError;
 
-/// The whole addresses that this process was told, by their stored form.
+/// Full addresses that this process received, by their stored form.
 #[derive(Debug, Default)]
 pub(super) struct Addresses(Mutex<HashMap<String, SecretString>>);
 
 impl Addresses {
-    /// Keeps the addresses of a specification; the newest signature counts.
+    /// Keeps a specification's addresses; the newest signature wins.
     pub(super) fn keep(&self, spec: &Spec) {
         spec.checks().for_each(|check| self.keep_as(seal(&check.url, None), &check.url));
         let Some(boot) = spec.boot.as_ref().filter(|boot| !boot.method.is_external()) else { return };
@@ -33,7 +33,7 @@ impl Addresses {
         self.keep_as(seal(image, boot.image_sha256.as_deref()), image);
     }
 
-    /// Keeps an address of which only itself is known.
+    /// Keeps an image address under both stored forms, with and without a checksum.
     pub(super) fn keep_plain(&self, image: &str) {
         for sha256 in [None, Some("")] {
             self.keep_as(seal(image, sha256), image);
@@ -50,7 +50,7 @@ impl Addresses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Text for the record of a specification, without the secrets of its addresses.
+    /// Removes the secrets in a specification's addresses from text for its record.
     pub(super) fn without_secrets_of(&self, spec: &Spec, text: String) -> String {
         let image = spec.boot.as_ref().and_then(|boot| boot.image.as_ref());
         let addresses = image.into_iter().chain(spec.checks().map(|check| &check.url));
@@ -58,7 +58,7 @@ impl Addresses {
         opened.fold(text, |text, address| without_secrets(&text, &address))
     }
 
-    /// The whole address.
+    /// Returns the full address.
     pub(super) fn open(&self, image: &str) -> Result<String, EngineError> {
         if !is_sealed(image) {
             return Ok(image.to_owned());
@@ -70,7 +70,7 @@ impl Addresses {
         })
     }
 
-    /// The action as a machine is asked for it.
+    /// Returns the action with full addresses, as the machine needs it.
     pub(super) fn open_action(&self, action: &Action) -> Result<Action, EngineError> {
         Ok(match action {
             Action::Insert { slot, image, write_protected } => {
@@ -86,7 +86,7 @@ impl Addresses {
     }
 }
 
-/// What a machine said about an action, without the signature that it may have repeated.
+/// Returns a machine's error text without any image signature that it repeats.
 pub(super) fn said(error: &BackendError, opened: &Action) -> String {
     let text = error.to_string();
     match opened {

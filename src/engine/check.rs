@@ -1,4 +1,4 @@
-//! Checking a server before anything is asked of it: only reads.
+//! Read-only checks of a server before a maintenance.
 
 use crate::{
     backend::{Account, BackendError, Certificate, Timing},
@@ -13,49 +13,49 @@ use crate::{
 
 use super::{Engine, EngineError};
 
-/// What a server shows to a check.
+/// Result of a server check.
 #[derive(Debug)]
 pub struct ServerCheck {
     /// Its configured name.
     pub server: String,
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// The certificate of its BMC; `None` without TLS, or where the BMC is not asked directly.
+    /// Certificate of the BMC; `None` without TLS or without a direct connection.
     pub certificate: Option<Certificate>,
-    /// The server, or why it could not be read.
+    /// The server's state, or the read error.
     pub view: Result<MachineView, BackendError>,
-    /// The account in use, as far as it is shown.
+    /// Account in use, if the BMC shows it.
     pub account: Option<Account>,
-    /// What it can be told, where it could be read.
+    /// Supported settings, if they could be read.
     pub capabilities: Option<Capabilities>,
-    /// Its virtual drives that can be used.
+    /// Usable virtual drives.
     pub drives: Vec<MediaSlot>,
     /// Why its virtual drives cannot be used.
     pub no_drives: Option<String>,
-    /// The lock key with the identifiers it rests on; `None` where the server could not be read.
+    /// The lock key with its identifiers; `None` if the server could not be read.
     pub identity: Option<Result<(LockKey, Vec<String>), EngineError>>,
     /// Explains other names with the same lock.
     pub shared: Option<String>,
-    /// Holder and waiters; `None` where the store could not be read.
+    /// Holder and waiters; `None` if the store could not be read.
     pub queue: Option<Vec<QueueRow>>,
-    /// The time that its BMC took.
+    /// Response times of the BMC.
     pub timing: Option<Timing>,
-    /// The kinds of maintenance, and what the server lacks for each.
+    /// Kinds of maintenance, each with its missing features.
     pub abilities: Vec<Ability>,
-    /// Answers of its BMC that are not valid JSON.
+    /// BMC responses that are not valid JSON.
     pub flaws: Vec<String>,
-    /// Reads that failed beside the first.
+    /// Errors of further reads.
     pub failures: Vec<BackendError>,
 }
 
 impl ServerCheck {
-    /// Whether nothing stands against a maintenance that holds the server.
+    /// Returns true if no problem blocks a maintenance.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.problems().is_empty()
     }
 
-    /// The same after all servers of a run were identified.
+    /// Adds other names with the same lock, after all servers of a run were identified.
     #[must_use]
     pub fn among(mut self, engine: &Engine) -> Self {
         if let Some(Ok((key, _))) = &self.identity {
@@ -64,7 +64,7 @@ impl ServerCheck {
         self
     }
 
-    /// What stands against any maintenance: what is wrong, and what to do.
+    /// Returns the problems that block any maintenance, each with a fix.
     #[must_use]
     pub fn problems(&self) -> Vec<(String, &'static str)> {
         let mut problems = Vec::new();
@@ -92,7 +92,7 @@ impl ServerCheck {
     }
 }
 
-/// What to do about a BMC that could not be read.
+/// Returns the fix for a BMC that could not be read.
 fn advice(error: &BackendError) -> &'static str {
     match error {
         BackendError::Unreachable { .. } => "Check the endpoint, and the network between this machine and the BMC.",
@@ -112,11 +112,11 @@ fn advice(error: &BackendError) -> &'static str {
 }
 
 impl Engine {
-    /// Checks a server. Changes nothing, neither on the server nor in the store.
+    /// Checks a server. Changes nothing on the server or in the store.
     pub async fn check(&self, server: &str) -> Result<ServerCheck, EngineError> {
         let machine = self.machine(server)?;
         let bmc = machine.bmc();
-        // Together: a BMC that does not answer costs one time limit, not two.
+        // Concurrent, so that a silent BMC costs one time limit and not two.
         let certificate = async {
             match bmc {
                 Some(bmc) => bmc.certificate().await.ok().flatten(),
@@ -150,7 +150,7 @@ impl Engine {
         }
         match machine.media(&[]).await {
             Ok(drives) => check.drives = drives,
-            // Only virtual media lack something.
+            // Only virtual media is affected.
             Err(BackendError::Unsupported { what, .. }) => check.no_drives = Some(what),
             Err(error) => check.failures.push(error),
         }

@@ -1,4 +1,4 @@
-//! Claims and approvals: who owns a server, and what the owner allows.
+//! Claims and approvals by server owners.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -15,32 +15,32 @@ use crate::{
 
 use super::{Engine, EngineError};
 
-/// What somebody claims.
+/// A claim to create.
 #[derive(Clone, Debug)]
 pub struct ClaimWish {
     /// The claim's name.
     pub id: MaintenanceId,
     /// The server's name in the configuration.
     pub server: String,
-    /// Where the owner is reached.
+    /// How to reach the owner.
     pub contact: Option<String>,
 }
 
-/// What an owner allows.
+/// An approval to create.
 #[derive(Clone, Debug)]
 pub struct ApprovalWish {
-    /// One maintenance, or everything when there is none.
+    /// The approved maintenance; `None` approves all.
     pub maintenance: Option<MaintenanceId>,
-    /// The specification that is meant; `None` means the one that is asked for now.
+    /// Digest of the approved specification; `None`: the pending request's.
     pub digest: Option<String>,
-    /// From when on.
+    /// Start of the approval.
     pub not_before: Option<Timestamp>,
-    /// Until when.
+    /// End of the approval.
     pub expires: Option<Timestamp>,
 }
 
 impl Engine {
-    /// Claims a server for the provider's owner. Returns where it is kept, and the claim.
+    /// Claims a server for the provider's owner. Returns the lock key and the claim.
     pub async fn claim(&self, wish: &ClaimWish) -> Result<(LockKey, Claim), EngineError> {
         let server = self.identify(&wish.server).await?;
         let key = server.key.clone();
@@ -74,7 +74,7 @@ impl Engine {
         Ok((key, claim))
     }
 
-    /// Gives a claim of the provider's owner up. `false` when it was not in force any more.
+    /// Deletes the provider owner's claim. Returns false if it no longer existed.
     pub async fn unclaim(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()
@@ -86,13 +86,13 @@ impl Engine {
         Ok(gone)
     }
 
-    /// Everything about a machine.
+    /// Returns everything stored about a lock.
     pub async fn view(&self, key: &LockKey) -> Result<LockView, EngineError> {
         Ok(self.store().view(key).await?)
     }
 
-    /// Gives the provider's owner's approval on a machine. Without a digest the maintenance must be
-    /// asked for now.
+    /// Records an approval by the provider's owner. Without a digest, the maintenance must be
+    /// active.
     pub async fn approve(&self, key: &LockKey, uid: &Uid, wish: &ApprovalWish) -> Result<Approval, EngineError> {
         let mut made = None;
         self.store()
@@ -123,8 +123,8 @@ impl Engine {
         made.ok_or_else(|| EngineError::LeaseLost("the store applied no transition".to_owned()))
     }
 
-    /// Withdraws an approval of the provider's owner. What has started goes on. `false` when it was
-    /// not there any more.
+    /// Withdraws an approval by the provider's owner; a started maintenance continues. Returns
+    /// false if it no longer existed.
     pub async fn withdraw_approval(&self, key: &LockKey, uid: &Uid) -> Result<bool, EngineError> {
         let mut gone = false;
         self.store()
@@ -136,12 +136,12 @@ impl Engine {
         Ok(gone)
     }
 
-    /// Every machine that somebody claimed or asked for, in one read of the store.
+    /// Returns all locks in a single store read.
     pub async fn views(&self) -> Result<Vec<LockView>, EngineError> {
         Ok(self.store().view_all().await?)
     }
 
-    /// A maintenance by name, active or over; `None` when this store never knew it.
+    /// Returns a maintenance by name, active or ended; `None` if the store does not contain it.
     pub async fn known(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, EngineError> {
         Ok(self.store().find(id).await?)
     }

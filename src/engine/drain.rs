@@ -1,4 +1,4 @@
-//! Draining the Kubernetes Node that runs on a server.
+//! Drains a server's Kubernetes Node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,31 +18,31 @@ use crate::{
 
 use super::{Engine, EngineError, drive::Reconciler, gate::wish_of};
 
-/// How long a kubelet is listened for. It renews its Lease every 10 s (Kubernetes,
+/// How long to wait for a kubelet's heartbeat. A kubelet renews its Lease every 10 s (Kubernetes,
 /// `node-status-update-frequency`).
 const LISTEN: Duration = Duration::from_secs(25);
 
-/// The block that names the cluster of the Nodes.
+/// The provider block that configures the Nodes' cluster.
 const BLOCK: &str = "kubernetes_node";
 
-/// The pause between two looks at a Node.
+/// Pause between two reads of a Node.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What became of the Nodes that ended maintenances left cordoned.
+/// Result of tidying Nodes that ended maintenances left cordoned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TidiedNodes {
-    /// Those that are uncordoned now.
+    /// Nodes that were uncordoned.
     pub uncordoned: Vec<String>,
-    /// Those of which only our annotations were removed, with whether another author cordoned them.
+    /// Nodes that lost only our annotations, each with true if another author cordoned it.
     pub annotations_removed: Vec<(String, bool)>,
-    /// Those that stay, with the reason.
+    /// Nodes that stay cordoned, each with the reason.
     pub kept: Vec<(Cordon, String)>,
 }
 
 impl Engine {
-    /// Uncordons each Node that a maintenance of this store cordoned which is over, once its
-    /// kubelet is heard. A maintenance that was ended as it is, or whose record is gone, leaves
-    /// such Nodes.
+    /// Uncordons each Node that an ended maintenance of this store left cordoned, after its
+    /// kubelet's next heartbeat. Such Nodes remain after a release without a restore, or if the
+    /// record is lost.
     ///
     /// # Errors
     /// The Nodes cannot be listed, or the store does not answer.
@@ -59,7 +59,7 @@ impl Engine {
             if let Some(RecordLookup::Active(_)) = self.store().find_uid(&Uid(cordon.uid.clone())).await? {
                 continue;
             }
-            // One that an ended maintenance left is under a maintenance that found it so.
+            // An active maintenance can have drained the same Node again.
             let mut active = views.iter().flat_map(|view| &view.lock.active);
             let holder = active.find(|it| it.drained.as_ref().is_some_and(|drained| drained.node == cordon.node));
             if let Some(record) = holder {
@@ -78,7 +78,7 @@ impl Engine {
         Ok(tidied)
     }
 
-    /// Uncordons one Node, or says why it stays as it is.
+    /// Uncordons one Node, or returns the reason to leave it.
     async fn tidy_node(&self, nodes: &dyn NodeDrain, cordon: &Cordon) -> Result<UncordonOutcome, String> {
         let by = cordon.by();
         let look = async || nodes.look(&cordon.node, &by, None).await.map_err(|error| error.to_string());
@@ -86,10 +86,10 @@ impl Engine {
         if first.was_ready && !first.ready {
             return Err("it is not Ready".to_owned());
         }
-        // Ready is believed for 40 s after the last word of a kubelet; a Lease that is renewed is a
-        // word of now.
+        // Kubernetes reports Ready for up to 40 s after a kubelet's last heartbeat. A renewed Lease
+        // proves a current heartbeat.
         let heard = async {
-            // A Lease that is gone is not renewed.
+            // A deleted Lease is never renewed.
             while look().await?.heard.is_none_or(|heard| Some(heard) == first.heard) {
                 self.parts.clock.sleep(PAUSE).await;
             }
@@ -110,7 +110,7 @@ impl Engine {
         })
     }
 
-    /// Says which Node a hold leaves as it is, where that ends without steps.
+    /// Warns which Node stays cordoned after a maintenance that ends without steps.
     pub(super) fn leaves_node(&self, record: &Maintenance) {
         let Some(drained) = &record.drained else { return };
         let node = &drained.node;
@@ -123,7 +123,7 @@ impl Engine {
     }
 }
 
-/// The error of a cluster about the Node of a server: it names the Node and the maintenance.
+/// Returns a cluster error that names the Node and the maintenance.
 pub(super) fn of_drain(record: &Maintenance, node: &str, cause: BackendError) -> BackendError {
     let id = &record.id;
     let what = match record.phase.progress().and_then(Progress::step) {
@@ -134,7 +134,7 @@ pub(super) fn of_drain(record: &Maintenance, node: &str, cause: BackendError) ->
     BackendError::Node { what, block: BLOCK, cause: Box::new(cause) }
 }
 
-/// A Node that is waited for.
+/// A Node that a drive watches.
 #[derive(Debug)]
 pub(super) struct FollowedDrain {
     node: String,
@@ -146,7 +146,7 @@ impl Reconciler<'_> {
         wish_of(record, self.engine.store().id())
     }
 
-    /// Looks at the Node, and at its Pods while it is drained.
+    /// Reads the Node and, during a drain, its Pods.
     pub(super) async fn look_drain(&mut self) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
         if record.spec.parent.is_some() {
@@ -156,12 +156,12 @@ impl Reconciler<'_> {
         let progress = record.phase.progress();
         let mut attempts = progress.iter().flat_map(|progress| &progress.attempts);
         let again = attempts.any(|attempt| matches!(attempt.action, Action::CordonNode { .. }));
-        // Before a Node is drained it is the one that is named now, which may have another name.
+        // Before the drain, use the currently configured Node: its name can have changed.
         let step = progress.and_then(Progress::step);
         let (node, wish, needed) = match step {
             Some(Step::DrainNode) => (wanted.map(|wish| &wish.node), wanted, true),
             Some(Step::RecordPriorState) => (wanted.map(|wish| &wish.node), None, true),
-            // One that is drained once more.
+            // The Node is drained a second time.
             Some(Step::StopForRestore) if again => (known, wanted, true),
             step => (known, None, step == Some(Step::UncordonNode)),
         };
@@ -170,7 +170,7 @@ impl Reconciler<'_> {
             self.engine.drainer(record.server())?;
         }
         let known = match &self.followed {
-            // Whether it is taken for Ready once it is off, a look tells.
+            // For a server that ends off, only a fresh read shows whether the Node counts as Ready.
             Some(followed) if followed.node == *node && record.final_power() != Some(PowerTarget::Off) => {
                 followed.follows.still(&self.by(record), wish).await
             }
@@ -181,7 +181,7 @@ impl Reconciler<'_> {
         let mut view = match known {
             Some(view) => view,
             None => match self.node_view(node, record, wish).await {
-                // Its cluster's API server may run on what is to be restored.
+                // The cluster's API server can run on the server under restore.
                 Err(error) if wanted_back && step == Some(Step::StopForRestore) && !again => {
                     tracing::warn!("Node {node}: whether it was uncordoned is not known: {error}");
                     DrainView { exists: true, cordoned: true, ..DrainView::default() }
@@ -192,7 +192,7 @@ impl Reconciler<'_> {
         if let Some(uid) = &view.left_by {
             view.held_by = match self.engine.store().find_uid(&Uid(uid.clone())).await {
                 Ok(Some(RecordLookup::Active(other))) => Some(format!("the maintenance {}", other.id)),
-                // What an ended maintenance left cordoned keeps nobody.
+                // A Node that an ended maintenance left cordoned is free.
                 Ok(_) => view.held_by,
                 Err(error) => {
                     Some(format!("a maintenance of this store, which does not tell whether it has ended: {error}"))
@@ -204,7 +204,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Returns once the Node that is drained or uncordoned may be as it was waited for.
+    /// Returns when the Node can have reached the awaited state.
     pub(super) fn drain_ended(&mut self) -> impl Future<Output = ()> + use<> {
         let wanted = self.followed_node();
         let follows = wanted.map(|(node, wish, by)| {
@@ -227,7 +227,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Which Node a step waits for, and what for.
+    /// Returns the Node that a step waits for, with its drain settings.
     fn followed_node(&self) -> Option<(String, Option<DrainWish>, ExternalRequest)> {
         let record = self.record().filter(|record| record.spec.parent.is_none())?;
         let (node, wish) = match record.phase.progress().and_then(Progress::step)? {
@@ -238,7 +238,7 @@ impl Reconciler<'_> {
         Some((node, wish, self.by(record)))
     }
 
-    /// Looks at the Node that was drained for the hold under which the record acts.
+    /// Reads the Node that was drained for the parent maintenance.
     async fn look_drained(&mut self) -> Result<(), BackendError> {
         let Some(holder) = self.holder() else { return Ok(()) };
         let Some(drained) = &holder.drained else { return Ok(()) };
@@ -247,8 +247,8 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// How the Node of a record is. Another configuration than the one that drained it need not
-    /// reach its cluster: what is not seen stops nothing.
+    /// Reads a record's Node. A configuration that did not drain it does not need access to its
+    /// cluster, so an unread Node blocks nothing.
     async fn node_view(
         &self,
         node: &str,
@@ -268,12 +268,12 @@ impl Reconciler<'_> {
         self.drain_at = self.engine.parts.clock.monotonic();
     }
 
-    /// Cordons, evicts or uncordons. What came of it is seen by looking.
+    /// Cordons, evicts or uncordons. The next read shows the result.
     pub(super) async fn call_drain(&self, action: &Action) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
         let (nodes, by) = (self.engine.drainer(record.server())?, self.by(record));
         if matches!(action, Action::CordonNode { .. } | Action::UncordonNode) {
-            // What was read before the intent was recorded has the earlier name of the Node.
+            // A read before the intent can contain the Node's former name.
             let wanted = drain::wanted(&record.spec).map(|wish| &wish.node);
             let renamed = record.drained.iter().filter(|known| {
                 matches!(action, Action::CordonNode { cluster, .. } if known.cluster == *cluster)

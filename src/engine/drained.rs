@@ -1,4 +1,4 @@
-//! What plans tell of the Nodes that are drained, or were.
+//! Plan notes about drained Nodes.
 
 use crate::{
     backend::BackendError,
@@ -19,16 +19,15 @@ use super::{
 };
 
 impl Engine {
-    /// What a reviewer should know about draining the Node of a wished server; `None` where it has
-    /// none.
+    /// Describes how a server's Node is drained, for a reviewer; `None` without a Node.
     pub async fn drain_outlook(&self, spec: &Spec) -> Option<String> {
         let spec = self.as_asked_here(spec);
         let by = wish_for(&spec, self.owner(), self.store().id());
         self.drain_outlook_of(&spec, drain::wanted(&spec)?, &by, None).await
     }
 
-    /// What a reviewer should know about the Node of a server whose maintenance, boot configuration
-    /// or operation is changed to `spec`; `None`: nothing is done about it.
+    /// Describes, for a reviewer, how a change to `spec` affects the server's Node; `None` if the
+    /// change does not drain it.
     pub async fn drain_outlook_of_change(&self, spec: &Spec, uid: &Uid) -> Option<String> {
         let record = self.held(uid).await.ok()?.filter(|found| found.active)?.record;
         if let Some(parent) = &record.spec.parent {
@@ -40,9 +39,8 @@ impl Engine {
         self.drain_outlook_of(&spec, wish, &wish_of(&record, self.store().id()), Some(&record)).await
     }
 
-    /// What a reviewer should know about the drained Node of a server on which something is done
-    /// under a maintenance; `None`: it is cordoned, or there is none, or the maintenance is only
-    /// planned.
+    /// Warns a reviewer if a parent maintenance's drained Node is in use. `None` if it is cordoned
+    /// or does not exist, or if the maintenance is only planned.
     pub async fn drain_outlook_under(&self, hold: &MaintenanceId) -> Option<String> {
         self.drain_outlook_below(&self.planned_record(hold).await.ok()??).await
     }
@@ -86,8 +84,7 @@ impl Engine {
         })
     }
 
-    /// How the Node that was drained for a maintenance is, or was some seconds ago; `None`: none
-    /// was.
+    /// Returns the drained Node's state, at most some seconds old; `None` if no Node was drained.
     async fn drained_now(&self, record: &Maintenance) -> Option<Result<DrainView, BackendError>> {
         let drained = record.drained.as_ref()?;
         let nodes = self.drainer(record.server()).ok()?;
@@ -95,10 +92,10 @@ impl Engine {
         Some(seen.map_err(|cause| of_drain(record, &drained.node, cause)))
     }
 
-    /// Why the Node that was drained for a hold may get Pods again, where that was seen.
+    /// Returns the reason if the maintenance's drained Node can receive Pods again.
     ///
     /// # Errors
-    /// It could not be looked at.
+    /// The Node cannot be read.
     pub(super) async fn drain_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         let (Some(drained), Some(seen)) = (&record.drained, self.drained_now(record).await) else { return Ok(None) };
         let why = || format!("Node {} was uncordoned, which this provider did not do", drained.node);

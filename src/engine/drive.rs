@@ -31,10 +31,10 @@ use super::{
     status::{SAY_AGAIN, Status},
 };
 
-/// Where a drive ended.
+/// Result of a drive.
 #[derive(Clone, Debug)]
 pub struct ReconcileResult {
-    /// The record as it is now.
+    /// The record's current state.
     pub record: Maintenance,
     /// Why the drive ended.
     pub finish: Finish,
@@ -53,58 +53,57 @@ pub(super) struct Reconciler<'a> {
     pub(super) concludes: Option<String>,
     pub(super) machine: Option<Arc<dyn Machine>>,
     pub(super) facts: Facts,
-    /// When the server was seen to be that of the lock, on our monotonic clock.
+    /// When the server was last identified as the lock's server, on our monotonic clock.
     pub(super) identified_at: Option<Duration>,
-    /// When the machine was seen last, on our own clock.
+    /// When the machine was last read, on our monotonic clock.
     pub(super) seen_at: Duration,
-    /// When its drives were.
+    /// When its virtual drives were last read.
     pub(super) media_at: Duration,
-    /// When the Node was looked at, on our monotonic clock.
+    /// When the Node was last read, on our monotonic clock.
     pub(super) drain_at: Duration,
-    /// The Node that is drained or uncordoned, while that is waited for.
+    /// The Node whose drain or uncordon is awaited.
     pub(super) followed: Option<FollowedDrain>,
     changes: watch::Receiver<u64>,
     pub(super) last: Option<Maintenance>,
-    /// The hold under which the record acts: itself, or the one that it names.
+    /// The holder under which the record acts: itself or its parent.
     holder: Option<Maintenance>,
-    /// What this drive said to the server's own maintenance system.
+    /// Requests to gates in this drive.
     pub(super) talk: ExternalProgress,
     pub(super) status: Status,
-    /// On our own clock: an overdue hold that could not be given back is not tried again before.
+    /// Earliest next try to release an overdue holder, on our monotonic clock.
     pub(super) reclaim_after: Duration,
-    /// When the time limit of the drive ends, on our monotonic clock.
+    /// End of the time limit, on our monotonic clock.
     pub(super) deadline: Duration,
-    /// The last change failed in the store. The next round waits first.
+    /// Store error of the last change. The next round waits first.
     pub(super) unrecorded: Option<StoreError>,
-    /// How many requests to the store failed since it took a change.
+    /// Failed requests to the store since the last successful change.
     pub(super) store_failures: u32,
     looks: u32,
-    /// Whether a wait ended because of a stop. A stop ends one wait, whenever it came: also one
-    /// that begins after it.
+    /// True if a stop has ended a wait. A stop ends one wait, even a wait that begins after it.
     stop_seen: bool,
 }
 
-/// For how long what the machine showed counts as seen now, while nothing is done to it.
+/// How long a machine reading counts as current without an action.
 const JUST_SEEN: Duration = Duration::from_secs(1);
 
-/// For how long drives to which nothing was done count as seen: while a system shuts down they are
-/// not read at every look.
+/// How long a reading of untouched drives counts as current. During a shutdown, not every poll
+/// reads the drives.
 const MEDIA_STAY: Duration = Duration::from_mins(1);
 
-/// What may be different after something was done or waited for.
+/// Facts that an action or a wait can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MayChange {
-    /// Only what the step itself read.
+    /// Only the facts that the step itself read.
     Nothing,
-    /// Power, boot and whatever is asked for by polling; not what is in the drives.
+    /// Power, boot settings and other polled facts, but not the drives.
     Watched,
-    /// The drives as well: a system that starts can eject what it booted from, and what another
-    /// party inserted during a release is found by the last look.
+    /// The drives too: a booting system can eject its medium, and the last read of a release finds
+    /// media that others inserted.
     Everything,
 }
 
 impl MayChange {
-    /// After an action.
+    /// Returns the facts that an action can change.
     fn by(action: &Action) -> Self {
         match action {
             Action::Record => Self::Nothing,
@@ -152,34 +151,33 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// The record, as it was seen last.
+    /// Returns the record as last read.
     pub(super) fn record(&self) -> Option<&Maintenance> {
         self.last.as_ref()
     }
 
-    /// The hold under which the record acts, as it was seen last.
+    /// Returns the holder under which the record acts, as last read.
     pub(super) fn holder(&self) -> Option<&Maintenance> {
         self.holder.as_ref()
     }
 
-    /// Whether the record is still in the queue.
+    /// Returns true if the record is still queued.
     pub(super) fn waits(&self) -> bool {
         self.record().is_some_and(|record| matches!(record.phase, Phase::Pending))
     }
 
-    /// Whether nothing was waited for since the last change.
+    /// Returns true if no wait has happened since the last change.
     pub(super) fn looks_first(&self) -> bool {
         self.looks == 0
     }
 
-    /// Drives until the goal is reached, the time is over, somebody stops us, or the record is
-    /// lost.
+    /// Drives until the goal is reached, the time limit ends, the process must stop, or the record
+    /// is lost.
     ///
-    /// On every way out the right to act is given back; the record, the slot and the place stay as
-    /// they are.
+    /// Detaches on every exit. The record, the lock and the queue position stay unchanged.
     pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<ReconcileResult, EngineError> {
         let ending = if let Goal::Release(ending) = &goal { Some(ending.clone()) } else { None };
-        // Boxed: it is as large as everything that a step may wait for.
+        // Boxed, because this future is large.
         let result = Box::pin(self.drive(goal, control)).await;
         if let Err(error) = &result {
             self.note_end(error).await;
@@ -197,7 +195,7 @@ impl<'a> Reconciler<'a> {
             let record = self.record_now().await;
             if !patience.again(silence(&record)).await {
                 let record = record.map_err(|error| self.under_way(error))?;
-                // The reply of the last change was lost: it is over, as it was to be.
+                // The reply to the last change was lost: the record has ended as requested.
                 let as_asked = |its: &Ending| given_up && Some(its) == ending.as_ref();
                 let is_over = matches!(&record.phase, Phase::Completed { ending, .. } if as_asked(ending));
                 let finish = if is_over { Finish::Over } else { finish };
@@ -215,7 +213,7 @@ impl<'a> Reconciler<'a> {
             if let Some(error) = self.unrecorded.take() {
                 self.wait_for_store(error, deadline, control).await?;
             }
-            // Without its lease the process decides nothing but to wait for it.
+            // Without a lease, the process only waits for it.
             if self.engine.lease.is_over()
                 && let Err(error) = self.in_time(self.engine.lease.keep()).await
             {
@@ -236,14 +234,14 @@ impl<'a> Reconciler<'a> {
                 self.facts.outer_gates = holder.map_or(0, |holder| outer_gates(holder, record));
                 self.holder = holder.cloned();
                 if !releasing && (matches!(record.phase, Phase::Releasing { .. }) || record.undoing().is_some()) {
-                    // Giving back or undoing after a failure has a time limit of its own.
+                    // A restore or undo after a failure has its own time limit.
                     releasing = true;
                     deadline = self.engine.parts.clock.monotonic() + control.release_timeout;
                     self.deadline = deadline;
                 }
             }
             let now = self.engine.parts.clock.monotonic();
-            // Other looks may have taken long since, and a Node is uncordoned by a word.
+            // Other reads can have taken long, and a person can uncordon a Node at any time.
             self.facts.drain.take_if(|_| now.saturating_sub(self.drain_at) > JUST_SEEN);
             let timed_out = now >= deadline;
             let stop = control.stop.is_cancelled();
@@ -303,7 +301,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Ends a record that waits and will never be granted its server.
+    /// Ends a waiting record that can never receive its server.
     pub(super) async fn refuse(
         &mut self,
         why: String,
@@ -315,12 +313,12 @@ impl<'a> Reconciler<'a> {
         Ok(Finish::Refused(why))
     }
 
-    /// Whether the current step is about power, so that only the power is polled.
+    /// Returns true if the current step changes the power, so that only the power is polled.
     fn switches(&self, view: &LockView) -> bool {
         self.record().is_some_and(|record| view.lock.only_power_changes(record, view.now))
     }
 
-    /// Forgets what may have changed.
+    /// Drops facts that can have changed.
     fn forget(&mut self, may_change: MayChange) {
         let Facts { menu_before, capabilities, media, machine, .. } = std::mem::take(&mut self.facts);
         let age = self.engine.parts.clock.monotonic().saturating_sub(self.media_at);
@@ -345,18 +343,17 @@ impl<'a> Reconciler<'a> {
         })
     }
 
-    /// Waits for whatever comes first: a change in the store, the clock, a stop, or the next look
-    /// at the machine.
+    /// Records the wait, then waits for a store change, the clock, a stop or the next poll.
     pub(super) async fn wait(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
         self.note_wait().await;
         self.pause(poll, wake, deadline, control).await;
     }
 
-    /// Waits without a word to the store.
+    /// Waits without writing to the store.
     async fn pause(&mut self, poll: bool, wake: Option<Duration>, deadline: Duration, control: &Control) {
         let clock = Arc::clone(&self.engine.parts.clock);
         let longest = self.engine.tuning().poll;
-        // Looks come quickly at first, because most changes do, and then settle.
+        // Poll often at first, because most changes finish quickly.
         let pause = (Duration::from_millis(100) * 2u32.saturating_pow(self.looks.min(16))).min(longest);
         self.looks = self.looks.saturating_add(1);
         let mut limit = deadline.saturating_sub(clock.monotonic()).min(SAY_AGAIN);
@@ -381,7 +378,7 @@ impl<'a> Reconciler<'a> {
             () = drain_ended => {}
             changed = self.changes.changed() => {
                 if changed.is_err() {
-                    // The watch ended with the store; time goes on by itself.
+                    // The watch ended with the store; a pause replaces it.
                     clock.sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -389,7 +386,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Applies a change that was decided on. Why the drive ends with it, if it does.
+    /// Applies a decided change. Returns the reason if the drive ends with it.
     pub(super) async fn change(&mut self, change: RecordChange) -> Result<Option<Finish>, EngineError> {
         match self.apply(&change).await {
             Ok(Applied::Outdated) => Ok(None),
@@ -398,7 +395,7 @@ impl<'a> Reconciler<'a> {
                 if let Some(said) = change.told(kind) {
                     self.log_status(&said);
                 }
-                // The server was another one's until it was admitted.
+                // Before the admission, another maintenance held the server.
                 let ours = !matches!(change, RecordChange::Admit(_) | RecordChange::Reclaim(_));
                 let now = self.engine.parts.clock.monotonic();
                 let is_old = |seen: Duration| !ours || now.saturating_sub(seen) > JUST_SEEN;
@@ -420,7 +417,7 @@ impl<'a> Reconciler<'a> {
         }
     }
 
-    /// Says of an error of the store that the server may have been changed before it.
+    /// Marks a store error if the server can have been changed before.
     fn under_way(&self, error: EngineError) -> EngineError {
         match self.record().filter(|_| !self.waits()) {
             Some(record) => error.under_way(record),

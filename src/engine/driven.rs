@@ -1,10 +1,9 @@
-//! Which of our attachments are driven, and how the rest is let go.
+//! Tracks this process's driven attachments and detaches the others.
 //!
-//! An attachment is good as long as its process lives. Where nothing drives it any more (a read
-//! failed after the commit, the commit's reply was lost, a detach did not arrive, a panic) it would
-//! keep a server from others for as long as the process works on anything at all. So each
-//! attachment has a guard from before its transaction on, and the keeper of the lease ends those
-//! that have none.
+//! An attachment is valid while its process lives. It can lose its drive: a read fails after the
+//! commit, the commit's reply is lost, a detach does not arrive, or a panic occurs. It would then
+//! block the server until the process ends. So each attachment has a guard that exists before its
+//! transaction, and the lease keeper ends attachments without a guard.
 
 use std::{
     collections::BTreeMap,
@@ -18,18 +17,18 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// How many heartbeats look for an attachment whose guard ended without a detach. More than one: a
-/// commit without a reply may arrive late.
+/// How many heartbeats look for an attachment whose guard ended without a detach. More than one,
+/// because a commit without a reply can arrive late.
 const LOOKS: u32 = 4;
 
 #[derive(Debug, Default)]
 struct AttachmentSet {
     driven: Vec<Token>,
-    /// Locks where an attachment may be left, and how often they are looked at yet.
+    /// Locks that can have an undriven attachment, with the number of remaining checks.
     left: BTreeMap<LockKey, u32>,
 }
 
-/// The attachments of one process.
+/// The process's attachments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attachments(Arc<Mutex<AttachmentSet>>);
 
@@ -45,12 +44,12 @@ impl Attachments {
         Driving { attachments: self.clone(), key: key.clone(), token, over: false }
     }
 
-    /// The attachments that are driven, or about to be.
+    /// Returns the attachments that are driven or about to be.
     pub(super) fn driven(&self) -> Vec<Token> {
         self.known().driven.clone()
     }
 
-    /// Ends the attachments of `runner` that nothing drives, where there may be some.
+    /// Ends undriven attachments of `runner` in the locks that can have some.
     pub(super) async fn detach_undriven(&self, store: &dyn Store, runner: &RunnerId) -> Result<(), StoreError> {
         let keys: Vec<LockKey> = self.known().left.keys().cloned().collect();
         for key in keys {
@@ -72,7 +71,7 @@ impl Attachments {
     }
 }
 
-/// The guard of one attachment: it is driven for as long as this lives.
+/// Guards one attachment: it is driven while this exists.
 #[derive(Debug)]
 pub(super) struct Driving {
     attachments: Attachments,
@@ -82,18 +81,18 @@ pub(super) struct Driving {
 }
 
 impl Driving {
-    /// The random number of the attachment.
+    /// Returns the attachment's random number.
     pub(super) fn token(&self) -> Token {
         self.token
     }
 
-    /// Passes an answer of the store on. A transition that was refused attached to nothing.
+    /// Passes a store's answer on. A rejected transition did not attach.
     pub(super) fn over_if_refused<T>(&mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         self.over |= matches!(answer, Err(StoreError::Refused(_) | StoreError::NameTaken { .. }));
         answer
     }
 
-    /// The store knows that it is over: there is nothing to let go.
+    /// Marks the attachment as ended in the store, so the drop does nothing.
     pub(super) fn over(&mut self) {
         self.over = true;
     }

@@ -1,4 +1,4 @@
-//! The ways into a drive: ask for a server, give it back, take it from somebody.
+//! Entry points of a drive: request, release and forced release.
 
 use std::time::Duration;
 
@@ -21,24 +21,24 @@ use crate::{
 
 use super::{Control, DeletionResult, Engine, EngineError, ReconcileResult, drive::Reconciler, driven::Driving};
 
-/// How often identifiers are read again that another process claims or moves at the same time.
+/// Maximum retries after another process claims or moves the same identifiers.
 const RACES: usize = 8;
 
-/// A server that somebody wants.
+/// A request for a server.
 #[derive(Clone, Debug)]
 pub struct MaintenanceRequest {
     /// The maintenance's name.
     pub id: MaintenanceId,
     /// The specification.
     pub spec: Spec,
-    /// How far to go.
+    /// How far to drive.
     pub wait_for: WaitFor,
-    /// The state that asks.
+    /// The requesting state.
     pub asking: AskingState,
 }
 
 impl Engine {
-    /// [`Engine::hold`], until the store does not answer.
+    /// Runs [`Engine::hold`] until the store does not answer.
     pub(super) async fn hold_once(
         &self,
         wish: &MaintenanceRequest,
@@ -64,15 +64,14 @@ impl Engine {
         self.end_dead_leases(&key, &wish.id, control).await?;
         loop {
             let (uid, attached) = match self.enqueue(&server, wish, &location, &systems).await {
-                // An identifier was moved since it was read.
+                // Another process moved an identifier after the read.
                 Err(EngineError::Refused(Refusal::AliasMoved { .. })) if races < RACES => {
                     races += 1;
                     server = self.identified(&wish.spec.server, control).await?;
                     key.clone_from(&server.key);
                     continue;
                 }
-                // The server got another lock while an earlier run waited, as with a new
-                // `lock_key`.
+                // The server's lock changed while an earlier run waited, as with a new `lock_key`.
                 Err(EngineError::Store(StoreError::NameTaken { .. })) if races < RACES => {
                     races += 1;
                     self.leave_former_queue(wish, control).await?;
@@ -84,7 +83,7 @@ impl Engine {
                 server.leave_unclaimed(&self.store().view(&key).await?.lock, &uid);
             }
             if !self.claim_fresh(&server).await? {
-                // It has touched nothing: it was not driven.
+                // The record was never driven, so it changed nothing.
                 self.leave_queue(&key, &uid, attached).await?;
                 races += 1;
                 if races > RACES {
@@ -103,8 +102,8 @@ impl Engine {
             drive.identified_at = self.seen_as(&wish.spec.server, &server, identified_at);
             let leftover = self.is_ending(&uid).await?;
             let driven = drive.run(Goal::Hold(wish.wait_for), control).await?;
-            // An earlier run died while it gave the server back. That is finished now, and the wish
-            // begins again.
+            // An earlier run died during the restore. The restore is complete now; start the
+            // request again.
             if leftover && driven.finish == Finish::Over {
                 continue;
             }
@@ -112,14 +111,14 @@ impl Engine {
         }
     }
 
-    /// Whether a record is being given back.
+    /// Returns true if a record is being released.
     async fn is_ending(&self, uid: &Uid) -> Result<bool, EngineError> {
         let found = self.store().find_uid(uid).await?;
         Ok(found.is_some_and(|found| matches!(found.record().phase, Phase::Releasing { .. })))
     }
 
-    /// Asks for a place; unless the wish is only to have one, also takes the right to act, in the
-    /// same transaction: a record that nobody drives is never seen by others.
+    /// Enqueues a request. Unless it only reserves a queue position, the same transaction attaches
+    /// this process, so other processes never read an undriven record.
     async fn enqueue(
         &self,
         server: &Identified,
@@ -154,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// Takes a pending record out of the queue whose server turned out to belong to another lock.
-    /// One that is not pending stays: it was there before.
+    /// Withdraws a pending record whose server belongs to another lock. Records in other phases
+    /// stay, because they existed before.
     async fn leave_queue(
         &self,
         key: &LockKey,
@@ -184,22 +183,21 @@ impl Engine {
         self.leave_queue(&taken.lock_key, &taken.uid, None).await
     }
 
-    /// Returns true if a record has our owner and server, and only waited.
+    /// Returns true if a record belongs to our owner and server and has only waited.
     pub(super) fn waited_elsewhere(&self, taken: &Maintenance, spec: &Spec) -> bool {
         let ours = taken.owner == self.owner() && taken.server() == spec.server;
         ours && taken.phase == Phase::Pending && !gate::is_asked(taken)
     }
 
-    /// What a record is that nobody drives.
+    /// Returns a record that no process drives.
     async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
         let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is gone".to_owned()))?;
         Ok(ReconcileResult { record, finish: Finish::Reached })
     }
 
-    /// Changes what is requested where the server need not change, without acting on the record:
-    /// its generation stays. `Some(false)`: the record is not as it has to be for that, and nothing
-    /// was changed. `None`: it is not active any more.
+    /// Changes settings that do not affect the server, without a new generation. `Some(false)`: the
+    /// record's phase does not allow it, and nothing changed. `None`: the record has ended.
     pub async fn amend(
         &self,
         uid: &Uid,
@@ -214,7 +212,7 @@ impl Engine {
         Ok(Some(self.apply(&record.lock_key, &change).await? == Applied::Done))
     }
 
-    /// [`Engine::resume`] or, with `again`, [`Engine::restore_drift`].
+    /// Runs [`Engine::resume`] or, with `again`, [`Engine::restore_drift`] once.
     pub(super) async fn resume_once(
         &self,
         uid: &Uid,
@@ -239,7 +237,7 @@ impl Engine {
         Ok(Some(drive.run(Goal::Hold(wish.wait_for), control).await?))
     }
 
-    /// [`Engine::go_on`], until the store does not answer.
+    /// Runs [`Engine::go_on`] until the store does not answer.
     pub(super) async fn go_on_once(
         &self,
         record: &Maintenance,
@@ -254,7 +252,7 @@ impl Engine {
         drive.run(Goal::Hold(wait_for), control).await
     }
 
-    /// [`Engine::release_for`], until the store does not answer.
+    /// Runs [`Engine::release_for`] until the store does not answer.
     pub(super) async fn release_once(
         &self,
         state: &str,
@@ -272,8 +270,8 @@ impl Engine {
         Ok(Some(drive.run(Goal::Release(ending), control).await?))
     }
 
-    /// Takes a hold from its holder, whoever works on it, and gives the server back. `seen` is the
-    /// generation that the person saw; `reason` goes into the audit.
+    /// Releases a maintenance by force, even if a process acts on it, and restores the server.
+    /// `seen` is the generation that the person confirmed; `reason` goes into the audit log.
     pub async fn force_release(
         &self,
         id: &MaintenanceId,
@@ -283,7 +281,7 @@ impl Engine {
         control: &Control,
     ) -> Result<ReconcileResult, EngineError> {
         let active = Box::new(self.active(id).await?);
-        // To forget an operation that was made, no server is reached.
+        // Forgetting a completed operation does not contact a server.
         if !active.is_made() {
             Box::pin(self.reach(&active, control)).await?;
         }
@@ -295,10 +293,11 @@ impl Engine {
         Box::pin(drive.run(Goal::Release(ending), control)).await
     }
 
-    /// Ends a maintenance without putting anything back: the server stays as it is now. For a
-    /// server that cannot be put back, or that is gone. Asks no machine; only what the server's own
-    /// maintenance system was asked is taken back, as far as that can be done in a short time:
-    /// nobody will do it later. Audited like every release.
+    /// Ends a maintenance without a restore; the server keeps its current state. For servers that
+    /// cannot be restored or were removed.
+    ///
+    /// Does not contact the machine. Withdraws its gate requests within a short time limit, because
+    /// no later process does it. The audit log records it like every release.
     pub async fn release_without_restore(
         &self,
         id: &MaintenanceId,
@@ -310,12 +309,12 @@ impl Engine {
         let (record, fence, mut driving) =
             Box::pin(self.fence_holder(id, seen, None, (reason, block), control)).await?;
         if control.stop.is_cancelled() {
-            // Somebody may be in the middle of a call. The hold stays, under a generation that
-            // nobody else has.
+            // Another process can have a pending call. Keep the lock under the new
+            // generation, which no process uses.
             return Err(EngineError::Stopped);
         }
-        // While the slot is still held, so that the next holder does not wait behind it; and as it
-        // is after whoever was attached.
+        // Withdraw while the server is locked, so that the next holder does not wait for it. Read
+        // the record again, because the fenced process can have changed it.
         let record = match self.store().find_uid(&record.uid).await? {
             Some(RecordLookup::Active(now)) => *now,
             _ => record,
@@ -331,9 +330,9 @@ impl Engine {
         Ok((record, taken_back))
     }
 
-    /// Takes a hold from its holder and, with `ending`, begins the release in the same transaction.
-    /// Returns when no call of an earlier process can reach the machine any more: neither a restore
-    /// nor the next holder must meet one.
+    /// Revokes the lock and, with `ending`, begins the release in the same transaction. Returns
+    /// when calls by earlier processes can no longer reach the machine, because they could disturb
+    /// a restore or the next holder.
     async fn fence_holder(
         &self,
         id: &MaintenanceId,
@@ -366,7 +365,7 @@ impl Engine {
         Ok((record, fence, driving))
     }
 
-    /// Waits until no call of an earlier process can reach the machine any more.
+    /// Waits until calls by earlier processes can no longer reach the machine.
     async fn wait_for_calls(
         &self,
         record: &Maintenance,
@@ -386,7 +385,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The active record of a name.
+    /// Returns the active record with this name.
     pub async fn active(&self, id: &MaintenanceId) -> Result<Maintenance, EngineError> {
         match self.store().find(id).await? {
             Some(RecordLookup::Active(record)) => Ok(*record),
@@ -395,12 +394,12 @@ impl Engine {
         }
     }
 
-    /// Takes the right to act on a record for the next waiter: an overdue maintenance of any owner.
+    /// Attaches the next waiter to an overdue maintenance of any owner.
     pub(super) async fn attach_overdue(&self, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
         self.attach_to(&record.lock_key, &record.uid, "", None).await
     }
 
-    /// Takes the right to act on a record for a state, which is known to manage it from then on.
+    /// Attaches to a record for a state, which manages the record afterwards.
     pub(super) async fn attach_for(&self, state: &str, record: &Maintenance) -> Result<(Fence, Driving), EngineError> {
         self.attach_to(&record.lock_key, &record.uid, state, Some(self.owner())).await
     }
@@ -421,7 +420,7 @@ impl Engine {
         }
     }
 
-    /// Applies a change to a lock, in one transaction of the store.
+    /// Applies a change to a lock in one transaction.
     pub(super) async fn apply(&self, key: &LockKey, change: &LockChange<'_>) -> Result<Applied, StoreError> {
         let tuning = self.tuning();
         let attaches =
@@ -431,7 +430,7 @@ impl Engine {
             .transact(key, &mut |lock, leases, now| {
                 let at = Moment { leases, now, aging: tuning.aging, limits: &tuning.limits };
                 if attaches {
-                    // One's own record that nothing drives any more may be attached to again.
+                    // Detach our own undriven records first, so that they can be attached again.
                     lock.detach_undriven(&self.runner().id, &self.lease.attachments().driven(), now);
                 }
                 applied = lock.apply(change, &at)?;
@@ -442,7 +441,7 @@ impl Engine {
     }
 }
 
-/// A store that says that it applied a change, and did not.
+/// Returns the error for a store that confirms a change without applying it.
 fn no_answer() -> EngineError {
     EngineError::LeaseLost("the store applied no transition".to_owned())
 }

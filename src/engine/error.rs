@@ -1,4 +1,4 @@
-//! What can go wrong while a record is driven.
+//! Errors of a drive.
 
 use crate::{
     backend::BackendError,
@@ -9,42 +9,42 @@ use crate::{
 /// A drive that ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// The store.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
-    /// The store, while a maintenance was under way: what was done to the server until then is in
-    /// its record.
+    /// The store failed during a maintenance. The record lists the changes to the server before
+    /// that.
     #[error("{cause}")]
     StoreLost {
         /// The maintenance.
         id: MaintenanceId,
-        /// What is wrong with the store.
+        /// The store's error.
         cause: Box<StoreError>,
     },
-    /// The machine.
+    /// The machine failed.
     #[error(transparent)]
     Machine(#[from] BackendError),
-    /// The protocol said no; nothing was changed.
+    /// The protocol rejected the change; nothing changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The server has no lock of its own. Nothing was changed.
+    /// The server's lock could not be determined; nothing changed.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// No server is known by it.
+    /// No server matches the identifier.
     #[error("{text:?} is neither a known OWNER/SERVER nor a known identifier of {store}")]
     UnknownIdentifier {
-        /// What was given.
+        /// The given text.
         text: String,
         /// The store's address.
         store: String,
     },
-    /// The lease could not be kept, so nothing may be done to the machine.
+    /// The lease is lost, so calls to the machine are not allowed.
     #[error("the lease of this process was lost and could not be renewed: {0}")]
     LeaseLost(String),
-    /// The process was told to stop before anything was recorded or done.
+    /// The process was stopped before it recorded or did anything.
     #[error("stopped before anything was done")]
     Stopped,
-    /// No such maintenance in this store.
+    /// The store does not contain the maintenance.
     #[error("{id} is not in {store}")]
     NotFound {
         /// Its name.
@@ -52,14 +52,14 @@ pub enum EngineError {
         /// The store's address.
         store: String,
     },
-    /// The record names an image without the signature of its address, and this process was not
-    /// told the whole address.
+    /// The record contains an image address without its signature, and this process does not have
+    /// the full address.
     #[error(
         "the store keeps {image} without its signature, and this process does not know the whole address: apply the \
          configuration again, or name the address in a file (drive --image-addresses)"
     )]
     AddressUnknown {
-        /// The address as far as it is known.
+        /// The address without its signature.
         image: String,
     },
     /// The maintenance has already ended.
@@ -77,7 +77,7 @@ impl From<StoreError> for EngineError {
 }
 
 impl EngineError {
-    /// Says of an error of the store that it came while a maintenance was under way.
+    /// Converts a store error during a maintenance into [`Self::StoreLost`].
     #[must_use]
     pub(super) fn under_way(self, record: &Maintenance) -> Self {
         match self {

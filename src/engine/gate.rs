@@ -1,4 +1,4 @@
-//! The gates before a server: requests to them, and withdrawing those.
+//! Requests to a server's gates, and their withdrawal.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,35 +23,35 @@ use crate::{
 
 use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, stops_node};
 
-/// How long a stop waits until a request is taken back.
+/// How long a stop waits for a withdrawal.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// How often requests are looked for that nobody drives.
+/// Interval between searches for orphaned requests.
 const TIDY: Duration = Duration::from_mins(1);
 
-/// How long a request may take to be gone where what failed is told afterwards.
+/// Time limit for a withdrawal that precedes an error message.
 const TAKE_BACK: Duration = Duration::from_secs(30);
 
-/// What a drive said to the gates before a server.
+/// Requests of a drive to a server's gates.
 #[derive(Debug, Default)]
 pub(super) struct ExternalProgress {
-    /// The gates, by their places, for which it noted that a request may be there.
+    /// Indexes of gates with a recorded request.
     asked: BTreeSet<usize>,
-    /// On our own clock: requests that nobody drives are looked for again a while after this.
+    /// When orphaned requests were last searched for, on our monotonic clock.
     tidied: Option<Duration>,
-    /// Whether no gate came up that the record does not have: looked at once for each admission,
-    /// and once for the first change of the server.
+    /// True after a check found no new gate. Checked for each admission, and before the first
+    /// change of the server.
     pub(super) no_late_gate: bool,
 }
 
-/// A machine with a maintenance system of its own, and what is said to that about a hold.
+/// A machine with its own maintenance system, and the request to that system.
 pub(super) type ExternalTarget = (Arc<dyn Machine>, ExternalRequest);
 
-/// A gate before a server.
+/// One of a server's gates.
 pub(super) enum GateRef {
     /// Its own maintenance system.
     Own(Arc<dyn Machine>),
-    /// One that stands before that.
+    /// A gate in front of that system.
     Before(Arc<dyn Gate>),
 }
 
@@ -64,13 +64,13 @@ impl GateRef {
     }
 }
 
-/// What a mark on something of a record's server tells.
+/// Returns the request that marks objects of a record's server.
 #[must_use]
 pub fn wish_of(record: &Maintenance, store: &str) -> ExternalRequest {
     wish_to(record, gate::own(&record.gates), store)
 }
 
-/// What a request to a gate tells about a record.
+/// Returns a record's request to a gate.
 pub(super) fn wish_to(record: &Maintenance, gate: Option<&GateRecord>, store: &str) -> ExternalRequest {
     ExternalRequest {
         uid: record.uid.to_string(),
@@ -113,17 +113,17 @@ pub(super) fn wish_for(spec: &Spec, owner: &str, store: &str) -> ExternalRequest
 }
 
 impl Engine {
-    /// Whether a server is part of an external maintenance system.
+    /// Returns true if the server belongs to an external maintenance system.
     #[must_use]
     pub fn is_external(&self, server: &str) -> bool {
         self.machine(server).is_ok_and(|machine| machine.maintenance_system().is_some())
     }
 
-    /// The gates before a server, as a wish meets them, the outermost first.
+    /// Returns the gates that a request must pass, outermost first.
     pub async fn systems(&self, spec: &Spec) -> Result<Vec<ExternalSystem>, EngineError> {
         let machine = self.machine(&spec.server)?;
         let mut systems = Vec::new();
-        // What acts under a hold was granted with it, and what stops nothing needs no gate.
+        // The parent's grants cover child requests. Changes that stop nothing skip these gates.
         for kind in self.parts.gates.iter().filter(|_| spec.parent.is_none() && stops_node(spec)) {
             systems.extend(kind.of(&spec.server, Some(Arc::clone(&machine))).system(false).await?);
         }
@@ -135,19 +135,19 @@ impl Engine {
         Ok(systems)
     }
 
-    /// A gate of a record. `None`: this configuration does not have it.
+    /// Returns a record's gate; `None` if this configuration does not have it.
     pub(super) fn link(&self, server: &str, gate: &GateRecord) -> Result<Option<GateRef>, BackendError> {
         let Some(id) = &gate.system.gate else {
             let machine = self.parts.backend.machine(server)?;
             return Ok(machine.maintenance_system().is_some().then(|| GateRef::Own(machine)));
         };
-        // What the record remembers is enough for one whose server is not configured here.
+        // The record contains enough data for a server that is not configured here.
         let machine = self.parts.backend.machine(server).ok();
         let kind = self.parts.gates.iter().find(|kind| kind.id() == id);
         Ok(kind.map(|kind| GateRef::Before(kind.of(server, machine))))
     }
 
-    /// What the gates tell a reviewer about a wish; nothing where there is none.
+    /// Returns the gates' notes on a request for a reviewer; empty without gates.
     pub async fn outlook(&self, spec: &Spec, id: Option<&str>) -> Result<Outlook, EngineError> {
         let machine = self.machine(&spec.server)?;
         let spec = self.as_asked_here(spec);
@@ -168,7 +168,8 @@ impl Engine {
         if let Some(own) = machine.maintenance_system() {
             outlook.add(own.outlook(&wish).await?);
         }
-        // What stops nothing disturbs no consumer, and a gate before the server asks it.
+        // A change that stops nothing disturbs no consumer, and a gate queries its consumers
+        // itself.
         let disturbs = spec.parent.is_none() && stops_node(&spec);
         let has_gate = |systems: Vec<ExternalSystem>| systems.iter().any(|system| system.gate.is_some());
         if outlook.unasked.is_some() && (!disturbs || self.systems(&spec).await.is_ok_and(has_gate)) {
@@ -177,8 +178,7 @@ impl Engine {
         Ok(outlook)
     }
 
-    /// How a server is at the gates before it, by their names; those that do not answer are left
-    /// out.
+    /// Returns the server's state at each gate, by gate name. Gates that do not answer are omitted.
     pub async fn gate_states(&self, server: &str) -> BTreeMap<String, String> {
         let mut states = BTreeMap::new();
         for kind in &self.parts.gates {
@@ -192,7 +192,7 @@ impl Engine {
         states
     }
 
-    /// The machine of a record, for reading it.
+    /// Returns a record's machine for reading.
     pub(super) fn machine_of(&self, holder: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         let plain = self.machine(holder.server())?;
         let entered = gate::own(&holder.gates).is_some_and(|gate| gate.system.enters);
@@ -204,8 +204,7 @@ impl Engine {
 }
 
 impl Reconciler<'_> {
-    /// The machine and what is said about the hold, where the server has a maintenance system of
-    /// its own.
+    /// Returns the machine and the request to its own maintenance system, if it has such a system.
     pub(super) fn own_gate(&self) -> Result<Option<ExternalTarget>, EngineError> {
         let Some(holder) = self.holder().filter(|holder| gate::own(&holder.gates).is_some()) else {
             return Ok(None);
@@ -213,7 +212,7 @@ impl Reconciler<'_> {
         Ok(Some((self.engine.machine(&self.server)?, wish_of(holder, self.engine.store().id()))))
     }
 
-    /// A gate by its place, and the request to it for the hold.
+    /// Returns a gate by index, with the request to it.
     pub(super) fn link(&self, place: usize) -> Result<Option<(GateRef, ExternalRequest)>, BackendError> {
         let Some(holder) = self.holder() else { return Ok(None) };
         let Some(gate) = holder.gates.get(place) else { return Ok(None) };
@@ -224,7 +223,7 @@ impl Reconciler<'_> {
         Ok(Some((link, wish_to(holder, Some(gate), self.engine.store().id()))))
     }
 
-    /// All of them, the innermost first.
+    /// Returns all gates with their requests, innermost first.
     fn links(&self) -> Vec<(usize, GateRef, ExternalRequest)> {
         let places = self.holder().map_or(0, |holder| holder.gates.len());
         let link = |place: usize| self.link(place).ok().flatten().map(|(link, wish)| (place, link, wish));
@@ -235,13 +234,13 @@ impl Reconciler<'_> {
         !self.talk.asked.is_empty() || self.record().is_some_and(gate::is_asked)
     }
 
-    /// Whether the step is to enter or to leave a gate, and that was asked.
+    /// Returns true if the current step enters or leaves a gate and the request was sent.
     fn passes_gate(&self) -> bool {
         let Some(progress) = self.record().and_then(|record| record.phase.progress()) else { return false };
         matches!(progress.step(), Some(Step::EnterGate | Step::LeaveGate)) && !progress.attempts.is_empty()
     }
 
-    /// Reads how a gate stands.
+    /// Reads a gate's state.
     pub(super) async fn look_gate(&mut self, place: usize, fresh: bool) -> Result<(), LookError> {
         if self.is_outer_elsewhere(place)? {
             self.facts.gates.insert(place, GateView::of(ExternalState::Granted));
@@ -249,10 +248,10 @@ impl Reconciler<'_> {
         }
         let Some((link, wish)) = self.link(place)? else { return Ok(()) };
         let Some(gate) = link.gate() else { return Ok(()) };
-        // A waiter is woken by changes; before an action the state has to be fresh.
+        // Changes wake a waiter; before an action the state must be fresh.
         let fresh = fresh || !self.waits() || self.looks_first();
-        // While the system does what it was asked, nothing is done here, and its change wakes us:
-        // what is known of it is enough.
+        // While the system enters or returns the server, its change wakes this process, so a cached
+        // state is enough.
         let passes = fresh && self.passes_gate();
         let mut view = gate.look(&wish, fresh && !passes).await?;
         if passes && !matches!(view.standing, ExternalState::Entering(_) | ExternalState::Returning(_)) {
@@ -262,9 +261,9 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Whether a gate is one of the hold under which the record acts, and this configuration does
-    /// not have it. What acts under the hold of another configuration need not reach that; what is
-    /// not seen stops nothing.
+    /// Returns true if the gate belongs to the parent maintenance and this configuration does not
+    /// have it. A child record does not need access to its parent's gate, so an unread gate blocks
+    /// nothing.
     fn is_outer_elsewhere(&self, place: usize) -> Result<bool, BackendError> {
         let under = self.record().is_some_and(|record| record.spec.parent.is_some());
         let gate = self.holder().and_then(|holder| holder.gates.get(place));
@@ -272,7 +271,7 @@ impl Reconciler<'_> {
         Ok(self.engine.link(&self.server, gate)?.is_none())
     }
 
-    /// Returns when something about a gate may have changed; never where there is none.
+    /// Returns when a gate can have changed; never without gates.
     pub(super) fn gates_changed(&self) -> impl Future<Output = ()> + use<> {
         let links = self.links();
         async move {
@@ -285,7 +284,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Enters or leaves the gate whose turn it is in the steps of a record.
+    /// Enters or leaves the next gate in the record's steps.
     pub(super) async fn pass_gate(&self, enter: bool) -> Result<(), BackendError> {
         let Some(record) = self.record() else { return Ok(()) };
         let place = if enter { gate::entering(record) } else { gate::leaving(record) };
@@ -297,7 +296,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Makes or withdraws the request to a gate of a record that is still in the queue.
+    /// Sends or withdraws a queued record's request to a gate.
     pub(super) async fn ask_gate(
         &mut self,
         place: usize,
@@ -309,11 +308,10 @@ impl Reconciler<'_> {
             return self.wait_for_store(error, deadline, control).await;
         }
         let renewal = self.engine.lease.renewal();
-        // First the note that it may be there: whoever finds the record later knows what to take
-        // back.
+        // Record the request before sending it, so that later processes can withdraw it.
         match self.apply(&RecordChange::AskExternal(place)).await {
             Ok(Applied::Done) => drop(self.talk.asked.insert(place)),
-            // The next round finds out who has it now.
+            // The next round finds the current holder.
             Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
             Err(error) => return self.wait_for_store(error, deadline, control).await,
         }
@@ -343,8 +341,8 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Nothing that waiting would mend: the request is taken back, the record leaves the queue, and
-    /// the error tells why.
+    /// Handles an error that waiting cannot fix: withdraws the requests, leaves the queue and
+    /// returns the error.
     pub(super) async fn leave_queue(
         &mut self,
         error: BackendError,
@@ -354,7 +352,7 @@ impl Reconciler<'_> {
         let soon = self.engine.parts.clock.monotonic() + TAKE_BACK;
         match self.withdraw_from_gates(deadline.min(soon), control).await {
             Ok(true) => {}
-            // Whoever waits next for the server looks for such requests too.
+            // The next waiter for the server also searches for such requests.
             Ok(false) => tracing::warn!("the external request may still exist"),
             Err(error) => {
                 tracing::warn!(%error, "the external request was not deleted");
@@ -371,8 +369,8 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Takes the requests back before their record goes, the innermost first. `false`: one could
-    /// not be seen to be gone in time.
+    /// Withdraws the requests before their record ends, innermost first. Returns false if a
+    /// withdrawal was not confirmed in time.
     pub(super) async fn withdraw_from_gates(
         &mut self,
         deadline: Duration,
@@ -385,12 +383,12 @@ impl Reconciler<'_> {
         };
         let taken_back = async {
             for (place, link, wish) in self.links() {
-                // What was noted since the record was seen counts too.
+                // Include requests that were recorded after the last read.
                 if !wish.asked && !self.talk.asked.contains(&place) {
                     continue;
                 }
                 let Some(gate) = link.gate() else { continue };
-                // Who leaves waits for no owner any more.
+                // A withdrawal does not wait for an owner's approval.
                 let wish = ExternalRequest { asks: Asks::Nobody, asked: true, ..wish };
                 self.engine.wait_deleted(gate, &wish).await?;
             }
@@ -403,12 +401,11 @@ impl Reconciler<'_> {
         Ok(matches!(gone, Some(Ok(()))))
     }
 
-    /// Takes back requests of ours whose maintenance is no more: somebody died between the two, or
-    /// did not come back in time. Whoever waits for the same server does it, because such a request
-    /// may be the one it waits for.
+    /// Withdraws orphaned requests: their process died before the withdrawal or did not return in
+    /// time. Every waiter for the server does this, because such a request can block it.
     pub(super) async fn tidy_gate(&mut self) {
         let now = self.engine.parts.clock.monotonic();
-        // Also one that is not asked yet may wait behind a request whose maintenance is over.
+        // A record without a request can wait behind an orphaned request too.
         let waits = self.waits() && self.record().is_some_and(|record| record.gates.iter().any(|it| it.said.is_some()));
         let asks = self.asked_at_gates() || waits;
         if !asks || self.talk.tidied.is_some_and(|at| now.saturating_sub(at) < TIDY) {

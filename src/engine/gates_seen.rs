@@ -1,23 +1,22 @@
-//! What the gates say of a server that is held, to those who only look.
+//! Gate states of a held server, for read-only commands.
 
 use crate::maintenance::{gate, state::Maintenance};
 
 use super::{Engine, gate::wish_to};
 
-/// What the gates of a record were seen to say.
+/// Observed gate states of a record.
 #[derive(Clone, Debug)]
 pub struct GatesSeen {
-    /// The record as a release that begins now would find it: with what the gates say.
+    /// The record as a release would find it now, with the gates' states.
     pub record: Maintenance,
-    /// Why a gate does not hold the server any more.
+    /// Why a gate no longer grants the server.
     pub revoked: Option<String>,
-    /// Why the external system ends the use of the server after the release, in a sentence.
+    /// Why the external system ends the server's use after the release, in a sentence.
     pub deletion: Option<String>,
 }
 
 impl Engine {
-    /// What the gates that a record entered say of its server. Those that do not answer say
-    /// nothing.
+    /// Reads the gates that a record entered. Skips gates that do not answer.
     pub async fn gates_seen(&self, record: &Maintenance) -> GatesSeen {
         let mut seen = GatesSeen { record: record.clone(), revoked: None, deletion: None };
         for (place, gate) in record.gates.iter().enumerate().filter(|(_, gate)| gate.entered && !gate.left) {

@@ -1,4 +1,4 @@
-//! From the name of a server to its lock.
+//! Maps server names to locks.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,19 +20,19 @@ use crate::{
 
 use super::{Engine, EngineError};
 
-/// Where identifiers lead.
+/// Targets of identifiers.
 pub(super) type Places = BTreeMap<Alias, AliasTarget>;
 
 impl Engine {
-    /// The lock of a server, by what it shows and what is known of that. Writes nothing.
+    /// Returns a server's lock from its identifiers and the store. Read-only.
     pub async fn lock_key(&self, server: &str) -> Result<LockKey, EngineError> {
         Ok(self.identify(server).await?.key)
     }
 
-    /// The lock of a server with the identifiers that lead to it.
+    /// Returns a server's lock with its identifiers.
     ///
-    /// While the server does not answer, its name is enough if it is known; without one it is an
-    /// error, because a lock under a guessed key would exclude nobody.
+    /// While the server does not answer, its stored name is enough. Without a stored name this
+    /// fails, because a lock under a guessed key would exclude no other process.
     pub(super) async fn identify(&self, server: &str) -> Result<Identified, EngineError> {
         match self.machine(server)?.identify().await {
             Ok(identity) => self.located(&self.sighting(server, identity), true).await,
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// The lock of a server with the identifiers that it rests on, the best first. Writes nothing.
+    /// Returns a server's lock with its identifiers, best first. Read-only.
     pub async fn identification(&self, server: &str) -> Result<(LockKey, Vec<String>), EngineError> {
         let seen = self.sighting(server, self.machine(server)?.identify().await?);
         let key = self.located(&seen, true).await?.key;
@@ -53,9 +53,9 @@ impl Engine {
         Ok((key, configured.into_iter().chain(seen.hardware().iter().map(ToString::to_string)).collect()))
     }
 
-    /// The lock of a server, as far as it is known. Writes nothing: a plan only looks.
+    /// Returns a server's current lock for a plan. Read-only.
     ///
-    /// `None`: the server does not answer, and its name is unknown.
+    /// `None`: the server does not answer, and its name is not stored.
     pub async fn lock_key_now(&self, server: &str) -> Result<Option<LockKey>, EngineError> {
         match self.machine(server)?.identify().await {
             Ok(identity) => Ok(Some(self.located(&self.sighting(server, identity), false).await?.key)),
@@ -63,11 +63,11 @@ impl Engine {
         }
     }
 
-    /// The lock of a server, for people; `None` where it is not certain.
+    /// Returns a server's lock for messages; `None` if it is uncertain.
     pub async fn known_lock_key(&self, server: &str) -> Option<LockKey> {
         match self.lock_key_now(server).await {
             Ok(key) => key,
-            // The store is away: what the server says of itself is the best guess.
+            // Without the store, the server's own identifiers are the best guess.
             Err(EngineError::Store(_)) => {
                 let identity = self.machine(server).ok()?.identify().await.ok()?;
                 let seen = self.sighting(server, identity);
@@ -77,19 +77,19 @@ impl Engine {
         }
     }
 
-    /// Whether the store knows a server by this name of this owner. Asks no server.
+    /// Returns true if the store contains this owner's server name. Does not contact the server.
     pub async fn is_known(&self, server: &str) -> Result<bool, EngineError> {
         Ok(self.by_name(server).await?.is_some())
     }
 
-    /// The name under which a server's lock is known: names belong to an owner, so that two teams
-    /// may use the same name for two servers.
+    /// Returns a server name as the store has it. Names belong to an owner, so two teams can use
+    /// the same name for different servers.
     #[must_use]
     pub fn bound_name(&self, server: &str) -> String {
         format!("{}/{server}", self.owner())
     }
 
-    /// The rules' view of what a server says it is.
+    /// Converts a server's identity into the rules' input.
     pub(super) fn sighting(&self, server: &str, identity: HardwareIdentity) -> Sighting {
         let HardwareIdentity { lock_key, uuid, manufacturer, serial_number, has_siblings, authority, path } = identity;
         let system = has_siblings.then_some(path.as_str());
@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// The lock that a configured name leads to.
+    /// Returns the lock that a configured name leads to.
     async fn by_name(&self, server: &str) -> Result<Option<Identified>, EngineError> {
         let name = Alias::name(&self.bound_name(server));
         let mut places = self.places(std::slice::from_ref(&name)).await?;
@@ -112,7 +112,7 @@ impl Engine {
         Ok(Some(Identified { key, claims: vec![AliasClaim { alias: name, version }], fresh: Vec::new() }))
     }
 
-    /// Where identifiers lead; those that lead nowhere yet are left out.
+    /// Returns the targets of identifiers, without unbound identifiers.
     pub(super) async fn places(&self, aliases: &[Alias]) -> Result<Places, EngineError> {
         let names: Vec<String> = aliases.iter().map(Alias::stored).collect();
         let found = self.store().bindings(&names).await?;
@@ -120,7 +120,7 @@ impl Engine {
         Ok(known.map(|(alias, key)| (alias, AliasTarget::At { key, version: 0 })).collect())
     }
 
-    /// Follows identifiers that were moved to where they lead now.
+    /// Follows moved identifiers to their current lock.
     pub(super) async fn follow(&self, places: &mut Places) -> Result<(), EngineError> {
         let mut locks: HashMap<LockKey, Arc<ServerLock>> = HashMap::new();
         for (alias, place) in places {
@@ -130,7 +130,7 @@ impl Engine {
                     None => self.store().view(key).await?.lock,
                 };
                 locks.insert(key.clone(), Arc::clone(&lock));
-                // Each step has a higher number than the one before.
+                // Each step has a higher number, so the loop ends.
                 match lock.moved_on(alias, *version) {
                     Some(next) => *place = next,
                     None => break,
@@ -140,8 +140,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The lock of a server by what it shows. `certain`: as it is now, for one that is about to be
-    /// changed; a plan follows moves only where identifiers do not agree.
+    /// Returns a server's lock. With `certain`, follows moved identifiers, as changes require. A
+    /// plan follows them only if identifiers disagree.
     async fn located(&self, seen: &Sighting, certain: bool) -> Result<Identified, EngineError> {
         let mut places = self.places(&seen.aliases()).await?;
         let found = match decide(seen, &places) {
@@ -156,8 +156,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Explains other names with the same lock: names in its queue, and names that this process saw
-    /// at another address.
+    /// Explains other names with the same lock: names in its queue, and names that this process
+    /// found at another address.
     #[must_use]
     pub fn shared_lock(&self, server: &str, lock: &ServerLock) -> Option<String> {
         let own = Alias::name(&self.bound_name(server));
@@ -172,14 +172,13 @@ impl Engine {
         shared_lock(&lock.key, names.iter().map(String::as_str))
     }
 
-    /// Claims what leads nowhere yet, for a lock under which the caller has an active record or a
-    /// claim by now: while it has, no identifier of that lock is moved. `false`: another lock was
-    /// first, and nothing may be done here.
+    /// Binds new identifiers to a lock. The caller must have an active record or a claim there,
+    /// which prevents moves of the lock's identifiers. Returns false if another lock was first: the
+    /// caller must then stop.
     ///
-    /// Each claim is one write that succeeds once in the whole store, so of two processes that see
-    /// one server by different identifiers the later one is told where they lead. The best
-    /// identifier is claimed alone: a process that loses it must not lead the others to a lock that
-    /// the server does not have.
+    /// Each binding is a single write that succeeds once per store. So two processes that identify
+    /// one server differently cannot use separate locks. The best identifier is bound first: a
+    /// process that loses it must not bind the others to a wrong lock.
     pub(super) async fn claim_fresh(&self, found: &Identified) -> Result<bool, EngineError> {
         if found.fresh.is_empty() {
             return Ok(true);
@@ -196,7 +195,7 @@ impl Engine {
                 }
             }
         }
-        // Claimed earlier by another process, and moved away since then.
+        // Another process bound them earlier, and they were moved since.
         let claims: Vec<AliasClaim> =
             found.fresh.iter().map(|alias| AliasClaim { alias: alias.clone(), version: 0 }).collect();
         Ok(store.view(key).await?.lock.keeps(&claims).is_ok())

@@ -1,5 +1,4 @@
-//! An operation that is invoked, and leaves nothing in a state: which invocation an earlier record
-//! stands for.
+//! Invoked operations, which leave no state: matches an invocation with an earlier record.
 
 use crate::{
     maintenance::{
@@ -13,37 +12,37 @@ use crate::{
 
 use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult};
 
-/// What became of an invocation.
+/// Result of an invocation.
 #[derive(Clone, Debug)]
 pub enum Invoked {
-    /// An earlier run made it: nothing is sent.
+    /// An earlier run completed it; nothing is sent.
     MadeBefore(Maintenance),
-    /// An earlier invocation of this name, for something else, has not ended.
+    /// Another invocation with this name has not ended.
     NotEnded(ReconcileResult),
     /// It was driven now.
     Driven(ReconcileResult),
 }
 
-/// What an invocation meets under its name: an operation of the same owner that is not over.
+/// An earlier operation with the same name and owner that has not ended.
 #[derive(Clone, Debug)]
 pub enum EarlierInvocation {
-    /// It was made: nothing is sent.
+    /// It is complete; nothing is sent.
     Made(Box<Maintenance>),
     /// It is continued.
     Unfinished(Box<Maintenance>),
-    /// It was for something else, and is ended first.
+    /// It has different content and is ended first.
     Other(Box<Maintenance>),
 }
 
 impl Engine {
-    /// What an invocation would meet, for a plan: read like [`Engine::name_conflict`].
+    /// Returns the earlier invocation for a plan, read like [`Engine::name_conflict`].
     pub async fn earlier_invocation(&self, id: &MaintenanceId, spec: &Spec) -> Option<EarlierInvocation> {
         self.planned_record(id).await.ok()??;
         self.earlier(self.active(id).await.ok()?, spec)
     }
 
-    /// The record of an operation that a resource of this name and specification takes over as it
-    /// is, because it was made. One of a state of this run is replaced, and does not count.
+    /// Returns the completed operation that a new resource with this name and specification adopts.
+    /// Records that this run's states manage are excluded, because they are replaced.
     pub async fn made_before(&self, id: &MaintenanceId, spec: &Spec) -> Option<Maintenance> {
         let takes = |record: &Maintenance| {
             let same = record.refuses_request(self.owner(), &self.as_asked_here(spec)).is_none();
@@ -67,9 +66,9 @@ impl Engine {
         })
     }
 
-    /// Makes an operation once per name, `triggers` and content: what an earlier run of the same
-    /// made is not made again, what it left unfinished is continued, and a record of other content
-    /// is ended first.
+    /// Performs an operation once per name, `triggers` and content. A completed operation is not
+    /// repeated, an unfinished operation is continued, and a record with other content is ended
+    /// first.
     pub async fn invoke(&self, wish: &MaintenanceRequest, control: &Control) -> Result<Invoked, EngineError> {
         let earlier = match self.store().find(&wish.id).await? {
             Some(RecordLookup::Active(record)) => self.earlier(*record, &wish.spec),
@@ -95,14 +94,14 @@ impl Engine {
         Ok(Invoked::Driven(Box::pin(self.hold(wish, control)).await?))
     }
 
-    /// Ends the record of an operation that was made, so that the next invocation makes it again.
+    /// Ends a completed operation's record, so that the next invocation performs it again.
     pub async fn forget_made(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
         self.release(&record.uid, record.server(), Ending::Completed, control).await?;
         Ok(())
     }
 }
 
-/// Whether two specifications ask for the same operation; how it queues does not matter.
+/// Returns true if both specifications request the same operation, regardless of queue settings.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     one.server == other.server
         && one.operation == other.operation

@@ -1,9 +1,8 @@
-//! Gates that came up after a maintenance was queued without them.
+//! Gates that appeared after a maintenance was queued.
 //!
-//! A record keeps the gates that were there when it was queued, and it may have waited for days
-//! since, or have given the lock back in between. They are looked at once more where it takes the
-//! lock and right before its first change of the server: each is one request, and what comes
-//! between that and the change is not seen.
+//! A record keeps the gates from its enqueue, possibly days ago. The engine checks for new gates
+//! when the record takes the lock, and right before its first change of the server. It does not
+//! detect a gate that appears between the check and the change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,16 +22,16 @@ use crate::{
 
 use super::{Control, Engine, EngineError, act::LookError, drive::Reconciler, gate::wish_of, stops_node};
 
-/// What is done where a gate came up before anything was.
+/// Next step if a gate appeared before any change.
 const APPLY_AGAIN: &str = "Apply again: the maintenance then asks it first.";
 
-/// What is done where a gate came up after the server was changed.
+/// Next step if a gate appeared after the server was changed.
 const ACCEPT: &str = "What runs there would be stopped without a drain. Take the server out of that system and run this again, or \
                       end the maintenance as it is (release --accept-as-is).";
 
 impl Engine {
-    /// Refuses a change that stops what runs on a server, where what is in force did not and so
-    /// asked no gate, or where a gate came up since that has the server now.
+    /// Rejects a change that newly stops the server's workload if the server has a gate that the
+    /// record never requested.
     pub(super) async fn refuses_new_gates(&self, record: &Maintenance, wanted: &Spec) -> Result<(), EngineError> {
         let stopped = stops_node(&record.spec);
         let left = matches!(record.phase, Phase::InMaintenance { .. }) && !record.keeps_server();
@@ -56,9 +55,9 @@ impl Engine {
         Err(BackendError::Unsupported { address: record.server().to_owned(), what }.into())
     }
 
-    /// The kinds of gates that a record would be asked for and does not have.
+    /// Returns the gate kinds that apply to a record and are missing from it.
     fn kinds_without_gate<'a>(&'a self, record: &'a Maintenance) -> impl Iterator<Item = &'a Arc<dyn GateKind>> {
-        // What acts under a hold was granted with it, and what stops nothing needs no gate.
+        // The parent's grants cover child requests. Changes that stop nothing skip these gates.
         let stops = match record.phase {
             Phase::Releasing { .. } => restore_may_stop(record),
             _ => stops_node(record.checked_spec()),
@@ -68,22 +67,22 @@ impl Engine {
         self.parts.gates.iter().filter(move |kind| asks && !has(kind.id()))
     }
 
-    /// The server of a record, as it is at the moment of each question.
+    /// Returns a record's machine, without cached state.
     fn fresh(&self, record: &Maintenance) -> Result<Arc<dyn Machine>, BackendError> {
         let machine = self.parts.backend.machine(record.server())?;
         let own = machine.maintenance_system().map(|own| own.under(&wish_of(record, self.store().id())));
         Ok(own.unwrap_or(machine))
     }
 
-    /// Why a record may not take its server, or change it: a gate stands before it now that did not
-    /// when the record was queued.
+    /// Returns the reason not to admit a record or change its server: a gate that did not exist at
+    /// enqueue.
     async fn late_gate(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         for kind in self.kinds_without_gate(record) {
             let machine = self.fresh(record)?;
             let gate = kind.of(record.server(), Some(Arc::clone(&machine)));
             let Some(system) = gate.system(false).await? else { continue };
             let releases = matches!(record.phase, Phase::Releasing { .. });
-            // Nothing runs that the restore would stop.
+            // The server is off, so the restore stops nothing.
             if releases && machine.observe().await?.power == PowerState::Off {
                 continue;
             }
@@ -100,17 +99,17 @@ impl Engine {
     }
 }
 
-/// Whether the restore of a server may stop what runs on it.
+/// Returns true if a restore can stop the server's workload.
 fn restore_may_stop(record: &Maintenance) -> bool {
     let ends_off = record.restored_power() == Some(PowerTarget::Off);
     restore::verifies(record) && (record.booted || ends_off || !record.drives.is_empty())
 }
 
-/// Whether an action is the first that changes the server, or the first after its Node was drained,
-/// which may take long.
+/// Returns true if an action is the first change of the server, or the first after its Node's
+/// drain, which can take long.
 fn is_first_change(record: &Maintenance, action: &Action) -> bool {
     let Phase::Preparing(progress) = &record.phase else { return false };
-    // A change of a server that was held all the time is under the gates of its hold.
+    // While the server stays locked, the lock's gates cover a change.
     let began_alone = record.update.is_none() || !record.keeps_server();
     let reads =
         |step: &Step| matches!(step, Step::TakeNode | Step::RecordPriorState | Step::CheckImage | Step::DrainNode);
@@ -120,11 +119,11 @@ fn is_first_change(record: &Maintenance, action: &Action) -> bool {
 }
 
 impl Reconciler<'_> {
-    /// Whether the gates before the server are to be looked at before a decision is carried out.
+    /// Returns true if a decision requires a check for new gates first.
     pub(super) fn checks_gates_before(&self, decision: &Decision) -> bool {
         let Some(record) = self.record().filter(|_| !self.talk.no_late_gate) else { return false };
         let checks = match decision {
-            // What was queued once more, too: the server was not ours in between.
+            // Including a record that queued again, because its server was free in between.
             Decision::Change(RecordChange::Admit(_)) => true,
             Decision::Act(action) => is_first_change(record, action),
             _ => false,
@@ -132,7 +131,7 @@ impl Reconciler<'_> {
         checks && self.engine.kinds_without_gate(record).next().is_some()
     }
 
-    /// Looks at the gates before the server. Where one came up, the record does not go on.
+    /// Checks for new gates. A new gate stops the record.
     pub(super) async fn look_late_gate(
         &mut self,
         deadline: Duration,

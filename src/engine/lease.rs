@@ -1,5 +1,4 @@
-//! Keeps the lease of this process while it is attached to anything, and sweeps the store by the
-//! way.
+//! Keeps this process's lease while it is attached to a record, and sweeps the store.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,31 +14,31 @@ use crate::{
     store::Store,
 };
 
-/// When a process that has something to do begins to sweep: what it was started for comes first.
+/// Delay before the first sweep: the process's own work comes first.
 const SWEEP_AFTER: Duration = Duration::from_secs(2);
 
-/// How long one process has the sweeping to itself: the next thousand runs leave it alone.
+/// How long other processes skip the sweep.
 const SWEEP_CLAIM: Duration = Duration::from_mins(10);
 
-/// How much is forgotten at once, and the pause after it.
+/// Records deleted per batch, and the pause between batches.
 const SWEPT_AT_ONCE: u32 = 100;
 const SWEEP_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long a process waits at its end until its lease has ended.
+/// Time limit for resigning the lease at exit.
 const RESIGNING: Duration = Duration::from_secs(3);
 
-/// From which part of a lease on it is renewed before a call, in percent: what is then left is
-/// enough for the longest request. The heartbeat comes every third, so this is seldom needed.
+/// Part of a lease, in percent, after which it is renewed before a call, so that the rest covers
+/// the longest request. A heartbeat comes after every third of a lease, so this is rare.
 const RENEWS: u32 = 30;
 
-/// Which part of a lease a call may begin in, counted from the last renewal, in percent.
+/// Part of a lease, in percent since the last renewal, in which a call can begin.
 const BEGINS: u32 = 50;
 
-/// Which part of a lease a call may last into, in percent. The rest is the margin: for a request
-/// that is on its way when the call is cut, and for clocks that do not run equally fast.
+/// Part of a lease, in percent, at which a call is cut. The rest is a margin for requests in flight
+/// and for clock drift.
 const ENDS: u32 = 80;
 
-/// When a renewal was begun, on our own monotonic clock. `None`: there was none.
+/// Start of a renewal on our monotonic clock; `None`: never renewed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renewal(Option<Duration>);
 
@@ -51,8 +50,8 @@ pub(super) struct LeaseKeeper {
     runner: Runner,
     ttl: Duration,
     history: Option<Duration>,
-    /// When the last renewal that succeeded was begun, on our own monotonic clock. Begun, not
-    /// ended: the store counted from some moment after it.
+    /// Start of the last successful renewal, on our monotonic clock. The store counts from a later
+    /// time.
     renewed: Arc<Mutex<Option<Duration>>>,
     started: Mutex<bool>,
     attachments: Attachments,
@@ -76,7 +75,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Renews now and goes on renewing until [`Self::resign`].
+    /// Renews now, and periodically until [`Self::resign`].
     pub(super) async fn keep(&self) -> Result<(), crate::store::StoreError> {
         if !self.is_younger(self.renewal(), RENEWS) {
             renew(&self.store, &self.clock, &self.runner, self.ttl, &self.renewed).await?;
@@ -96,7 +95,7 @@ impl LeaseKeeper {
                         tracing::warn!(%error, "the heartbeat did not reach the coordination store");
                         continue;
                     }
-                    // The next renewal must not wait for it.
+                    // Do not delay the next renewal.
                     match within(ttl / 6, attachments.detach_undriven(&*store, &runner.id)).await {
                         Some(Ok(())) => {}
                         error => tracing::debug!(?error, "what nothing drives is let go with a later heartbeat"),
@@ -114,17 +113,17 @@ impl LeaseKeeper {
         Ok(())
     }
 
-    /// Whether less than this part of the lease has passed since a renewal, by our own clock.
+    /// Returns true if less than `percent` of the lease has passed since a renewal, by our clock.
     fn is_younger(&self, renewal: Renewal, percent: u32) -> bool {
         renewal.0.is_some_and(|at| self.clock.monotonic().saturating_sub(at) < self.ttl * percent / 100)
     }
 
-    /// The attachments of the process.
+    /// Returns the process's attachments.
     pub(super) fn attachments(&self) -> &Attachments {
         &self.attachments
     }
 
-    /// The last renewal that is known to have reached the store.
+    /// Returns the last renewal that the store confirmed.
     pub(super) fn renewal(&self) -> Renewal {
         Renewal(*self.renewed.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -135,21 +134,20 @@ impl LeaseKeeper {
         renewal.0.is_some() && !self.is_younger(renewal, 100)
     }
 
-    /// Whether something may be done to a machine now, judged by our own clock: so little of the
-    /// lease has passed since this renewal that nobody else can believe it is over, and that what
-    /// is left is enough for a call.
+    /// Returns true if a call can begin now: by our clock, enough of the lease remains to finish it
+    /// before another process can treat the lease as expired.
     pub(super) fn is_safe_with(&self, renewal: Renewal) -> bool {
         self.is_younger(renewal, BEGINS)
     }
 
-    /// How long a call may last from now on, by our own clock and without counting on a later
-    /// renewal than this one: it ends well before another process may judge the lease as expired.
+    /// Returns how long a call can last, by our clock and without later renewals. It ends well
+    /// before another process can treat the lease as expired.
     pub(super) fn left_of(&self, renewal: Renewal) -> Duration {
         renewal.0.map_or(Duration::ZERO, |at| (at + self.ttl * ENDS / 100).saturating_sub(self.clock.monotonic()))
     }
 
-    /// Ends the heartbeat and the lease. A silent store delays the process for [`RESIGNING`] only;
-    /// the lease then runs out.
+    /// Ends the heartbeat and the lease. A silent store delays the process by at most
+    /// [`RESIGNING`]; the lease then expires.
     pub(super) async fn resign(&self) {
         self.end.cancel();
         self.tasks.close();
@@ -179,8 +177,8 @@ async fn renew(
     Ok(())
 }
 
-/// Forgets what is history for longer than it is kept, unless another process does. In small
-/// batches with pauses between them: no one waits for it, and the next process continues.
+/// Deletes expired history in small batches with pauses, unless another process does. The next
+/// process continues.
 async fn sweep(store: &dyn Store, clock: &dyn Clock, runner: &RunnerId, keep: Duration) {
     clock.sleep(SWEEP_AFTER).await;
     match store.claim_sweep(runner, SWEEP_CLAIM).await {
@@ -208,7 +206,7 @@ mod tests {
     use super::*;
     use crate::{clock::SimulatedClock, store::MemoryStore};
 
-    /// A call begins in the first half of a lease and is cut at four fifths of it, counted from the
+    /// A call begins in the first half of a lease and is cut at four fifths, counted from the
     /// renewal.
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_with_a_margin_before_its_lease() {

@@ -1,16 +1,14 @@
-//! Whether a process of this machine still runs: the mark that a process leaves in the store, and
-//! what proves its end.
+//! Detects whether a process on this machine still runs, by a mark in the store and a file lock.
 //!
-//! Each process keeps a file locked for as long as it lives (flock(2)); its mark names the file by
-//! a random nonce. The kernel releases the lock when the process ends, in whatever way, and never
-//! before. So a lock that can be taken is proof of its end, and nothing else is: not a `/proc` that
-//! shows no process (`hidepid`, `ProtectProc`, another process-number namespace), not a file that
-//! cannot be opened (another user, no file descriptor left), not a file that is missing. The nonce
-//! tells machines apart that were cloned while they ran and share the id of their boot: on the
-//! clone there is no such file.
+//! Each process keeps a file locked while it lives (flock(2)); its mark identifies the file by a
+//! random nonce. The kernel releases the lock when the process ends, and never earlier. So only a
+//! lock that can be acquired proves the end. These prove nothing: a `/proc` without the process
+//! (`hidepid`, `ProtectProc`, another PID namespace), a file that cannot be opened (another user,
+//! file descriptors exhausted), and a missing file. The nonce distinguishes machines that were
+//! cloned while running and share a boot ID: the file is missing on the clone.
 //!
-//! On other systems than Linux a process leaves no mark, and its end is known when its lease has
-//! run out.
+//! Processes on systems other than Linux leave no mark. Their end is detected when their lease
+//! expires.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the rule is pure, and tested everywhere"))]
 
 use uuid::Uuid;
@@ -18,26 +16,25 @@ use uuid::Uuid;
 use crate::clock::Boot;
 pub use crate::maintenance::report::Liveness;
 
-/// The form of marks that this version writes. Marks of any other form are not understood: nothing
-/// follows from them.
+/// Format of marks that this version writes. Marks in other formats prove nothing.
 const FORM: &str = "2";
 
-/// What a process says about itself, so that others of the same machine can tell whether it runs.
+/// Identifies a process to other processes on the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mark {
-    /// The machine's id; may be empty.
+    /// The machine's ID; can be empty.
     machine: String,
-    /// The boot's id.
+    /// The boot ID.
     boot: String,
-    /// The namespace of process numbers.
+    /// The PID namespace.
     pids: String,
-    /// The user who owns the file.
+    /// The file's owner.
     user: u32,
-    /// The process number in that namespace.
+    /// The PID in that namespace.
     pid: u32,
-    /// When it started, in clock ticks after boot (proc(5), field 22 of `stat`).
+    /// Start time in clock ticks after boot (proc(5), field 22 of `stat`).
     started: String,
-    /// Names the locked file.
+    /// Identifies the locked file.
     nonce: Uuid,
 }
 
@@ -47,7 +44,7 @@ impl Mark {
         format!("{FORM}/{machine}/{boot}/{pids}/{user}/{pid}/{started}/{}", nonce.simple())
     }
 
-    /// `None`: it has another form.
+    /// Returns `None` for another format.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split('/').collect();
         let [FORM, machine, boot, pids, user, pid, started, nonce] = fields[..] else { return None };
@@ -63,35 +60,35 @@ impl Mark {
     }
 }
 
-/// The file of a mark, as it is found.
+/// State of a mark's lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LockFile {
-    /// Its owner has it locked.
+    /// A process has locked it.
     Locked,
-    /// Nobody has it locked.
+    /// No process has locked it.
     Free,
-    /// There is none here.
+    /// The file does not exist.
     Absent,
-    /// It cannot be opened, is not its user's, or cannot be locked.
+    /// It cannot be opened or locked, or has another owner.
     Unreadable,
 }
 
-/// The process number of a mark, as `/proc` shows it.
+/// A mark's PID in `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
-    /// The very process: same number, same start, not only its remains.
+    /// The same process: same PID and start time, not a zombie.
     Running,
-    /// Another one, its remains, nothing, or nothing that can be read.
+    /// Another process, a zombie, or nothing readable.
     Otherwise,
 }
 
-/// The rule. `pids`: our own namespace of process numbers, as far as it is known.
+/// Applies the rule. `pids`: our own PID namespace, if available.
 fn judge(mark: &Mark, here: &Boot, pids: Option<&str>, file: LockFile, shown: Shown) -> Liveness {
     if mark.machine != here.machine || mark.boot != here.id {
         return Liveness::Unknown;
     }
-    // A file system that forgets locks (a network one, whose server started anew) is caught in a
-    // lie.
+    // A network file system can lose locks when its server restarts. A running process in `/proc`
+    // exposes that.
     let contradicted = pids == Some(mark.pids.as_str()) && shown == Shown::Running;
     match file {
         LockFile::Locked => Liveness::Alive,
@@ -105,24 +102,24 @@ pub use linux::{end_mark, liveness, own_mark, private_folder};
 #[cfg(target_os = "linux")]
 pub(super) use linux::{host_process, living_texts, write_own};
 
-/// Files of this user are not used on this system.
+/// Returns an error, because this system does not use private files.
 #[cfg(not(target_os = "linux"))]
 pub fn private_folder() -> std::io::Result<std::path::PathBuf> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// The mark of our own process: empty, because nothing tells here whether a process still runs.
+/// Returns an empty mark, because this system cannot detect whether a process runs.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn own_mark() -> String {
     String::new()
 }
 
-/// Nothing is kept for a mark here.
+/// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn end_mark(_mark: &str) {}
 
-/// Tells the state of the process with this mark: unknown, here.
+/// Returns [`Liveness::Unknown`] on this system.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn liveness(_mark: &str) -> Liveness {
@@ -146,33 +143,31 @@ mod linux {
     use super::{Liveness, LockFile, Mark, Shown, judge};
     use crate::clock::this_boot;
 
-    /// Where the files are: one folder for each user. Not the folder that `TMPDIR` names, which
-    /// differs from job to job.
+    /// Parent of the per-user folders. `TMPDIR` is not used, because it differs between jobs.
     const BASE: &str = "/tmp";
 
-    /// From which age on a file of a process that was killed is removed.
+    /// Age at which a killed process's file is removed.
     const STALE: Duration = Duration::from_hours(24);
 
-    /// How many files are looked at for it.
+    /// Maximum number of files per sweep.
     const MOST_SWEPT: usize = 64;
 
-    /// The longest text of another process.
+    /// Longest text read from another process, in bytes.
     const MOST_READ: u64 = 1 << 20;
 
-    /// What our process keeps for its mark.
+    /// This process's mark and its file.
     #[derive(Debug)]
     struct OwnMark {
         mark: String,
         path: PathBuf,
-        /// The lock is this open file.
+        /// This open file carries the lock.
         _file: File,
         users: usize,
     }
 
     static OWN: Mutex<Option<OwnMark>> = Mutex::new(None);
 
-    /// The mark of our own process; empty where it cannot be given one. To be ended with
-    /// [`end_mark`].
+    /// Returns this process's mark; empty if it could not be created. Release it with [`end_mark`].
     #[must_use]
     pub fn own_mark() -> String {
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,19 +183,19 @@ mod linux {
         })
     }
 
-    /// Nobody will ask any more for the process that had this mark from [`own_mark`].
+    /// Releases a mark from [`own_mark`]. The last release removes its file.
     pub fn end_mark(mark: &str) {
         let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ours) = own.as_mut().filter(|own| own.mark == mark) else { return };
         ours.users -= 1;
         if ours.users == 0 {
-            // What stays is removed as stale one day.
+            // A later sweep removes a file that stays.
             let _ = fs::remove_file(&ours.path);
             *own = None;
         }
     }
 
-    /// Writes a text for this user's other processes into the file with our mark.
+    /// Writes a text into our mark's file, for this user's other processes.
     pub(in crate::engine) fn write_own(text: &[u8]) {
         let own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = own.as_ref()
@@ -210,7 +205,7 @@ mod linux {
         }
     }
 
-    /// Returns the texts of this user's other living processes.
+    /// Returns texts from this user's other living processes.
     pub(in crate::engine) fn living_texts() -> Vec<Vec<u8>> {
         let folder = folder(Path::new(BASE), rustix::process::geteuid().as_raw());
         if !belongs_to(&folder, rustix::process::geteuid().as_raw()) {
@@ -229,13 +224,13 @@ mod linux {
         Ok(text)
     }
 
-    /// The process that started this one, by its number and start.
+    /// Returns the parent process's PID and start time.
     pub(in crate::engine) fn host_process() -> Option<String> {
         let parent = std::os::unix::process::parent_id();
         Some(format!("{parent}/{}", started(parent)?))
     }
 
-    /// Tells the state of the process with this mark.
+    /// Checks the process with this mark.
     #[must_use]
     pub fn liveness(mark: &str) -> Liveness {
         let Some((mark, here)) = Mark::parse(mark).zip(this_boot()) else { return Liveness::Unknown };
@@ -255,8 +250,8 @@ mod linux {
         Some(fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned())
     }
 
-    /// Makes and locks the file of our own process. `None`: the system does not tell what a mark
-    /// needs.
+    /// Creates and locks our process's file. `None`: the system does not provide the values for a
+    /// mark.
     fn make(base: &Path) -> io::Result<Option<OwnMark>> {
         let Some(((boot, pids), started)) = this_boot().zip(pids()).zip(started(std::process::id())) else {
             return Ok(None);
@@ -271,7 +266,7 @@ mod linux {
         Ok(Some(OwnMark { mark: mark.text(), path, _file: made, users: 0 }))
     }
 
-    /// The folder for this user's files, which are removed after a day.
+    /// Returns the folder for this user's files. A sweep removes them after a day.
     pub fn private_folder() -> io::Result<PathBuf> {
         own_folder(Path::new(BASE))
     }
@@ -290,15 +285,16 @@ mod linux {
         Ok(folder)
     }
 
-    /// Whether only this user can put files there. A folder that others write to could show any
-    /// file unlocked.
+    /// Returns true if only this user can create files in the folder. Other writers could fake an
+    /// unlocked file.
     fn belongs_to(folder: &Path, user: u32) -> bool {
         fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.uid() == user && it.mode() & 0o022 == 0)
     }
 
-    /// Tries the lock of a mark's file, together with all others who ask.
+    /// Tests the lock on a mark's file. The test lock is shared, so concurrent tests do not
+    /// conflict.
     fn look(folder: &Path, mark: &Mark) -> LockFile {
-        // Nothing that somebody puts in its place holds us up or leads elsewhere.
+        // The flags prevent blocking on a FIFO and following a symbolic link.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = match open(file(folder, mark.nonce), flags, Mode::empty()) {
             Ok(opened) => File::from(opened),
@@ -316,7 +312,7 @@ mod linux {
         }
     }
 
-    /// Removes what killed processes left long ago. `ours` was made just now.
+    /// Removes stale files of killed processes. `ours` was created just now.
     fn sweep(folder: &Path, ours: &File) {
         let Ok(now) = ours.metadata().and_then(|it| it.modified()) else { return };
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -334,11 +330,11 @@ mod linux {
         if started(mark.pid).is_some_and(|started| started == mark.started) { Shown::Running } else { Shown::Otherwise }
     }
 
-    /// When a process started, in clock ticks after boot; `None` when there is only its remains, or
-    /// nothing to be read.
+    /// Returns a process's start time in clock ticks after boot; `None` for a zombie or an
+    /// unreadable entry.
     fn started(pid: u32) -> Option<String> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The second field is the program's name in parentheses and may itself hold spaces and
+        // The second field is the program's name in parentheses, which can contain spaces and
         // parentheses.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_whitespace();
@@ -376,9 +372,8 @@ mod linux {
             until_free(&folder, &mark);
         }
 
-        /// Waits until the lock can be taken. A program that another test of this process starts at
-        /// the same moment holds every open file, and with it the lock, from its fork until its
-        /// exec.
+        /// Waits until the lock is free. A program that another test spawns inherits every open
+        /// file, with its lock, between fork and exec.
         fn until_free(folder: &Path, mark: &Mark) {
             let clock = SystemClock::default();
             while look(folder, mark) != LockFile::Free {
@@ -434,8 +429,8 @@ mod tests {
         }
     }
 
-    /// All cases. Only a lock that can be taken is proof, on the machine and in the boot of the
-    /// mark, and only when the process is not seen running.
+    /// Covers all cases. Only a lock that can be acquired is proof: on the mark's machine and boot,
+    /// and if `/proc` does not show the process running.
     #[test]
     fn only_proof_is_proof() {
         let here = Boot { machine: "m".into(), id: "b".into(), namespace: "time:[1]".into() };

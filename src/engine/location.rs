@@ -1,5 +1,5 @@
-//! The place of a record: reached before anything is touched, or refused; and what is seen there
-//! afterwards.
+//! A record's location: checked before any change, and read again after a release without a
+//! restore.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -19,20 +19,20 @@ use crate::{
 
 use super::{Control, Engine, EngineError};
 
-/// The pause between two tries to learn where a backend is.
+/// Pause between two tries to locate a backend.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a request that has touched nothing waits for an answer: its author is told then.
+/// How long a request without effects waits for an answer before it fails.
 const BRIEF: Duration = Duration::from_secs(30);
 
-/// What a server was seen to be once its maintenance had ended without a restore.
+/// A server's state after its maintenance ended without a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Its power, or why that was not read.
+    /// Its power state, or the read error.
     pub power: Result<PowerState, String>,
-    /// Its power before the maintenance, where that was recorded.
+    /// Its power state before the maintenance, if recorded.
     pub before: Option<PowerState>,
-    /// Its state in the system that it belongs to, where it has one and that was read.
+    /// Its state in the external system, if that answered.
     pub state: Option<String>,
 }
 
@@ -59,7 +59,7 @@ struct Waiting<'a> {
     clock: &'a dyn Clock,
     server: &'a str,
     control: &'a Control,
-    /// On our own clock.
+    /// On our monotonic clock.
     deadline: Duration,
     said: bool,
 }
@@ -70,7 +70,7 @@ impl<'a> Waiting<'a> {
         Self { clock, server, control, deadline: clock.monotonic() + limit, said: false }
     }
 
-    /// The answer, unless it is worth another try: then a pause was made.
+    /// Returns the answer, or `None` after a pause if another try is worthwhile.
     async fn judge<T>(&mut self, answer: Result<T, EngineError>) -> Option<Result<T, EngineError>> {
         let error = match answer {
             Err(EngineError::Machine(error)) if error.is_transient() => error,
@@ -100,11 +100,11 @@ pub(super) fn is_deleted(record: &Maintenance, error: &EngineError) -> bool {
 }
 
 impl Engine {
-    /// Checks once that this process reaches the place that a record names.
+    /// Checks once that this process reaches the record's location.
     ///
     /// # Errors
-    /// [`crate::maintenance::lock::Refusal::Elsewhere`] where it does not; the backend's error
-    /// where that cannot be told.
+    /// [`crate::maintenance::lock::Refusal::Elsewhere`] if it does not; the backend's error if that
+    /// does not answer.
     pub async fn reaches(&self, record: &Maintenance) -> Result<(), EngineError> {
         let Some(recorded) = &record.location else { return Ok(()) };
         self.parts.backend.remember(record.server(), recorded);
@@ -112,8 +112,8 @@ impl Engine {
         Ok(reaches(record, Some(&reached))?)
     }
 
-    /// The same before a record is acted on: a backend that does not answer is waited for within
-    /// the time limit. What has touched nothing can be ended from everywhere.
+    /// Runs [`Self::reaches`] before a change, and waits for a silent backend within the time
+    /// limit. A record without effects can be ended from anywhere.
     pub(super) async fn reach(&self, record: &Maintenance, control: &Control) -> Result<(), EngineError> {
         let asked = gate::is_asked(record);
         if record.phase == Phase::Pending && !asked {
@@ -131,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// The place of a server. A backend that does not answer is waited for a short while.
+    /// Returns a server's location, after a short wait for a silent backend.
     pub(super) async fn located_at(&self, server: &str, control: &Control) -> Result<Location, EngineError> {
         let mut waiting = Waiting::new(self, server, control, control.timeout.min(BRIEF));
         loop {
@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// The gates of a specification. A system that does not answer is waited for a short while.
+    /// Returns a specification's gates, after a short wait for silent systems.
     pub(super) async fn systems_of(&self, spec: &Spec, control: &Control) -> Result<Vec<ExternalSystem>, EngineError> {
         let mut waiting = Waiting::new(self, &spec.server, control, control.timeout.min(BRIEF));
         loop {
@@ -153,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// What a server is. A system that answers and cannot serve now (5xx, 429) is waited for a
-    /// short while; one that cannot be reached is told at once, because its address may be wrong.
+    /// Identifies a server. Waits briefly for a system that answers with 5xx or 429. An unreachable
+    /// system fails immediately, because its address can be wrong.
     pub(super) async fn identified(&self, server: &str, control: &Control) -> Result<Identified, EngineError> {
         let mut waiting = Waiting::new(self, server, control, control.timeout.min(BRIEF));
         loop {
@@ -169,13 +169,13 @@ impl Engine {
         }
     }
 
-    /// The machine of a record as it is for everybody, if this process reaches it.
+    /// Returns a record's plain machine, if this process reaches its location.
     async fn reached(&self, record: &Maintenance) -> Result<Arc<dyn Machine>, EngineError> {
         self.reaches(record).await?;
         self.machine(record.server())
     }
 
-    /// Looks at the server of a maintenance that ended without a restore.
+    /// Reads a server whose maintenance ended without a restore.
     pub async fn observed(&self, record: &Maintenance) -> Observed {
         let power = match self.reached(record).await {
             Ok(machine) => machine.observe().await.map(|view| view.power).map_err(|error| error.to_string()),
@@ -192,7 +192,7 @@ impl Engine {
     }
 }
 
-/// The error of a machine that is not reached, for a reader.
+/// Converts the error for an unreachable machine.
 pub(super) fn unreached(error: EngineError) -> BackendError {
     match error {
         EngineError::Machine(error) => error,

@@ -1,4 +1,4 @@
-//! Reading: what a hold is now, without driving it.
+//! Reads maintenances without driving them.
 
 use std::sync::PoisonError;
 
@@ -26,44 +26,43 @@ use super::{
     location::{is_deleted, unreached},
 };
 
-/// A record as it stands, with its place where it has one.
+/// A record with its queue position.
 #[derive(Clone, Debug)]
 pub struct MaintenanceStatus {
-    /// The record, active or over.
+    /// The record, active or ended.
     pub record: Maintenance,
-    /// Whether it is active.
+    /// True if it is active.
     pub active: bool,
-    /// Why it waits, while it does.
+    /// Why it waits, if it does.
     pub waiting_for: Option<String>,
-    /// How many are before it, while it waits.
+    /// Number of waiters ahead of it, if it waits.
     pub ahead: Option<usize>,
     /// The store's time.
     pub now: Timestamp,
 }
 
-/// What a record and its machine look like.
+/// A record with its machine's state.
 #[derive(Debug)]
 pub struct Observation {
     /// The record.
     pub held: MaintenanceStatus,
-    /// The machine, or why it could not be read.
+    /// The machine's state, or the read error.
     pub machine: Result<MachineView, BackendError>,
-    /// Why the server's own maintenance system does not hold it for us any more, where that was
-    /// seen.
+    /// Why the server's own maintenance system no longer grants the server, if observed.
     pub taken_away: Option<String>,
-    /// Why the external system ends the use of the server after the release, in a sentence.
+    /// Why the external system ends the server's use after the release, in a sentence.
     pub deletion: Option<String>,
-    /// Why the Lease of its Kubernetes Node, which came with the hold, is not ours any more.
+    /// Why the maintenance no longer has its Node's Lease.
     pub node_lost: Option<String>,
-    /// Why its drained Node may get Pods again, where that was seen.
+    /// Why its drained Node can receive Pods again, if observed.
     pub drain_lost: Option<String>,
-    /// Why its Node, or the Lease of that, was not looked at. Told for one server of a run only:
-    /// the Nodes of all are in one cluster.
+    /// Why its Node or that Node's Lease was not read. Reported once per run, because all Nodes
+    /// share a cluster.
     pub node_unseen: Option<String>,
 }
 
 impl Engine {
-    /// A record by its incarnation; `None` when this store does not know it.
+    /// Returns a record by its UID; `None` if the store does not contain it.
     pub async fn held(&self, uid: &Uid) -> Result<Option<MaintenanceStatus>, EngineError> {
         match self.store().find_uid(uid).await? {
             Some(found) => Ok(Some(self.describe(found).await?)),
@@ -71,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// A record by its name; `None` when this store does not know it.
+    /// Returns a record by its name; `None` if the store does not contain it.
     pub async fn held_by_name(&self, id: &MaintenanceId) -> Result<Option<MaintenanceStatus>, EngineError> {
         match self.store().find(id).await? {
             Some(found) => Ok(Some(self.describe(found).await?)),
@@ -107,7 +106,7 @@ impl Engine {
         Ok(MaintenanceStatus { record, active, waiting_for, ahead, now: view.now })
     }
 
-    /// The waiter that takes the server as it is if the maintenance ends now.
+    /// Returns the waiter that receives the server unrestored if the maintenance ends now.
     pub async fn successor(&self, record: &Maintenance) -> Option<MaintenanceId> {
         if record.spec.hand_over.is_restore() {
             return None;
@@ -118,18 +117,17 @@ impl Engine {
         next.map(|next| next.id.clone())
     }
 
-    /// The active record of a name, whichever server it is of. All that one plan asks is read in
-    /// one look at the store.
+    /// Returns the active record with this name on any server. One plan reads the store once.
     pub async fn planned_record(&self, id: &MaintenanceId) -> Result<Option<Maintenance>, EngineError> {
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let mut active = views.values().flat_map(|view| &view.lock.active);
         Ok(active.find(|record| record.id == *id).map(|record| (**record).clone()))
     }
 
-    /// Why a request of this name would be refused: the name is in use for another server, or for
-    /// another request.
+    /// Returns the reason if a request with this name would be rejected: another server or request
+    /// uses the name.
     ///
-    /// What a state of this run manages is released before, and does not count.
+    /// Records that this run's states manage are excluded, because they are released first.
     pub async fn name_conflict(&self, id: &MaintenanceId, spec: &Spec, key: Option<&LockKey>) -> Option<EngineError> {
         let refused = |record: &Maintenance| -> Option<EngineError> {
             if self.manages(&record.uid) {
@@ -148,11 +146,11 @@ impl Engine {
             record.refuses_request(self.owner(), &self.as_asked_here(spec)).map(Into::into)
         };
         refused(&self.planned_record(id).await.ok()??)?;
-        // Read again: during an apply the one that is replaced has ended since.
+        // Read again: during an apply, the replaced record can have ended.
         refused(&self.active(id).await.ok()?)
     }
 
-    /// Every hold and every waiter, by machine, in one read of the store.
+    /// Returns all holders and waiters, by server, with one store read.
     pub async fn queue(&self) -> Result<Vec<QueueRow>, EngineError> {
         let views = self.store().view_all().await?;
         let mut servers: Vec<Vec<QueueRow>> = views.iter().map(|view| self.lines(view)).collect();
@@ -167,8 +165,7 @@ impl Engine {
         report::lines(&view.lock, &view.leases, self.tuning().aging, view.now, &of_process)
     }
 
-    /// The same for one server by its name. All that one plan asks is read in one look at the
-    /// store.
+    /// Returns one server's rows. One plan reads the store once.
     pub async fn queue_of(&self, server: &str) -> Result<Vec<QueueRow>, EngineError> {
         let views = self.snapshot.all(&self.parts.store, &self.parts.clock).await?;
         let is_blocked = |view: &LockView| view.lock.block(view.now).is_some_and(|block| block.server == server);
@@ -197,7 +194,7 @@ impl Engine {
         (facts, error)
     }
 
-    /// A record and its machine. The machine is asked only while the record holds it.
+    /// Reads a record and, while it is the holder, its machine.
     pub async fn seen(&self, server: &str, held: MaintenanceStatus) -> Observation {
         if let Err(error) = self.reaches(&held.record).await {
             return Observation {
@@ -239,8 +236,8 @@ impl Engine {
     }
 }
 
-/// Returns the reason if the external system, which answers, no longer has the server that it
-/// granted. Without an answer nothing is known, and nothing is lost.
+/// Returns the reason if the external system answers and no longer has the granted server. Without
+/// an answer, nothing is lost.
 fn missing(record: &Maintenance, error: &EngineError) -> Option<String> {
     let entered = record.gates.iter().find(|gate| gate.entered && !gate.left)?;
     if is_deleted(record, error) {

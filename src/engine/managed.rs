@@ -1,5 +1,5 @@
-//! The state that manages a record, the takeover after an import, and names that a person refused
-//! or allows again.
+//! The state that manages a record, takeovers after an import, and names that a forced release
+//! blocks.
 
 use std::sync::PoisonError;
 
@@ -14,28 +14,30 @@ use crate::{
 
 use super::{Engine, EngineError};
 
-/// What stands against a name: for people who ask about it.
+/// Restrictions on a name, for messages.
 #[derive(Clone, Debug, Default)]
 pub struct Forbidden {
-    /// The release that refuses it.
+    /// The release that blocks it.
     pub released: Option<ReleasedName>,
-    /// The block of its server that came with that release.
+    /// The block on its server that came with that release.
     pub block: Option<Block>,
 }
 
 impl Engine {
-    /// Notes that a state of this run manages a record, as a refresh does.
+    /// Marks a record as managed in this run. A refresh calls this.
     pub fn note_managed(&self, uid: &Uid) {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
     }
 
-    /// Whether a state of this run manages a record: a plan that replaces it does not take it over.
+    /// Returns true if one of this run's states manages a record. A plan that replaces it does not
+    /// adopt it.
     #[must_use]
     pub fn manages(&self, uid: &Uid) -> bool {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }
 
-    /// Moves a record to a state, whichever managed it before: the apply that follows an import.
+    /// Moves a record to a state, even if another state manages it. The apply after an import does
+    /// this.
     pub async fn take_over(&self, uid: &Uid, state: &str) -> Result<(), EngineError> {
         let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(()) };
         let by = self.runner().to_string();
@@ -43,7 +45,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a person forbade about a name.
+    /// Returns the restrictions on a name.
     pub async fn forbidden(&self, id: &MaintenanceId) -> Result<Forbidden, EngineError> {
         let mut found = Forbidden::default();
         for view in self.store().view_all().await? {
@@ -53,8 +55,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Lets a name that was released ask again, and ends the block that came with its release.
-    /// Nothing is returned when nothing was forbidden.
+    /// Allows a released name again, and ends the block that came with its release. The result is
+    /// empty without restrictions.
     pub async fn allow(&self, id: &MaintenanceId) -> Result<Restrictions, EngineError> {
         let by = self.runner().to_string();
         let views = self.store().view_all().await?;

@@ -1,5 +1,5 @@
-//! Drives one record: load → decide → act → record. Knows stores, machines and probes by their
-//! traits only.
+//! Drives one record: load, decide, act, record. Depends on stores, machines and probes only
+//! through their traits.
 
 mod act;
 mod addresses;
@@ -90,18 +90,18 @@ use open::OpenLocks;
 use progress::Listeners;
 use snapshot::PlanSnapshot;
 
-/// Numbers that shape how the engine works.
+/// Durations and limits that tune the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// How long a process may be silent before it counts as gone.
+    /// How long a process can be silent before its lease expires.
     pub lease: Duration,
-    /// After how long a waiter gains one step of priority.
+    /// Waiting time after which a waiter's priority rises by one step.
     pub aging: Duration,
-    /// For how long the store keeps history; `None`: forever.
+    /// How long the store keeps history; `None`: forever.
     pub history: Option<Duration>,
-    /// How long machines may take.
+    /// Time limits for machines.
     pub limits: Limits,
-    /// The longest pause between two looks at a machine that is changing.
+    /// Longest pause between two reads of a changing machine.
     pub poll: Duration,
 }
 
@@ -117,86 +117,84 @@ impl Default for Tuning {
     }
 }
 
-/// How long a drive may take and who may stop it.
+/// Time limits and cancellation of a drive.
 #[derive(Clone, Debug)]
 pub struct Control {
-    /// Cancelled when the process is asked to stop.
+    /// Cancelled when the process must stop.
     pub stop: CancellationToken,
-    /// Time limit for what was asked (`timeouts.create` or `timeouts.delete`).
+    /// Time limit for the operation (`timeouts.create` or `timeouts.delete`).
     pub timeout: Duration,
-    /// Time limit for giving the server back after a failure.
+    /// Time limit for the restore after a failure.
     pub release_timeout: Duration,
 }
 
-/// The parts that an engine is made of.
+/// Dependencies of an engine.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// Where records live.
+    /// Stores the records.
     pub store: Arc<dyn Store>,
-    /// How servers are reached.
+    /// Reaches the servers.
     pub backend: Arc<dyn Backend>,
-    /// How URLs are asked.
+    /// Checks URLs.
     pub probe: Arc<dyn Probe>,
-    /// What time it is.
+    /// Provides the time.
     pub clock: Arc<dyn Clock>,
-    /// Who we are.
+    /// Identifies this process.
     pub runner: Runner,
     /// The provider's `owner`.
     pub owner: String,
     /// The provider's windows by name.
     pub windows: BTreeMap<String, WindowSpec>,
-    /// The provider's `always_perform_maintenance`: owners are not asked.
+    /// The provider's `always_perform_maintenance`: skips approvals by owners.
     pub always_perform: bool,
-    /// The Kubernetes Nodes that run on the servers.
+    /// Kubernetes Nodes of the servers.
     pub nodes: Nodes,
-    /// The gates before servers of any backend, the outermost first.
+    /// Gates in front of servers of any backend, outermost first.
     pub gates: Vec<Arc<dyn GateKind>>,
-    /// Numbers.
+    /// Durations and limits.
     pub tuning: Tuning,
 }
 
-/// Which Kubernetes Nodes run on which servers, where that is to be minded: the provider's
-/// `node_leases`.
+/// Kubernetes Nodes of the servers: the provider's `node_leases` and `kubernetes_node`.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
-    /// The Lease of a server's Node, by the server's name.
+    /// Node Leases by server name.
     pub leases: BTreeMap<String, NodeLease>,
-    /// Whether a maintenance takes it, and does not only wait until no other component holds it.
+    /// True if a maintenance takes the Lease. Otherwise it only waits for the Lease to be free.
     pub take: bool,
-    /// What reads and takes them.
+    /// Reads and takes Leases.
     pub leasing: Option<Arc<dyn NodeLeasing>>,
-    /// How a server's Node is drained, by the server's name: the provider's `kubernetes_node`.
+    /// Drain settings by server name: the provider's `kubernetes_node`.
     pub drains: BTreeMap<String, DrainWish>,
-    /// What drains them.
+    /// Drains Nodes.
     pub drainer: Option<Arc<dyn NodeDrain>>,
 }
 
-/// Drives records. Shared by every resource of a provider configuration.
+/// Drives records. All resources of a provider configuration share one engine.
 #[derive(Debug)]
 pub struct Engine {
     parts: Parts,
     lease: LeaseKeeper,
     snapshot: PlanSnapshot,
-    /// The records that states of this run manage.
+    /// Records that this run's states manage.
     managed: Mutex<HashSet<Uid>>,
-    /// The whole addresses of images.
+    /// Full image addresses.
     addresses: Addresses,
-    /// Listeners to the progress of drives.
+    /// Listeners to drive progress.
     listeners: Listeners,
-    /// Locks for one run.
+    /// Locks that last for one run.
     open_locks: OpenLocks,
-    /// The blocks whose cluster of Nodes was not reached, as was told.
+    /// Blocks whose unreachable Node cluster was already reported.
     unseen: Mutex<HashSet<&'static str>>,
-    /// The servers that this process identified, by lock: each name with its address.
+    /// Servers that this process identified, by lock: each name with its address.
     sighted: Mutex<BTreeMap<LockKey, BTreeMap<Alias, Alias>>>,
-    /// The process that started this process.
+    /// PID of the parent process.
     #[cfg(unix)]
     parent: u32,
 }
 
 impl Engine {
-    /// Returns false if the process that started this process has ended. Windows does not report
-    /// that.
+    /// Returns false if the parent process has ended. Windows does not report that.
     pub(crate) fn has_its_host(&self) -> bool {
         #[cfg(unix)]
         return std::os::unix::process::parent_id() == self.parent;
@@ -204,7 +202,7 @@ impl Engine {
         true
     }
 
-    /// An engine of these parts. Does nothing until it is asked.
+    /// Creates an engine. It does nothing until a method is called.
     #[must_use]
     pub fn new(mut parts: Parts) -> Self {
         parts.tuning.limits.call = parts.tuning.lease;
@@ -225,44 +223,44 @@ impl Engine {
         }
     }
 
-    /// Where records live.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.parts.store
     }
 
-    /// How servers are reached.
+    /// Returns the backend.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.parts.backend
     }
 
-    /// Who we are.
+    /// Returns this process's identity.
     #[must_use]
     pub fn runner(&self) -> &Runner {
         &self.parts.runner
     }
 
-    /// The provider's `owner`.
+    /// Returns the provider's `owner`.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.parts.owner
     }
 
-    /// The provider's windows by name.
+    /// Returns the provider's windows by name.
     #[must_use]
     pub fn windows(&self) -> &BTreeMap<String, WindowSpec> {
         &self.parts.windows
     }
 
-    /// Whether owners are not asked, whatever the policy says.
+    /// Returns true if maintenances skip approvals by owners, whatever their policy.
     #[must_use]
     pub fn always_performs(&self) -> bool {
         self.parts.always_perform
     }
 
-    /// A wish with what the provider's configuration adds to it, as a record keeps it: without the
-    /// signature of an image's address, which this process remembers.
+    /// Returns a specification as its record stores it: with the provider's settings, and without
+    /// signatures in image addresses. This process keeps the full addresses.
     #[must_use]
     pub fn as_asked_here(&self, spec: &Spec) -> Spec {
         let lease = self.parts.nodes.leases.get(&spec.server);
@@ -276,47 +274,46 @@ impl Engine {
         }
     }
 
-    /// Remembers the whole addresses of images that a record may name without their signatures.
+    /// Keeps full addresses for images that records can contain without signatures.
     pub fn remember_addresses<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) {
         addresses.into_iter().for_each(|address| self.addresses.keep_plain(address));
     }
 
-    /// The wall clock of this machine, for people.
+    /// Returns this machine's wall-clock time, for messages.
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         self.parts.clock.now()
     }
 
-    /// Numbers.
+    /// Returns the durations and limits.
     #[must_use]
     pub fn tuning(&self) -> &Tuning {
         &self.parts.tuning
     }
 
-    /// The machine behind a configured name.
+    /// Looks up the machine for a configured server name.
     pub fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, EngineError> {
         Ok(self.parts.backend.machine(server)?)
     }
 
-    /// What is known of a machine, for a plan: all the machines of one plan are read in one look at
-    /// the store.
+    /// Returns a lock's view for a plan. One plan reads the store once for all servers.
     pub async fn planned_view(&self, key: &LockKey) -> Result<LockView, EngineError> {
         self.snapshot.view(&self.parts.store, &self.parts.clock, key).await
     }
 
-    /// Ends the lease, the sessions on the BMCs and the store, in that order. Bounded in time.
+    /// Ends the lease, the BMC sessions and the store, in that order and within time limits.
     pub async fn close(&self) {
         self.lease.resign().await;
         self.parts.backend.close().await;
         self.parts.store.close().await;
-        // Last: whoever finds the lease still there may ask whether we live.
+        // Last: while the lease exists, other processes check whether this process lives.
         process::end_mark(&self.parts.runner.process);
     }
 }
 
-/// Whether a wish stops what runs on the server, so that its Node is drained first. Switching a
-/// server on stops nothing, and a boot configuration without a power state changes the next start
-/// only.
+/// Returns true if a change stops the server's workload, so that its Node is drained first.
+/// Switching a server on stops nothing. A boot configuration without a power state only affects the
+/// next boot.
 fn stops_node(spec: &Spec) -> bool {
     match spec.kind {
         MaintenanceKind::Maintenance => true,

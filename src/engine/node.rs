@@ -1,4 +1,4 @@
-//! The Lease of the Kubernetes Node that runs on a server.
+//! Leases of Kubernetes Nodes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
 use super::{Engine, drive::Reconciler};
 
 impl Engine {
-    /// What a reviewer should know about the Node of a wished server; `None` where it has none.
+    /// Describes a server's Node for a reviewer; `None` without a Node.
     pub async fn node_outlook(&self, spec: &Spec) -> Option<String> {
         let spec = self.as_asked_here(spec);
         let wish = spec.node.filter(|_| spec.parent.is_none())?;
@@ -29,7 +29,7 @@ impl Engine {
         })
     }
 
-    /// Gives back the Lease that came with a hold, where that ends without steps.
+    /// Releases the Node Lease of a maintenance that ends without steps.
     pub(super) async fn return_node(&self, record: &Maintenance) {
         let Some(lease) = &record.node.taken else { return };
         if let Err(why) = self.release_node(record, lease).await {
@@ -56,10 +56,10 @@ impl Engine {
         })
     }
 
-    /// Why the Lease that came with a hold is not ours any more, where that was seen.
+    /// Returns the reason if another component has taken the maintenance's Node Lease.
     ///
     /// # Errors
-    /// It could not be looked at.
+    /// The Lease cannot be read.
     pub(super) async fn node_lost(&self, record: &Maintenance) -> Result<Option<String>, BackendError> {
         let (Some(lease), Ok(leases)) = (&record.node.taken, self.leasing(record.server())) else { return Ok(None) };
         let seen = leases.look(lease, &node::identity(record)).await;
@@ -68,7 +68,7 @@ impl Engine {
     }
 }
 
-/// The error of a cluster about the Lease of a Node: it names the Node and the maintenance.
+/// Returns a cluster error that names the Node and the maintenance.
 fn of_lease(record: &Maintenance, node: &str, cause: BackendError) -> BackendError {
     let id = &record.id;
     let what = match record.phase.progress().and_then(Progress::step) {
@@ -81,7 +81,7 @@ fn of_lease(record: &Maintenance, node: &str, cause: BackendError) -> BackendErr
 }
 
 impl Reconciler<'_> {
-    /// Looks whose the Lease is; of a record that acts under a hold, that of the hold.
+    /// Reads the Lease; for a child record, the parent's Lease.
     pub(super) async fn look_node(&mut self) -> Result<(), BackendError> {
         if self.record().is_some_and(|record| record.spec.parent.is_some()) {
             return self.look_node_of_holder().await;
@@ -100,14 +100,14 @@ impl Reconciler<'_> {
                 let seen = leases.look(lease, &node::identity(holder)).await;
                 seen.map_err(|cause| of_lease(holder, &lease.node, cause))?
             }
-            // What acts under the hold of another configuration need not reach its cluster; what is
-            // not seen stops nothing.
+            // A child record does not need access to its parent's cluster, so an unread Lease
+            // blocks nothing.
             None => SeenLease { cluster: None, view: NodeView::Ours },
         });
         Ok(())
     }
 
-    /// Takes the Lease or deletes it. What came of it is seen by looking.
+    /// Takes or deletes the Lease. The next read shows the result.
     pub(super) async fn call_node(&self, action: &Action) -> Result<(), BackendError> {
         let Some((lease, us)) = self.node() else { return Ok(()) };
         let leases = self.engine.leasing(&lease.node)?;
@@ -123,7 +123,7 @@ impl Reconciler<'_> {
         }
     }
 
-    /// The Lease of the record that is driven, and the name under which it is ours.
+    /// Returns the driven record's Lease and our holder identity.
     fn node(&self) -> Option<(NodeLease, String)> {
         let record = self.last.as_ref()?;
         let wished = || node::wanted(record).map(|wish| wish.lease.clone());

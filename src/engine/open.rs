@@ -1,9 +1,8 @@
-//! A lock for one run: its process stays attached after the server is locked, until it closes it.
+//! Locks for one run: the process stays attached until it closes the lock.
 //!
-//! A maintenance of a resource has no process between apply and destroy. Here the process is there
-//! all the time, so its lease tells whether the run lives. When the run dies, nothing is freed: its
-//! record becomes overdue like any other, the next waiter releases it then, and the next run of the
-//! same configuration adopts it before.
+//! A resource's maintenance is without a process between apply and destroy. Here the process stays
+//! attached, so its lease shows whether the run lives. A dead run's record becomes overdue like any
+//! other: the next waiter releases it, or the next run of the same configuration adopts it first.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -25,17 +24,17 @@ use super::{
     patience::{Patience, silence},
 };
 
-/// A lock that this process holds open.
+/// An open lock.
 #[derive(Debug)]
 struct OpenLock {
-    /// For closing.
+    /// Time limit for closing.
     limit: Duration,
     record: Maintenance,
     fence: Fence,
     driving: Driving,
 }
 
-/// The locks that this process holds open.
+/// The process's open locks.
 #[derive(Debug, Default)]
 pub(super) struct OpenLocks(Mutex<Vec<OpenLock>>);
 
@@ -58,9 +57,8 @@ impl OpenLocks {
 }
 
 impl Engine {
-    /// Locks a server and stays attached. Where that is not reached, the server is released again,
-    /// because no one would close what was not opened; `stop` of `control` ends the wait, but not
-    /// that release.
+    /// Locks a server and stays attached. If that fails, the server is released, because no process
+    /// would close the lock. `control.stop` ends the wait, but not that release.
     pub async fn open(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
         let mut driven = self.hold(wish, control).await?;
         let uid = driven.record.uid.clone();
@@ -72,7 +70,7 @@ impl Engine {
                     break attached.map_err(|error| error.under_way(&driven.record))?;
                 }
             };
-            // Where that is not told now, the record is as the hold left it.
+            // If this read fails, the record stays as the drive returned it.
             if let Ok(Some(held)) = self.held(&uid).await {
                 driven.record = held.record;
             }
@@ -93,8 +91,8 @@ impl Engine {
         Ok(driven)
     }
 
-    /// Whether a lock that this process opened is still its own; the record as it is now where it
-    /// is not.
+    /// Checks that an opened lock still belongs to this process. Otherwise returns the current
+    /// record.
     pub async fn is_open(&self, uid: &Uid) -> Result<Result<(), Option<Maintenance>>, EngineError> {
         self.lease.keep().await?;
         let fence = self.open_locks.fence(uid).map(|(_, fence)| fence);
@@ -104,8 +102,8 @@ impl Engine {
         Ok(if ours { Ok(()) } else { Err(record) })
     }
 
-    /// Restores the server and frees its lock. `None`: the lock was not this process's any more,
-    /// and nothing was touched. After an error it is still open.
+    /// Restores the server and releases its lock. `None`: this process no longer had the lock, and
+    /// nothing changed. After an error the lock is still open.
     pub async fn close_lock(&self, uid: &Uid, control: &Control) -> Result<Option<ReconcileResult>, EngineError> {
         let mut patience = Patience::new(self, control);
         let record = loop {
@@ -120,13 +118,12 @@ impl Engine {
         }
     }
 
-    /// Lets go of a lock that this process holds open, before it is released; `None`: it was not
-    /// its own any more.
+    /// Detaches from an open lock before its release; `None` if this process no longer had it.
     async fn detach_open(&self, uid: &Uid) -> Result<Option<Maintenance>, EngineError> {
         let Some((record, fence)) = self.open_locks.fence(uid) else { return Ok(None) };
         let under_way = |error: EngineError| error.under_way(&record);
         let open = self.is_open(uid).await.map_err(under_way)?;
-        // The reply of an earlier try was lost, and no other process has attached to it since.
+        // The reply to an earlier try was lost, and no other process has attached since.
         let let_go = |now: &Maintenance| {
             let unattached = now.attachment.is_none() && now.generation == fence.generation;
             unattached && !now.phase.is_over()
@@ -142,8 +139,7 @@ impl Engine {
         Ok(ours.then_some(record))
     }
 
-    /// Closes the locks that the host did not close, all at once. What cannot be released stays
-    /// locked and becomes overdue.
+    /// Closes the remaining locks concurrently. Locks that cannot be released become overdue.
     pub async fn close_open_locks(&self) {
         let closing = self.open_locks.all().into_iter().map(async |(uid, limit)| {
             let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };

@@ -1,5 +1,4 @@
-//! Requests to servers' own maintenance systems whose maintenance is no more: taken back by whoever
-//! meets them.
+//! Withdraws orphaned requests: requests to external systems whose maintenance has ended.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,59 +23,58 @@ use super::{
     gate::{GateRef, wish_to},
 };
 
-/// How long a request is tried to be taken back of which nothing else depends.
+/// Time limit for a withdrawal on which nothing depends.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a cluster may take to list requests.
+/// Time limit for listing a cluster's requests.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// The pause between two tries.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What became of a request whose maintenance was ended as it is.
+/// Result of withdrawing a request after a release without a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeletionResult {
-    /// It is gone, or its system lets go of the server.
+    /// It was deleted, or its system releases the server.
     Gone,
-    /// It is still there.
+    /// It still exists.
     Left {
-        /// Why it could not be taken back.
+        /// Why it could not be withdrawn.
         why: String,
-        /// How a person takes it back.
+        /// How a person can withdraw it.
         by_hand: String,
     },
 }
 
-/// What became of requests whose maintenance is no more.
+/// Result of withdrawing orphaned requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TidySummary {
-    /// So many were taken back.
+    /// Number of withdrawn requests.
     pub taken_back: usize,
-    /// So many could not be.
+    /// Number of requests that could not be withdrawn.
     pub left: usize,
-    /// Requests of waiters that are not known to be gone for good.
+    /// Requests of waiters that can still return.
     pub waiting: Vec<Remaining>,
-    /// Whether a system could not be looked through.
+    /// True if a system could not be listed.
     pub unlisted: bool,
 }
 
-/// A request that stays for now, because its waiter may come back.
+/// A request that stays, because its waiter can return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remaining {
     /// The maintenance.
     pub id: MaintenanceId,
     /// The server.
     pub server: String,
-    /// What the request is and what it is called.
+    /// The request's kind and name.
     pub name: String,
-    /// When this answer may change, on the store's clock; `None`: not by itself.
+    /// When this can change, on the store's clock; `None`: not automatically.
     pub until: Option<Timestamp>,
-    /// What keeps it, for people.
+    /// Why it stays, for messages.
     pub why: String,
 }
 
-/// Warns of what follows where a request was withdrawn of a server that was not restored. Without
-/// a record it may have been granted.
+/// Warns about a withdrawal without a restore. A request without a record can have been granted.
 fn tell_unrestored(server: &str, gate: Option<&GateRecord>, system: &dyn Gate) {
     if gate.is_none_or(|gate| gate.entered)
         && let Some(what) = system.after_no_restore()
@@ -86,13 +84,13 @@ fn tell_unrestored(server: &str, gate: Option<&GateRecord>, system: &dyn Gate) {
 }
 
 impl Engine {
-    /// Takes back what a record asked of its gates, the innermost first, as far as that can be done
-    /// in a short time. `None`: it asked nothing there.
+    /// Withdraws a record's gate requests within a short time limit, innermost first. `None`: it
+    /// has not sent requests.
     pub(super) async fn withdraw_from_gates(&self, record: &Maintenance, control: &Control) -> Option<DeletionResult> {
         let mut taken_back = None;
         for gate in record.gates.iter().rev().filter(|gate| (gate.asked || gate.entered) && !gate.left) {
             let done = self.take_back_one(record, gate, control).await;
-            // One outside it waits until this one is really back.
+            // An outer request waits until the inner request is withdrawn.
             if matches!(done, DeletionResult::Left { .. }) {
                 return Some(done);
             }
@@ -118,7 +116,7 @@ impl Engine {
             let by_hand = by_hand.unwrap_or_else(|| format!("{} shows it, and removes it", gate.system.name));
             return DeletionResult::Left { why, by_hand };
         };
-        // What is deleted in another cluster is not this record's.
+        // An object in another cluster does not belong to this record.
         if gate.system.gate.is_none()
             && let Err(error @ EngineError::Refused(_)) = self.reaches(record).await
         {
@@ -141,9 +139,8 @@ impl Engine {
         DeletionResult::Left { why, by_hand: system.by_hand(&wish, order) }
     }
 
-    /// Until nothing of ours is in the way any more. That a server is on its way back is not waited
-    /// for where its request is gone: nobody needs it for that. `trouble`: what went wrong last and
-    /// is tried again.
+    /// Waits until no request of ours blocks the server. After the request's deletion, the system
+    /// returns the server without us. `trouble` receives the last transient error.
     async fn until_let_go(
         &self,
         system: &dyn Gate,
@@ -165,15 +162,14 @@ impl Engine {
         }
     }
 
-    /// Waits for the deletion on behalf of a waiter that leaves the queue.
+    /// Waits until a leaving waiter's request is deleted.
     pub(super) async fn wait_deleted(&self, system: &dyn Gate, wish: &ExternalRequest) -> Result<(), BackendError> {
         let clock = Arc::clone(&self.parts.clock);
         loop {
             let seen = match system.look(wish, true).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    // What may not be looked at may be taken back all the same; that it is gone is
-                    // then not known.
+                    // Withdraw even without permission to read; the deletion is then unconfirmed.
                     if !error.is_transient() {
                         system.leave(wish).await?;
                     }
@@ -181,7 +177,6 @@ impl Engine {
                 }
             };
             match seen.standing {
-                // What is on its way back needs nobody.
                 ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => return Ok(()),
                 ExternalState::Returning(_) => {}
                 ExternalState::Waiting(_)
@@ -200,18 +195,18 @@ impl Engine {
         }
     }
 
-    /// Takes a request back if it is of our store and its maintenance is no more. Another store's
-    /// has somebody there; ours had its record before it was made. `false`: it is not for us to
-    /// judge, or somebody drives it.
+    /// Withdraws an orphaned request of this store. Returns false for other stores' requests and
+    /// for active records. Our records precede their requests, so a missing record has ended.
     pub(super) async fn discard_orphan(&self, request: &ExternalRequestRef) -> Result<bool, EngineError> {
         let unsaid = request.store.is_empty();
         if request.store != self.store().id() && !unsaid {
             return Ok(false);
         }
         let record = match self.store().find_uid(&Uid(request.uid.clone())).await? {
-            // An operation that is made holds nothing, and what is left of it would act later.
+            // A completed operation has released its server, and its leftover request would act
+            // later.
             Some(RecordLookup::Active(record)) if !record.is_made() => return Ok(false),
-            // It may be of a store that knows more.
+            // Without a store ID, the request can belong to another store.
             None if unsaid => return Ok(false),
             Some(RecordLookup::Active(record) | RecordLookup::Past(record)) => Some(record),
             None => None,
@@ -232,8 +227,8 @@ impl Engine {
         );
         let mut gates = record.iter().flat_map(|record| &record.gates);
         let gate = gates.find(|gate| gate.system.gate.as_deref() == request.gate).cloned();
-        // What was before parking is in the record only; without it the server is let go, and stays
-        // closed to new claims.
+        // Only the record contains the state before parking. Without it the server is released, and
+        // stays closed to new claims.
         let Some(record) = record.filter(|_| request.parks) else {
             system.discard(request).await?;
             tell_unrestored(&request.server, gate.as_ref(), system);
@@ -253,10 +248,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Every request that one of our processes made, to the servers' own systems first and to the
-    /// gates before them afterwards, and whether it is all of them: before a system that could not
-    /// be looked through nothing is withdrawn, because what is behind a gate is withdrawn first.
-    /// `None`: no system could be.
+    /// Lists all our requests, first to the servers' own systems, then to the gates in front of
+    /// them. Stops with false at the first system that cannot be listed, because inner requests are
+    /// withdrawn first. `None`: no system was listed.
     async fn every_request(&self) -> Option<(Vec<ExternalRequestRef>, bool)> {
         let mut requests = None;
         let mut looks = vec![within(LOOK, self.parts.backend.external_requests()).await];
@@ -282,23 +276,22 @@ impl Engine {
         requests.map(|found| (found, true))
     }
 
-    /// Takes back every request of ours whose maintenance is no more, of one server or of all.
-    /// Bounded in time; what cannot be done is told and left for the next time. `None`: there is no
-    /// such system, or none could be looked through.
+    /// Withdraws all orphaned requests, for one server or all. Bounded in time; failures are logged
+    /// and retried the next time. `None`: no system was listed.
     pub async fn tidy(&self, server: Option<&str>) -> Option<TidySummary> {
         self.drop_lost_places().await;
         let (requests, complete) = self.every_request().await?;
         let mut tidied = TidySummary { unlisted: !complete, ..TidySummary::default() };
         let mut stays = BTreeSet::new();
         for request in requests.iter().filter(|one| server.is_none_or(|server| one.server == server)) {
-            // A gate is left once all behind it are.
+            // Inner gates come first.
             if stays.contains(&request.uid) {
                 tidied.left += 1;
                 tracing::warn!("{}: {} stays, because a request behind it stays", request.server, request.name);
                 continue;
             }
-            // Letting go of a parked server has a limit of its own, and needs nobody any more once
-            // it is over.
+            // Releasing a parked server has its own time limit. Afterwards the system continues
+            // without us.
             let why = match within(PATIENCE * 2, self.discard_orphan(request)).await {
                 Some(Ok(true)) => {
                     tidied.taken_back += 1;
@@ -318,8 +311,8 @@ impl Engine {
         Some(tidied)
     }
 
-    /// What keeps a request of a waiter of this store; `None`: it is of another store, or of a
-    /// maintenance that has started.
+    /// Returns why a waiter's request stays; `None` for another store's request or a started
+    /// maintenance.
     async fn remaining(&self, request: &ExternalRequestRef) -> Option<Remaining> {
         if request.store != self.store().id() {
             return None;
@@ -349,8 +342,7 @@ impl Engine {
         Some(Remaining { id: record.id.clone(), server, name: request.name.clone(), until, why })
     }
 
-    /// Waiters of which nobody has heard for longer than their place is kept have a request for
-    /// nobody.
+    /// Drops waiters whose queue position has expired, because their requests serve no process.
     async fn drop_lost_places(&self) {
         let Ok(views) = self.store().view_all().await else { return };
         let asks = |record: &Maintenance| record.phase == Phase::Pending && gate::is_asked(record);
@@ -368,11 +360,11 @@ impl Engine {
     }
 }
 
-/// One look at the rest of a request, and what is to be done about it. `true`: nothing is.
+/// Reads a withdrawn request once and acts on it. Returns true if nothing remains to do.
 async fn try_release(system: &dyn Gate, wish: &ExternalRequest, order: QueueAuthority) -> Result<bool, BackendError> {
     match system.look(wish, true).await?.standing {
         ExternalState::Absent | ExternalState::Refused(_) | ExternalState::Taken(_) => Ok(true),
-        // Another author has the server. Leaving removes only what names our request.
+        // Another author has the server. Leaving removes only the objects that name our request.
         ExternalState::Lost(_) if order == QueueAuthority::Ours => system.leave(wish).await.map(|()| true),
         ExternalState::Returning(_) if order == QueueAuthority::Theirs => {
             Ok(!system.requests().await?.iter().any(|request| request.uid == wish.uid))

@@ -1,4 +1,4 @@
-//! The right to act, as a backend asks for it in the middle of a call.
+//! Fencing checks for backends during a call.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     store::Store,
 };
 
-/// The right of one process to act on one record.
+/// One process's attachment to one record.
 #[derive(Debug)]
 pub(super) struct Ours {
     pub(super) store: Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! Claims and approvals of the servers' own maintenance system: made, waited for, taken back.
+//! Claims and approvals in the servers' own maintenance system.
 
 use std::time::Duration;
 
@@ -20,41 +20,41 @@ use crate::{
 
 use super::{Control, Engine, EngineError};
 
-/// The longest pause between two looks.
+/// Longest pause between two reads.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long a change is tried again that somebody else's came between.
+/// How long a conflicting change is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of a claim.
+/// Result of a claim.
 #[derive(Clone, Debug)]
 pub enum Claimed {
-    /// The server is the claim's.
+    /// The server is bound to the claim.
     Bound(Box<ExternalClaimView>),
-    /// It cannot be, for this reason. Nothing is left of it.
+    /// The claim is impossible, for this reason, and was deleted.
     Refused(String),
-    /// It was not in time; it waited for this. Nothing is left of it.
+    /// The claim timed out, for this reason, and was deleted.
     TimedOut(String),
-    /// The process was asked to stop. Nothing is left of it.
+    /// The process was stopped, and the claim was deleted.
     Interrupted,
 }
 
 impl Engine {
-    /// The claims and approvals of the servers' own maintenance system; `None`: they are in the
-    /// coordination store.
+    /// Returns the claims and approvals of the servers' own maintenance system; `None` if the
+    /// coordination store keeps them.
     #[must_use]
     pub fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         self.parts.backend.ownership()
     }
 
-    /// The claim and the approvals of a lock, where the coordination store keeps them; `None`: the
-    /// servers' external system does.
+    /// Returns a lock's claim and approvals from the coordination store; `None` if the external
+    /// system keeps them.
     #[must_use]
     pub fn kept_ownership<'a>(&self, view: &'a LockView) -> Option<&'a Ownership> {
         self.ownership().is_none().then_some(&view.lock.ownership)
     }
 
-    /// Makes a claim and waits until the server is its.
+    /// Creates a claim and waits for its server.
     pub async fn bring_claim(
         &self,
         there: &dyn ExternalOwnership,
@@ -67,7 +67,7 @@ impl Engine {
         loop {
             let step = async {
                 let binding = there.binding(&id, server, &wanted.tolerations).await?;
-                // Not before it is known that it can be had: others would see it for nothing.
+                // Other clients can read the claim, so create it only if it can succeed.
                 if !made && !matches!(binding, Binding::Impossible(_)) {
                     there.claim(wanted, None).await?;
                     return Ok(None);
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Brings a claim that is there up to date.
+    /// Updates an existing claim.
     pub async fn change_claim(
         &self,
         there: &dyn ExternalOwnership,
@@ -122,15 +122,15 @@ impl Engine {
         Ok(there.claim_view(&wanted.id(), true).await?)
     }
 
-    /// Refuses what only the owner of a claim may do. A claim that names no owner was not made by
-    /// this provider.
+    /// Rejects changes to another owner's claim. A claim without an owner is not from this
+    /// provider.
     pub async fn owns_claim(&self, there: &dyn ExternalOwnership, id: &str) -> Result<(), EngineError> {
         let Some(claim) = there.claim_view(id, true).await? else { return Ok(()) };
         let server = claim.server.clone().unwrap_or_default();
         Ok(Self::as_claim(&claim, &server).map_or(Ok(()), |claim| claim.allows_owner(self.owner()))?)
     }
 
-    /// A claim of the cluster that names its owner, as a claim of the store would be shown.
+    /// Converts a cluster's claim with an owner into the store's form.
     fn as_claim(claim: &ExternalClaimView, server: &str) -> Option<Claim> {
         let owner = claim.owner.clone()?;
         Some(Claim {
@@ -144,7 +144,7 @@ impl Engine {
         })
     }
 
-    /// What is left of a claim that came to nothing is in nobody's way.
+    /// Deletes a failed claim, so that it does not block others.
     async fn delete_failed_claim(&self, there: &dyn ExternalOwnership, id: &str) {
         let gone = self.retry_conflicts(|| async {
             match there.claim_view(id, true).await? {
@@ -157,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Gives a claim up and waits until the server is free. What it still waits for when the time
-    /// is over.
+    /// Deletes a claim and waits until the server is free. Returns the blocker if the time limit
+    /// ends first.
     pub async fn give_up_claim(
         &self,
         there: &dyn ExternalOwnership,
@@ -192,8 +192,7 @@ impl Engine {
         }
     }
 
-    /// The claim on a server, which must be of the provider's owner, or of nobody that this
-    /// provider knows.
+    /// Returns the server's claim, unless it belongs to another owner.
     pub async fn claim_on(
         &self,
         there: &dyn ExternalOwnership,
@@ -225,8 +224,8 @@ impl Engine {
         self.retry_conflicts(|| there.withdraw(word)).await
     }
 
-    /// A change of one object, again as long as somebody else's comes between or its reply is lost:
-    /// each try looks first.
+    /// Retries a change to one object after a conflict or a lost reply. Each try reads the object
+    /// first.
     async fn retry_conflicts<F>(&self, change: impl Fn() -> F) -> Result<(), EngineError>
     where
         F: Future<Output = Result<(), BackendError>>,
@@ -244,8 +243,8 @@ impl Engine {
         }
     }
 
-    /// What is asked for a server and has not started: what the coordination store knows, and what
-    /// only its own system does.
+    /// Returns pending requests for a server, from the coordination store and from the external
+    /// system.
     pub async fn asked_there(
         &self,
         there: &dyn ExternalOwnership,
@@ -274,7 +273,7 @@ fn moment(text: Option<&str>) -> Timestamp {
     text.and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// A request that our store does not know.
+/// Converts a request that our store does not contain.
 fn of_another(asked: ExternalWaiter, approved: bool) -> Option<PendingMaintenance> {
     Some(PendingMaintenance {
         id: asked.id.parse().ok()?,

@@ -1,8 +1,8 @@
-//! The ways into a drive, with patience: a store that does not answer for a moment before a drive
-//! begins, or after it ended, fails none of them. A drive itself waits within its time limit.
+//! Retries while the store does not answer at the start or end of a drive. The drive itself waits
+//! within its time limit.
 //!
-//! Each can be begun again, whatever of it was done: a record that is there is adopted, so that
-//! nothing is asked for or done twice.
+//! Every entry point can be repeated: it adopts an existing record, so nothing is requested or done
+//! twice.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::maintenance::{
 
 use super::{Control, Engine, EngineError, MaintenanceRequest, ReconcileResult};
 
-/// How long a store that does not answer is asked again: a leader is elected, an API server is
-/// restarted, or many processes write one file.
+/// How long to retry a store that does not answer, as during a leader election, an API server
+/// restart or contention for a file.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The pause before it is asked again.
+/// Pause between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What may be tried again, and for how long.
+/// State of the retries.
 #[derive(Debug)]
 pub(super) struct Patience<'a> {
     engine: &'a Engine,
@@ -37,20 +37,19 @@ impl<'a> Patience<'a> {
         Self { engine, control, began, tried_at: began, silent_since: None }
     }
 
-    /// Begins a try, with the rest of the time limit.
+    /// Starts a try with the remaining time limit.
     fn control(&mut self) -> Control {
         self.tried_at = self.engine.parts.clock.monotonic();
         let passed = self.tried_at.saturating_sub(self.began);
         Control { timeout: self.control.timeout.saturating_sub(passed), ..self.control.clone() }
     }
 
-    /// Whether a try failed because the store did not answer, and there is time for another one,
-    /// which comes after a pause.
+    /// Returns true, after a pause, if the store did not answer and time remains for another try.
     pub(super) async fn again(&mut self, silence: Option<String>) -> bool {
         let Some(silence) = silence else { return false };
         let clock = &self.engine.parts.clock;
         let now = clock.monotonic();
-        // What ran for long had answers until the end.
+        // A long try had answers until its end.
         let since = self.silent_since.filter(|_| now.saturating_sub(self.tried_at) < PATIENCE).unwrap_or(now);
         self.silent_since = Some(since);
         let timed_out = now.saturating_sub(self.began) >= self.control.timeout;
@@ -76,7 +75,7 @@ pub(super) fn silence<T>(ended: &Result<T, EngineError>) -> Option<String> {
 }
 
 impl Engine {
-    /// Enqueues a wish, or finds the record of an earlier run of it, and drives it as far as asked.
+    /// Enqueues a request or finds its earlier record, and drives it as far as requested.
     pub async fn hold(&self, wish: &MaintenanceRequest, control: &Control) -> Result<ReconcileResult, EngineError> {
         let mut patience = Patience::new(self, control);
         loop {
@@ -87,9 +86,8 @@ impl Engine {
         }
     }
 
-    /// Goes on with a record that this configuration has in its state: after an interrupt, or
-    /// because its wish changed in a way that needs no new record. `None` when the record is not
-    /// active any more.
+    /// Continues a record from this configuration's state, after an interrupt or a change that does
+    /// not need a new record. Returns `None` if the record has ended.
     pub async fn resume(
         &self,
         uid: &Uid,
@@ -99,8 +97,8 @@ impl Engine {
         self.resume_patiently(uid, wish, false, control).await
     }
 
-    /// Prepares a server once more that drifted from what its maintenance asks. `None` when the
-    /// record is not active any more.
+    /// Prepares a server again that drifted from its specification. Returns `None` if the record
+    /// has ended.
     pub async fn restore_drift(
         &self,
         uid: &Uid,
@@ -126,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with an active record as it was asked for.
+    /// Continues an active record with its own specification.
     pub async fn go_on(
         &self,
         record: &Maintenance,
@@ -142,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Gives a server back. `None` when the record is not active any more: then nothing is touched.
+    /// Releases a server. Returns `None`, and changes nothing, if the record has ended.
     pub async fn release(
         &self,
         uid: &Uid,
@@ -153,7 +151,7 @@ impl Engine {
         self.release_for("", uid, server, ending, control).await
     }
 
-    /// Gives a server back on behalf of a state. Refused when another state manages the record.
+    /// Releases a server for a state. Rejected if another state manages the record.
     pub async fn release_for(
         &self,
         state: &str,

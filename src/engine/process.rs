@@ -1,7 +1,7 @@
-//! What becomes of a record whose process may be gone.
+//! Takeover of a record whose process can have ended.
 //!
-//! A process that was killed keeps its lease until it runs out. On the same machine that need not
-//! be waited for where there is proof ([`super::liveness`]).
+//! A killed process keeps its lease until it expires. On the same machine, proof of its end
+//! ([`super::liveness`]) avoids that wait.
 
 use std::time::Duration;
 
@@ -15,13 +15,12 @@ pub use super::{
 };
 
 impl Engine {
-    /// Ends the lease of the process that worked on a record, when there is proof that it is gone,
-    /// and gives one of which nothing is known the time to show whether it lives: after a job was
-    /// killed, its retry goes on at once on the same machine, and after at most one lease
-    /// elsewhere.
+    /// Ends the previous process's lease if its end is proven, and otherwise waits for signs of
+    /// life. So a killed job's retry continues immediately on the same machine, and after at most
+    /// one lease elsewhere.
     ///
-    /// Only the record that is about to be taken over counts. Whoever is attached to others keeps
-    /// its lease.
+    /// Considers only the record that is taken over. Processes attached to other records keep their
+    /// lease.
     pub(super) async fn end_dead_leases(
         &self,
         key: &LockKey,
@@ -45,7 +44,7 @@ impl Engine {
             Liveness::Unknown => {}
         }
         let left = view.leases.until(attachment).map(|until| until.duration_since(view.now));
-        // A wall clock that was set back may show any end.
+        // A wall clock that was set back can show any end.
         let longest = self.tuning().lease.min(control.timeout);
         let left = left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default().min(longest);
         tracing::info!(%id, "{} was working on it: waiting {}s to see whether it lives", attachment.runner, left.as_secs());
@@ -70,7 +69,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Shows its own mark and waits until its input ends.
+    /// Prints its own mark and waits until its input ends.
     #[test]
     #[ignore = "a process that another test starts"]
     fn a_marked_one() {
@@ -115,14 +114,14 @@ pub(super) mod tests {
         }
     }
 
-    /// Says what it knows of the process whose mark it is given.
+    /// Prints how it judges a mark.
     #[test]
     #[ignore = "a process that another test starts"]
     fn a_judge() {
         let Ok(mark) = std::env::var("JUDGED_MARK") else { return };
         let mut opened = Vec::new();
         match std::env::var("JUDGED_WITHOUT_FILES").as_deref() {
-            // What is the same for the whole boot may be known from before.
+            // Data about the current boot can already be cached.
             Ok("later") => assert!(crate::clock::this_boot().is_some()),
             Ok(_) => {}
             Err(_) => {
@@ -147,11 +146,11 @@ pub(super) mod tests {
         sudo
     }
 
-    /// The word of another process about a mark, which runs in a mount namespace of its own after
-    /// `setup`, as `user`.
+    /// Returns another process's judgment of a mark. It runs as `user` in its own mount namespace
+    /// after `setup`.
     fn judged(mark: &str, setup: &str, user: u32, more: &[(&str, &str)]) -> String {
         let place = tempfile::NamedTempFile::new().unwrap();
-        // The folder of the test itself may be closed to others.
+        // Other users cannot always read the test's own folder.
         let script = format!(
             "set -e; ulimit -n 200; {setup}; chmod 755 $1; mount --bind $2 $1; \
              exec setpriv --reuid={user} --regid={user} --clear-groups \
@@ -180,9 +179,8 @@ pub(super) mod tests {
         marked.signal(Signal::STOP);
         assert_eq!(liveness(&marked.mark), Liveness::Alive);
         marked.signal(Signal::KILL);
-        // Not waited for yet: what is left of it does not count as running. While it dies, its lock
-        // can be free before its number is; that proves nothing yet. The test's own time limit ends
-        // a wait in vain.
+        // A zombie that was not reaped does not count as running. A dying process can release its
+        // lock before its PID; that is not proof yet. The test's time limit bounds this wait.
         while liveness(&marked.mark) != Liveness::Gone {
             std::thread::yield_now();
         }
@@ -203,7 +201,7 @@ pub(super) mod tests {
         assert_eq!(judged(&marked.mark, hidden, user, &[]), "Alive");
         marked.child.kill().unwrap();
         marked.child.wait().unwrap();
-        // The lock needs no /proc.
+        // The lock works without /proc.
         assert_eq!(judged(&marked.mark, hidden, user, &[]), "Gone");
         assert_eq!(judged(&marked.mark, hidden, NOBODY, &[]), "Unknown", "another user cannot tell");
     }
@@ -223,8 +221,8 @@ pub(super) mod tests {
         assert_eq!(judged(&marked.mark, "true", user, &[]), "Gone");
     }
 
-    /// A machine that was cloned while it ran has the same ids, and none of the files that were
-    /// made later.
+    /// A machine that was cloned while running has the same IDs, but not the files that were
+    /// created later.
     #[test]
     fn of_a_clone_nothing_is_known() {
         let user = rustix::process::geteuid().as_raw();

@@ -1,5 +1,4 @@
-//! What a drive waits for and does, told to a listener while it goes on: for requests whose host
-//! shows progress.
+//! Reports a drive's waits and actions to listeners, for hosts that show progress.
 
 use std::{
     fmt,
@@ -14,7 +13,7 @@ use super::Engine;
 
 type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The listeners of one process.
+/// One process's listeners.
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<Vec<(Uuid, MaintenanceId, Tell)>>);
 
@@ -25,7 +24,7 @@ impl fmt::Debug for Listeners {
 }
 
 impl Listeners {
-    /// Tells the listeners of a maintenance.
+    /// Sends a line to a maintenance's listeners.
     pub(super) fn tell(&self, id: &MaintenanceId, text: &str) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let those: Vec<Tell> = all.iter().filter(|(_, of, _)| of == id).map(|(_, _, tell)| Arc::clone(tell)).collect();
@@ -36,7 +35,7 @@ impl Listeners {
     }
 }
 
-/// A listener; it ends when this is dropped.
+/// A listener, registered until this is dropped.
 #[derive(Debug)]
 pub struct Listening<'a> {
     engine: &'a Engine,
@@ -51,8 +50,7 @@ impl Drop for Listening<'_> {
 }
 
 impl Engine {
-    /// Tells each line about a maintenance that the log gets as well, for as long as the result
-    /// lives.
+    /// Sends each logged line about a maintenance to `tell` until the result is dropped.
     pub fn listen(&self, id: &MaintenanceId, tell: impl Fn(&str) + Send + Sync + 'static) -> Listening<'_> {
         let number = Uuid::new_v4();
         let mut all = self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner);

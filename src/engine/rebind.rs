@@ -1,4 +1,4 @@
-//! Moves identifiers of servers from one lock to another, by the word of a person.
+//! Moves server identifiers between locks on a person's command.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,21 @@ use crate::maintenance::{
 
 use super::{Engine, EngineError};
 
-/// Identifiers that were moved.
+/// Moved identifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebound {
-    /// The identifiers, with the lock that each belonged to.
+    /// The identifiers, each with its former lock.
     pub moved: Vec<(Alias, LockKey)>,
-    /// The lock that has them now; `None`: they identify no server.
+    /// Their current lock; `None`: they identify no server.
     pub to: Option<LockKey>,
 }
 
 impl Engine {
-    /// Moves known identifiers to another lock, or declares that several servers share them (`key`
+    /// Moves stored identifiers to another lock, or declares that several servers share them (`key`
     /// is `None`).
     ///
-    /// Refused while a maintenance is active under either lock. What already belongs to the lock
-    /// stays. A command that dies in between has moved the identifiers of some locks; repeated, it
-    /// moves the rest.
+    /// Rejected while either lock has an active maintenance. Identifiers that already belong to the
+    /// lock stay. After a crash, repeating the command moves the rest.
     pub async fn rebind(
         &self,
         identifiers: &[String],
@@ -60,7 +59,7 @@ impl Engine {
         if let Some(to) = &to {
             self.store().transact(to, &mut |lock, _, now| lock.refuse_in_use(now)).await?;
         }
-        // All are asked before the first one moves.
+        // Check all locks before the first move.
         for (key, claims) in &from {
             let asked = |lock: &mut ServerLock, now| lock.clone().give_up(claims, &rebind, now);
             self.store().transact(key, &mut |lock, _, now| asked(lock, now)).await?;

@@ -37,7 +37,7 @@ impl Reconciler<'_> {
         self.log_status(&format!("{} is overdue, and no process is attached to it: releasing it", overdue.id));
         let (fence, driving) = match self.engine.attach_overdue(&overdue).await {
             Ok(attached) => attached,
-            // Somebody else was quicker.
+            // Another process was faster.
             Err(EngineError::Refused(_)) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -46,7 +46,7 @@ impl Reconciler<'_> {
         match Box::pin(drive.run(Goal::Release(Ending::Expired), &within)).await {
             Ok(driven) if driven.finish == Finish::Over => return Ok(()),
             Ok(_) => {}
-            // It is the overdue hold that cannot go on, not this one.
+            // The overdue maintenance failed; this waiter continues.
             Err(error) => tracing::warn!(%error, "releasing {} failed", overdue.id),
         }
         self.reclaim_after = self.engine.parts.clock.monotonic() + SAY_AGAIN;

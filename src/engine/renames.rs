@@ -51,7 +51,7 @@ impl Engine {
         })
     }
 
-    /// The folder of the run, with the store.
+    /// Identifies the run's folder and store.
     fn place(&self) -> io::Result<String> {
         Ok(digest(&format!("{}\n{}", env::current_dir()?.display(), self.store().id())))
     }

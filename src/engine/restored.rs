@@ -1,4 +1,4 @@
-//! What a person says after the coordination store was restored from an earlier moment.
+//! Recovery after the coordination store was restored from a backup.
 
 use crate::maintenance::{
     ids::{Generation, LockKey, MaintenanceId},
@@ -9,40 +9,39 @@ use crate::maintenance::{
 
 use super::{Engine, EngineError};
 
-/// How far generations are raised past the highest one that the store still knows: more than any
-/// store loses.
+/// Added to the highest stored generation. More than any store can lose.
 pub const RAISED_BY: Generation = 1_000_000;
 
-/// A maintenance that waits for an inspection from now on.
+/// A maintenance that now waits for an inspection.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ToInspect {
     /// Its name.
     pub id: MaintenanceId,
     /// The server's name.
     pub server: String,
-    /// The machine.
+    /// The server's lock.
     pub lock_key: LockKey,
-    /// Its state, as the store shows it.
+    /// Its state in the store.
     pub state: &'static str,
-    /// The recorded prior power state; it may be wrong.
+    /// The recorded prior power state; it can be wrong.
     pub previous_power_state: Option<PowerState>,
 }
 
-/// What became of a restored store.
+/// Result of marking a store as restored.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
-    /// The generation that every lock has at least.
+    /// Minimum generation of all locks.
     pub generation: Generation,
-    /// How many locks were raised.
+    /// Number of raised locks.
     pub locks: usize,
-    /// The maintenances that wait for an inspection, by lock key.
+    /// Maintenances that wait for an inspection, by lock key.
     pub to_inspect: Vec<ToInspect>,
 }
 
 impl Engine {
-    /// Says that the store was restored from an earlier moment. Raises the generations of all locks
-    /// past all that it knows and past `seen`, which a state or a log may show, and marks every
-    /// maintenance for inspection. It may be repeated.
+    /// Marks the store as restored from a backup. Raises all generations past the stored
+    /// generations and `seen`, which a state or log can show. Marks every maintenance for
+    /// inspection. Can be repeated.
     pub async fn store_restored(&self, seen: Generation, reason: &str) -> Result<Restored, EngineError> {
         let locks = self.store().contents().await?.locks;
         let known = locks.iter().map(|lock| lock.generation).max().unwrap_or(0);
@@ -69,7 +68,7 @@ impl Engine {
         Ok(Restored { generation: floor, locks: locks.len(), to_inspect })
     }
 
-    /// Says that a person has inspected the server of a maintenance: processes may act on it again.
+    /// Records that a person inspected a maintenance's server. Processes can act on it again.
     pub async fn inspected(&self, id: &MaintenanceId, reason: &str) -> Result<bool, EngineError> {
         let record = self.active(id).await?;
         let by = self.runner().to_string();
@@ -83,9 +82,8 @@ impl Engine {
         Ok(waited)
     }
 
-    /// Why the store cannot be the one that a state was written with, if so. `generation` and
-    /// `held` are what the state saw: the highest generation of its record, and whether that record
-    /// had the lock.
+    /// Returns the reason if the store has lost data that a state contains. `generation` and `held`
+    /// come from the state: its record's highest generation, and true if that record had the lock.
     pub async fn lost_since(
         &self,
         found: Option<&Maintenance>,

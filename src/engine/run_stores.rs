@@ -1,29 +1,27 @@
-//! The stores that the provider configurations of one run use.
+//! Stores of a run's provider configurations.
 //!
-//! A host starts one process per provider configuration, so each process sees its own store only.
-//! Each writes its store into the file of its mark ([`super::liveness`]), together with the host
-//! that started it. A configuration with another store for one of the same servers is a mistake
-//! that a plan can report. Linux only: elsewhere there are no marks.
+//! A host starts one process per provider configuration. Each process writes its store and its host
+//! into its mark's file ([`super::liveness`]). A plan then reports configurations that use
+//! different stores for the same server. Linux only, because other systems do not have marks.
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(target_os = "linux")]
 use super::liveness::{host_process, living_texts, write_own};
 
-/// The store of one provider configuration.
+/// One provider configuration's store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreUse {
-    /// The store's id; empty if it is not open yet.
+    /// The store's ID; empty before it is opened.
     pub store: String,
     /// The store's address, without credentials.
     pub address: String,
-    /// The addresses of its servers' BMCs; empty if only a cluster lists them.
+    /// BMC addresses of its servers; empty if only a cluster lists them.
     pub places: Vec<String>,
 }
 
 impl StoreUse {
-    /// Returns true if the other configuration has another store and can cover a server of this
-    /// one.
+    /// Returns true if the other configuration uses another store and can contain the same server.
     #[must_use]
     pub fn is_apart_from(&self, other: &Self) -> bool {
         let known = !self.store.is_empty() && !other.store.is_empty();
@@ -33,7 +31,7 @@ impl StoreUse {
     }
 }
 
-/// The text of a mark's file.
+/// Content of a mark's file.
 #[cfg(target_os = "linux")]
 #[derive(Serialize, Deserialize)]
 struct Note {
@@ -41,7 +39,7 @@ struct Note {
     used: StoreUse,
 }
 
-/// Records the store of this process for the other configurations of the run.
+/// Records this process's store for the run's other configurations.
 #[cfg(target_os = "linux")]
 pub fn use_store(used: &StoreUse) {
     let Some(host) = host_process() else { return };
@@ -50,7 +48,7 @@ pub fn use_store(used: &StoreUse) {
     }
 }
 
-/// The stores of the other configurations of the run whose processes live.
+/// Returns the stores that the run's other live configurations use.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn other_stores() -> Vec<StoreUse> {
@@ -59,11 +57,11 @@ pub fn other_stores() -> Vec<StoreUse> {
     notes.filter(|note| note.host == host).map(|note| note.used).collect()
 }
 
-/// There are no marks here.
+/// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn use_store(_: &StoreUse) {}
 
-/// There are no marks here.
+/// Returns an empty list on this system.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn other_stores() -> Vec<StoreUse> {

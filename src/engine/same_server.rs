@@ -1,7 +1,7 @@
-//! Whether the server behind a name is still the one whose lock a record has.
+//! Checks that a name still leads to the server whose lock a record has.
 //!
-//! A configuration names a server by an address, and a cluster may change that address: also while
-//! the server is held, and to one whose lock another maintenance has.
+//! A configuration names a server by an address. A cluster can change that address while the server
+//! is locked, even to another locked server.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::{
 
 use super::{Engine, EngineError, act::LookError, drive::Reconciler};
 
-/// How old the last answer may be when the server is read.
+/// Maximum age of the last identification before a read.
 pub(super) const FOR_A_LOOK: Duration = Duration::from_mins(1);
 
-/// How old it may be when the server is changed, or recorded as it is.
+/// Maximum age of the last identification before a change or a recording.
 pub(super) const FOR_A_CHANGE: Duration = Duration::from_secs(10);
 
-/// Whether an action is sent to the server itself.
+/// Returns true if an action goes to the server itself.
 pub(super) fn changes_server(action: &Action) -> bool {
     !matches!(
         action,
@@ -39,13 +39,14 @@ pub(super) fn changes_server(action: &Action) -> bool {
 }
 
 impl Reconciler<'_> {
-    /// Whether the last answer is older than this.
+    /// Returns true if the last identification is older than `age`.
     fn may_be_another(&self, age: Duration) -> bool {
         let known = self.identified_at.is_some_and(|at| self.engine.parts.clock.monotonic().saturating_sub(at) <= age);
         !known && !self.waits()
     }
 
-    /// Refuses another server than the one that is held, where the last answer is older than `age`.
+    /// Rejects another server than the locked server, if the last identification is older than
+    /// `age`.
     pub(super) async fn checks_server(&mut self, age: Duration) -> Result<(), LookError> {
         if !self.may_be_another(age) {
             return Ok(());
@@ -55,7 +56,7 @@ impl Reconciler<'_> {
         self.compares(shown, now).await
     }
 
-    /// How the server is, unless it is another one than the one that is held.
+    /// Reads the server's state, unless it is another server.
     pub(super) async fn observes(&mut self) -> Result<MachineView, LookError> {
         let machine = self.machine()?;
         if !self.may_be_another(FOR_A_LOOK) {
@@ -67,9 +68,8 @@ impl Reconciler<'_> {
         Ok(view?)
     }
 
-    /// Compares what the server showed of itself, at a time, with the held server. One that does
-    /// not tell what it is does not tell the rest either, so that this stops nothing which could go
-    /// on.
+    /// Compares a server's identity with the locked server. Ignores read errors, because every
+    /// other read fails with them too.
     async fn compares(
         &mut self,
         shown: Result<HardwareIdentity, BackendError>,
@@ -94,15 +94,14 @@ impl Reconciler<'_> {
 }
 
 impl Engine {
-    /// When a server was seen that was identified at a time; `None`: it did not answer, and only
-    /// its name is known.
+    /// Returns `at` if the server itself answered; `None` if only its name identified it.
     pub(super) fn seen_as(&self, server: &str, found: &Identified, at: Duration) -> Option<Duration> {
         let name = Alias::name(&self.bound_name(server));
         let answered = !found.fresh.is_empty() || found.claims.iter().any(|claim| claim.alias != name);
         answered.then_some(at)
     }
 
-    /// The server behind a name, where it is another one than that of a lock.
+    /// Returns an error if the name leads to another server than the lock.
     async fn differs(
         &self,
         server: &str,

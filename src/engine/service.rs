@@ -1,4 +1,4 @@
-//! The work of an external system: looking at it, and letting it begin.
+//! Work by an external system: start and progress.
 
 use crate::{
     backend::{BackendError, Machine},
@@ -7,7 +7,7 @@ use crate::{
 
 use super::{act::LookError, drive::Reconciler};
 
-/// Why a server cannot be serviced that no system of its own takes care of.
+/// Returns the error for a server without an external service.
 fn unsupported(machine: &dyn Machine) -> BackendError {
     BackendError::Unsupported {
         address: machine.address(),
@@ -16,7 +16,7 @@ fn unsupported(machine: &dyn Machine) -> BackendError {
 }
 
 impl Reconciler<'_> {
-    /// Reads where the work stands that the record asks for.
+    /// Reads the requested work's progress.
     pub(super) async fn look_service(&mut self) -> Result<(), LookError> {
         let Some(record) = self.record() else { return Ok(()) };
         let Some(service) = record.spec.service.clone() else { return Ok(()) };
@@ -27,7 +27,7 @@ impl Reconciler<'_> {
         Ok(())
     }
 
-    /// Lets the work begin.
+    /// Starts the work.
     pub(super) async fn begin_service(&self, machine: &dyn Machine, stamp: &str) -> Result<(), BackendError> {
         let Some(service) = self.record().and_then(|record| record.spec.service.as_deref()) else { return Ok(()) };
         machine.service().ok_or_else(|| unsupported(machine))?.begin(service, stamp).await

@@ -1,4 +1,4 @@
-//! One look at the whole queue for everything that a plan asks about it.
+//! One cached read of the queue for a whole plan.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,21 +15,20 @@ use crate::{
 
 use super::EngineError;
 
-/// How long a look counts. A plan of a thousand servers takes less; a process that lives for hours
-/// sees what is new.
+/// How long a read stays fresh. Long enough for a plan with a thousand servers, short enough for a
+/// process that lives for hours.
 const FRESH: Duration = Duration::from_secs(10);
 
 type LocksByKey = Arc<HashMap<LockKey, LockView>>;
 
-/// What was read last, and when, on our own clock.
+/// The last read, with its time on our monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct PlanSnapshot {
     last: Mutex<Option<(Duration, LocksByKey)>>,
 }
 
 impl PlanSnapshot {
-    /// What is known of a machine, at most [`FRESH`] old. Whoever comes while it is being read
-    /// waits for that reading.
+    /// Returns a lock's view, at most [`FRESH`] old. Concurrent callers share one read.
     pub(super) async fn view(
         &self,
         store: &Arc<dyn Store>,
@@ -43,7 +42,7 @@ impl PlanSnapshot {
             .unwrap_or_else(|| LockView::new(Arc::new(ServerLock::new(key.clone())), Leases::default(), clock.now())))
     }
 
-    /// The state of every machine, at most [`FRESH`] old.
+    /// Returns all locks, at most [`FRESH`] old.
     pub(super) async fn all(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Result<LocksByKey, EngineError> {
         let mut last = self.last.lock().await;
         let fresh = last.as_ref().filter(|(at, _)| clock.monotonic().saturating_sub(*at) < FRESH);

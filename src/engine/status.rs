@@ -1,4 +1,4 @@
-//! What a drive tells of its waits: in the log, to listeners, and in the record for the queue.
+//! Reports a drive's waits in the log, to listeners and in the record.
 
 use std::{
     collections::HashMap,
@@ -10,23 +10,23 @@ use crate::maintenance::{change::RecordChange, state::Progress};
 
 use super::{EngineError, drive::Reconciler};
 
-/// Once a minute a waiter says what it waits for, also when nothing changed.
+/// Interval at which a waiter repeats its status.
 pub(super) const SAY_AGAIN: Duration = Duration::from_mins(1);
-/// A step that waits for so long is noted in the record with what it waits for: most end before.
+/// How long a step waits before its record shows the cause. Most steps end earlier.
 const NOTE_AFTER: Duration = Duration::from_secs(5);
-/// The pause between two notes of one step. Each is a commit.
+/// Pause between two notes about one step. Each note is a commit.
 const NOTE_AGAIN: Duration = Duration::from_secs(15);
-/// So much of a wait is recorded. Locks have a greatest size.
+/// Maximum length of a note in characters, because stores limit a lock's size.
 const NOTED: usize = 400;
 
-/// The last status of a drive, and its notes.
+/// A drive's last status and its notes.
 #[derive(Debug, Default)]
 pub(super) struct Status {
     /// The last status.
     said: Option<String>,
     /// When each line was logged, on our monotonic clock.
     logged: Mutex<HashMap<String, Duration>>,
-    /// The step that waits, and when what it waits for may be noted.
+    /// The waiting step, and the earliest time of its next note.
     noting: Option<((usize, jiff::Timestamp), Duration)>,
 }
 
@@ -47,15 +47,15 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Logs a failed call, once a minute if it fails again and again.
+    /// Logs a failed call, at most once a minute.
     pub(super) fn log_failure(&self, line: &str) {
         if self.is_new(line) {
             tracing::warn!("{line}");
         }
     }
 
-    /// Returns true if a line was not logged within the last minute: a call that is retried repeats
-    /// several lines in turn.
+    /// Returns true if a line was not logged within the last minute. A retried call repeats several
+    /// lines.
     fn is_new(&self, line: &str) -> bool {
         let now = self.engine.parts.clock.monotonic();
         let mut logged = self.status.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,8 +83,8 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Notes in the record what the step under way waits for, as it was said last: when it changed,
-    /// and only of waits that last. What cannot be noted is tried again later; the log has it.
+    /// Records the current step's wait if it changed and lasts. A failed note is retried; the log
+    /// has it.
     pub(super) async fn note_wait(&mut self) {
         let (Some(reason), Some(record)) = (&self.status.said, self.record()) else { return };
         let Some(progress) = record.phase.progress() else { return };
@@ -110,7 +110,7 @@ impl Reconciler<'_> {
     }
 }
 
-/// The reason of a wait without the step, which the record tells anyway.
+/// Removes the step from a wait's reason, because the record already shows it.
 fn waited_for(reason: &str, progress: &Progress) -> String {
     let why = reason.split_once(&format!("{}: ", progress.text())).map_or(reason, |(_, why)| why);
     match why.char_indices().nth(NOTED) {

@@ -1,12 +1,13 @@
-//! Chains of gates in every order of events that is possible: a model checker applies production
-//! `decide` and `ServerLock::apply` to one or two maintenances of one server behind two or three
-//! gates, each with a queue, without one, or entered under our slot; processes crash between any
-//! two events or give up, calls lose their reply or come late, requests are refused, fail or leave
-//! something behind, servers are taken away, and a block, an owner or a window keeps the start
-//! back.
+//! Model check of gate chains: production `decide` and `ServerLock::apply` in every possible order
+//! of events.
 //!
-//! Leases, power calls that come late and a store that is set back are in `model.rs`; here a dead
-//! process is known to be dead.
+//! One or two maintenances use one server behind two or three gates. Each gate has a queue, has
+//! none, or is entered under our lock. Processes crash between any two events or give up. Calls
+//! lose their reply or arrive late. Requests are rejected, fail or leave leftovers. Servers are
+//! revoked, and a block, an owner or a window delays the start.
+//!
+//! `model.rs` covers leases, late power calls and a store that is set back. Here, a process's death
+//! is always detected.
 #![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,12 +42,12 @@ const EXTERNAL: Link = Link { order: QueueAuthority::Theirs, loss: Loss::EndsHol
 const WITHOUT_QUEUE: Link = Link { order: QueueAuthority::OnTurn, loss: Loss::Restore };
 const LOCAL: Link = Link { order: QueueAuthority::Ours, loss: Loss::EndsHold };
 
-/// Each with the other loss.
+/// The same gates with the other loss.
 const EXTERNAL_BESIDE: Link = Link { order: QueueAuthority::Theirs, loss: Loss::Restore };
 const WITHOUT_QUEUE_OWN: Link = Link { order: QueueAuthority::OnTurn, loss: Loss::EndsHold };
 const LOCAL_BESIDE: Link = Link { order: QueueAuthority::Ours, loss: Loss::Restore };
 
-/// Every order of two gates that is enqueued.
+/// Every order of two gates that can be enqueued.
 const PAIRS: [[Link; 2]; 6] = [
     [WITHOUT_QUEUE, LOCAL],
     [WITHOUT_QUEUE, EXTERNAL],
@@ -56,7 +57,7 @@ const PAIRS: [[Link; 2]; 6] = [
     [LOCAL, LOCAL],
 ];
 
-/// What must never be, by the name of the property.
+/// Violations, by property name.
 const ORDER: &str = "a gate is asked once all before it allow the start";
 const SLOT: &str = "the server is taken once all external gates allow it";
 const BACK: &str = "a gate is left once all behind it are really left";
@@ -123,7 +124,7 @@ fn explore(chain: Chain) {
     assert_eq!(progress.without_end(&first), None, "{shown}: not {ENDS}");
 }
 
-/// Without this rule, what must never be is found.
+/// Checks that the model finds the violation without this rule.
 fn needs(broken: Broken, property: &'static str, chain: Chain) {
     let chain = chain.without(broken);
     let (shown, progress, first) = (chain.to_string(), chain.progress.clone(), chain.first());

@@ -158,7 +158,7 @@ fn an_approval_covers_the_approved_actions_and_no_others() {
             let Outlook::Waits(why) = &refused.outlook else { panic!("{reached:?} {from:?}: {refused:?}") };
             assert!(why.contains("waiting for approval by team-db (contact: #db)"), "{why}");
             assert_eq!(refused.steps, [], "{reached:?}: nothing is sent to the server");
-            // The owner sees the changed request and its digest.
+            // The owner receives the changed request and its digest.
             let (lock, ..) = refused.entered.unwrap();
             let pending = asked(&lock, now());
             assert_eq!(pending.len(), 1, "{reached:?}");

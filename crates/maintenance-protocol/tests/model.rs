@@ -1,20 +1,17 @@
-//! The lock protocol in every order of events that is possible: a model checker applies the real
-//! transitions to a small number of processes, each of which may be paused, crash, lose the store
-//! or be replaced at any moment.
+//! Model check of the lock protocol in every possible order of events. A few processes pause,
+//! crash, lose the store or are replaced at any moment.
 //!
-//! Production `decide` and `ServerLock::apply` are what is explored: `model/process.rs` and
-//! `model/entering.rs` only call them as `src/engine` does. Whatever is one transaction, one look
-//! at the clock or one call there is one event here, and between any two of them everything else
-//! may happen. There is no limit on time, crashes or restarts; `model/identity.rs` says why the
-//! space is finite all the same.
+//! Production `decide` and `ServerLock::apply` run under the model; `model/process.rs` and
+//! `model/entering.rs` only call them as `src/engine` does. A transaction, a clock reading or a
+//! call is one event, and any other event can come between two of them. Time, crashes and restarts
+//! are unlimited; `model/identity.rs` explains why the space is finite.
 //!
-//! Modelled are several records in one process, calls whose effect comes later than their answer,
-//! changes of a hold, what is not known of a process, a store that is set back, and a store that
-//! answers reads and rejects changes. Not modelled: overdue holds, windows and approvals
-//! (`protocol.rs` has them), external maintenance systems, boot overrides and media, clocks that
-//! go at different speeds.
+//! The model includes several records in one process, late effects of calls, changes of a held
+//! maintenance and processes of unknown state. Its store can be set back, or answer reads and
+//! reject changes. It excludes overdue maintenances, windows and approvals (covered by
+//! `protocol.rs`), external maintenance systems, boot overrides and media, and clocks that drift.
 //!
-//! The tests that are ignored take minutes and are part of `make soak`:
+//! The ignored tests take minutes and are part of `make soak`:
 //! `cargo test --package maintenance-protocol --test model -- --ignored --nocapture`.
 #![allow(clippy::duration_suboptimal_units, reason = "the records of the store's tests are used here too")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -55,8 +52,8 @@ use properties::{
 use times::About;
 use world::{Role, World};
 
-/// Explores everything that a protocol can come to, and says how much that was. Of the situations
-/// that matter, those named must be among it.
+/// Explores all states of a protocol and prints their number. The named situations must be among
+/// them.
 #[allow(clippy::disallowed_methods, reason = "how long it takes is printed for people")]
 fn explore(protocol: Protocol, reached: &[&'static str]) {
     let begun = Instant::now();
@@ -171,7 +168,7 @@ fn no_rule_about_a_store_that_rejects_changes_can_be_left_out() {
     needs(Broken::RepeatsForever, calls(&[Role::Hold]).one_way(), STOPS);
 }
 
-/// Without this rule, what must never be is found.
+/// Checks that the model finds the violation without this rule.
 fn needs(broken: Broken, protocol: Protocol, property: &'static str) {
     let protocol = protocol.without(broken, property);
     let shown = protocol.to_string();
@@ -223,8 +220,8 @@ fn no_rule_about_a_store_that_is_set_back_can_be_left_out() {
     needs(Broken::StateRemembersNothing, calls(&[Role::Hold]).losing(2).calm(), REMEMBERED);
 }
 
-/// Worlds that differ only in what [`World`]'s `Hash` leaves out must behave as one: otherwise the
-/// exploration would skip states that nobody has looked at.
+/// Worlds with equal hashes must behave alike, because the exploration skips states with a known
+/// hash.
 #[test]
 fn worlds_that_count_as_one_behave_as_one() {
     let mut compared = 0;
@@ -234,7 +231,7 @@ fn worlds_that_count_as_one_behave_as_one() {
         let protocol = Protocol::new(About::Calls, roles, Broken::Nothing);
         let mut known: HashMap<u64, Vec<u64>> = HashMap::new();
         for walk in 0..60u64 {
-            // Any walk does; these are the same in every run.
+            // Any walk works; a fixed seed keeps the runs repeatable.
             let mut chance = walk;
             let mut world = protocol.first();
             for _ in 0..60 {
@@ -257,7 +254,7 @@ fn worlds_that_count_as_one_behave_as_one() {
     assert!(compared > 1000);
 }
 
-/// The same as above with all that can go wrong.
+/// Repeats the checks above with every fault.
 #[test]
 #[ignore = "takes minutes"]
 fn with_late_and_lost_replies() {

@@ -228,7 +228,7 @@ fn a_plan_rejects_only_what_no_supported_reset_reaches() {
     assert_eq!(paused(&off, ResetType::GracefulShutdown), None);
 }
 
-/// Both lead to one state, so a BMC that obeys only the second time is obeyed by.
+/// Both lead to one state, so a BMC that only obeys the second time still obeys.
 #[test]
 fn an_ignored_on_or_force_off_is_sent_once_more() {
     let seeks_one_state = |spec: &Spec| {

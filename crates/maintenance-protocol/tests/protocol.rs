@@ -1,5 +1,4 @@
-//! The lock protocol under any order of events: whatever people, processes and time do, these
-//! things stay true.
+//! Invariants of the lock protocol under any order of events.
 #![allow(
     clippy::duration_suboptimal_units,
     clippy::too_many_lines,
@@ -37,7 +36,7 @@ const NAMES: usize = 5;
 const TTL: SignedDuration = SignedDuration::from_secs(30);
 const AGING: Duration = Duration::from_secs(300);
 
-/// What may happen next. Numbers choose among what there is.
+/// Possible events. Numbers select among existing objects.
 #[derive(Clone, Debug)]
 enum Event {
     Enqueue {
@@ -51,7 +50,7 @@ enum Event {
     },
     Claim,
     Unclaim,
-    /// Of one record, or of everything; for so many seconds, from so many on.
+    /// For one record or everything; from and for this many seconds.
     Approve {
         record: usize,
         all: bool,
@@ -110,7 +109,7 @@ enum Event {
     },
 }
 
-/// Whether somebody is asked, and when it may start.
+/// Start conditions of a request.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one question of its own")]
 struct Asks {
@@ -164,14 +163,13 @@ struct World {
     lock: ServerLock,
     leases: Leases,
     now: Timestamp,
-    /// Every right to act that was ever given.
+    /// Every attachment that was ever granted.
     rights: Vec<(Uid, Fence)>,
     fenced: HashSet<(Uid, Fence)>,
     tickets: HashSet<u64>,
     priors: HashMap<Uid, PriorState>,
     incarnations: u32,
-    /// How often something interesting happened, so that a generator that reaches nothing is
-    /// noticed.
+    /// How often each interesting situation happened, to detect a generator that reaches nothing.
     reached: HashMap<&'static str, u32>,
 }
 
@@ -203,8 +201,7 @@ impl World {
         self.leases.0.insert(runner.id.clone(), self.now + TTL);
     }
 
-    /// Applies a transition as a store does, and checks that a refused one changed nothing by
-    /// itself.
+    /// Applies a transition as a store does, and checks that a rejected transition changed nothing.
     fn apply<T>(
         &mut self,
         change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,
@@ -302,7 +299,7 @@ impl World {
                 };
                 let expires_after = expires.then_some(Duration::from_secs(600));
                 let hold_place_for = Duration::from_secs(200);
-                // Twenty minutes of every hour.
+                // Open for twenty minutes in every hour.
                 let window = asks.window.then(|| WindowSpec {
                     schedule: "10 * * * *".into(),
                     duration: Duration::from_mins(20),
@@ -369,7 +366,7 @@ impl World {
                     lock.fence_holder(&record.uid, record.generation, runner(*process), records::token(), leases, now)
                 });
                 let (generation, predecessors) = seized.unwrap();
-                // Whoever was attached to it or acted under it is fenced and handed back.
+                // Processes attached to it or its children are fenced and returned.
                 assert!(record.attachment.is_none_or(|attachment| predecessors.contains(&attachment)));
                 let children = self.lock.active.iter().filter(|child| child.spec.parent.as_ref() == Some(&record.uid));
                 assert!(children.clone().all(|child| child.attachment.is_none()), "a child acts on");
@@ -474,7 +471,7 @@ impl World {
         }
     }
 
-    /// What a process does after its check: nothing when it may not act.
+    /// Acts after a process's check; does nothing if that fails.
     fn act(
         &mut self,
         record: usize,
@@ -497,7 +494,7 @@ impl World {
         }
     }
 
-    /// Whoever was replaced comes back and tries to go on.
+    /// A replaced process returns and tries to continue.
     fn try_fenced(&mut self, past: usize, what: usize) {
         let mut fenced: Vec<_> = self.fenced.iter().cloned().collect();
         fenced.sort();
@@ -560,8 +557,8 @@ impl World {
 
     fn check_queue(&self) {
         let order = waiting(&self.lock, AGING, self.now);
-        // The order, said once more and differently: no later one has more steps of priority, or as
-        // many and came first.
+        // The order, defined differently: no later record has a higher priority, or the same
+        // priority and an earlier ticket.
         let steps = |record: &Maintenance| {
             let age = self.now.as_second() - record.requested_at.as_second();
             record.spec.priority + age / 300
@@ -597,7 +594,7 @@ impl World {
 }
 
 impl World {
-    /// Whoever waits is told what would end it, and is woken when time does.
+    /// Checks that a waiter has a reason to wait and a wake-up time.
     fn check_wait(&self, record: &Maintenance, turn: &Turn) {
         let kept = start_blockers(&self.lock, record, self.now);
         let Turn::Wait { reason, wake } = turn else {
@@ -638,7 +635,7 @@ proptest! {
     }
 }
 
-/// The property above is worth as much as the situations that its events reach.
+/// The property is only as good as the situations that its events reach.
 #[test]
 fn the_events_reach_what_matters() {
     use proptest::{strategy::ValueTree as _, test_runner::TestRunner};

@@ -1,19 +1,18 @@
-//! Text of others in what people read: names, reasons and contacts of other teams, messages of
-//! BMCs.
+//! Displays untrusted text: names, reasons and contacts from other teams, and messages from BMCs.
 //!
-//! Terminals, CI logs and comments act on what they show: an escape sequence clears a screen or
-//! makes a link, a line end forges a row of a table or a command for the CI system, a mark of
-//! direction turns a sentence around. Such characters are shown, and have no effect.
+//! Terminals, CI logs and comments interpret text. An escape sequence clears a screen or creates a
+//! link. A line break forges a table row or a CI command. A direction mark reorders a sentence.
+//! This crate shows such characters in escaped form.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// The longest text of others in one place, in characters.
+/// Maximum length of untrusted text in one place, in characters.
 const LONGEST: usize = 2000;
 
-/// Whether a character acts on what shows it: control and format characters (Unicode categories Cc
-/// and Cf, the latter as far as they change direction or are invisible), and the line and paragraph
-/// separators.
+/// Returns true if a display interprets the character: control characters, format characters
+/// (Unicode categories Cc and Cf, the latter if invisible or changing direction), and line and
+/// paragraph separators.
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -21,13 +20,13 @@ fn acts(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether a text shows what it is.
+/// Returns true if the text contains no interpreted characters.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     !text.chars().any(acts)
 }
 
-/// A text of others within one line, of a bounded length.
+/// Escapes an untrusted text for a single line, and limits its length.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     let mut shown = escaped(text, acts);
@@ -40,7 +39,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     shown
 }
 
-/// A text of several lines, our own with texts of others in it.
+/// Escapes a multi-line text that contains untrusted text.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && acts(c))

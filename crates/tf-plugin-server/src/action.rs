@@ -1,4 +1,4 @@
-//! Actions of any configuration type behind one trait, and the requests about them.
+//! A common trait for actions of any configuration type, and their requests.
 use std::{any::type_name, sync::OnceLock};
 
 use async_trait::async_trait;
@@ -22,33 +22,33 @@ use super::{
 };
 use shown_text as shown;
 
-/// What a host invokes by hand or when a resource changes, and of which it keeps no state.
-/// tf-provider has no trait for it; this one is made like its data sources.
+/// An action that a host invokes on request or on a resource change, without state. tf-provider
+/// does not have a trait for actions; this trait resembles its data sources.
 #[async_trait]
 pub trait Action: Send + Sync {
-    /// The configuration, of [`schema`](Self::schema).
+    /// The configuration, as described by [`schema`](Self::schema).
     type Config<'a>: Deserialize<'a> + Send;
 
-    /// The schema of the configuration. Computed attributes have no place in it.
+    /// Returns the configuration's schema. Computed attributes are not allowed.
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Attributes that take ephemeral values, as dotted paths: hosts refuse those elsewhere, and
-    /// keep these out of plans.
+    /// Returns the attributes that accept ephemeral values, as dotted paths. Hosts reject ephemeral
+    /// values in other attributes, and keep these values out of plans.
     fn write_only(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Checks a configuration, in which values may be unknown.
+    /// Checks a configuration; values can be unknown.
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()>;
 
-    /// Tells a reviewer what an invocation would do; values may be unknown. Changes nothing.
+    /// Describes an invocation to a reviewer; values can be unknown. Changes nothing.
     async fn plan<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>) -> Option<()>;
 
-    /// Does it. An error in `diags` is the invocation's.
+    /// Performs the action. An error in `diags` fails the invocation.
     async fn invoke<'a>(&self, diags: &mut Diagnostics, config: Self::Config<'a>, progress: &Progress) -> Option<()>;
 }
 
-/// Where an invocation tells how far it is.
+/// Reports an invocation's progress.
 #[derive(Clone, Debug)]
 pub struct Progress {
     events: mpsc::UnboundedSender<Result<wire::invoke_action::Event, tonic::Status>>,
@@ -56,8 +56,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows the host one line. Not after the host asked to stop: Terraform 1.15.5 crashes when an
-    /// action that it interrupted tells anything but its end.
+    /// Shows one line in the host, unless the host has requested a stop. Terraform 1.15.5 crashes
+    /// if an interrupted action reports anything but its end.
     pub fn tell(&self, text: &str) {
         use wire::invoke_action::event::{Progress, Type};
         if self.stop.is_cancelled() {
@@ -66,7 +66,7 @@ impl Progress {
         self.send(Type::Progress(Progress { message: shown::line(text).into_owned() }));
     }
 
-    /// Whether the host still listens: it may be gone, and then nothing that is told reaches it.
+    /// Returns true if the host still receives progress.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         !self.events.is_closed()
@@ -84,15 +84,15 @@ impl Progress {
     }
 }
 
-/// An action of any type, made by [`action`]. Only this module implements it.
+/// An action of any type, created by [`action`]. Only this module implements it.
 pub trait AnyAction: Erased {}
 
-/// Makes an action servable.
+/// Wraps an action for serving.
 pub fn action<A: Action + 'static>(action: A) -> Box<dyn AnyAction> {
     Box::new(Adapter { inner: action, described: OnceLock::new() })
 }
 
-/// The object-safe side of an action.
+/// The object-safe interface of an action.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;
@@ -187,7 +187,7 @@ impl<P: ServedProvider> Service<P> {
         .await
     }
 
-    /// The events of an invocation: each line of progress as it comes, and last how it ended.
+    /// Returns an invocation's events: progress lines as they occur, then the result.
     pub(super) fn invoked_action(
         &self,
         request: wire::invoke_action::Request,
@@ -195,7 +195,7 @@ impl<P: ServedProvider> Service<P> {
         let (sender, events) = mpsc::unbounded_channel();
         let progress = Progress { events: sender, stop: self.stop.clone() };
         let name = request.action_type.clone();
-        // Its end is an event.
+        // The last event reports the end.
         drop(self.begin("InvokeAction", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             if let Some(action) = served.action(&mut diags, &request.action_type) {

@@ -1,15 +1,15 @@
-//! How large a value of the host may be: checked before anything decodes it.
+//! Size limits for host values, checked before decoding.
 //!
-//! Decoders go down one call for each level, so a few kilobytes that nest a thousand times end the
-//! process where its stack ends; and one byte can become a value of thirty. This looks at the marks
-//! alone, without a call for each level.
+//! Decoders recurse once per level, so a few kilobytes with a thousand levels overflow the stack.
+//! One byte can also decode to a value of thirty bytes. These checks read only the markers, without
+//! recursion.
 
 use rmp::Marker;
 
-/// How deeply values may nest. Schemas nest to about a dozen levels; `serde_json` ends at 128.
+/// Maximum nesting depth. Schemas nest to about a dozen levels; `serde_json` stops at 128.
 const DEEPEST: usize = 100;
 
-/// How many values one may consist of.
+/// Maximum number of values in a document.
 const MOST: usize = 1_000_000;
 
 /// Why a value is not decoded.
@@ -18,15 +18,15 @@ pub(super) enum TooLarge {
     /// It nests too deeply.
     #[error("it nests more than {DEEPEST} levels deep")]
     Deep,
-    /// It has too many parts.
+    /// It contains too many values.
     #[error("it consists of more than {MOST} values")]
     Many,
 }
 
-/// Checks a value in MessagePack. What is malformed passes: its decoder tells better what is wrong
-/// with it.
+/// Checks a MessagePack value. Malformed values pass, because the decoder describes the error
+/// better.
 pub(super) fn msgpack(bytes: &[u8]) -> Result<(), TooLarge> {
-    // How many values are still to come, for each level that is open.
+    // Number of outstanding values per open level.
     let mut open: Vec<usize> = Vec::new();
     let (mut rest, mut values) = (bytes, 0);
     while let Some((mark, after)) = rest.split_first() {
@@ -49,7 +49,7 @@ pub(super) fn msgpack(bytes: &[u8]) -> Result<(), TooLarge> {
             Marker::Str8 | Marker::Bin8 => (number(rest, 1).saturating_add(1), 0),
             Marker::Str16 | Marker::Bin16 => (number(rest, 2).saturating_add(2), 0),
             Marker::Str32 | Marker::Bin32 => (number(rest, 4).saturating_add(4), 0),
-            // An extension has a byte for its type.
+            // An extension has an extra byte for its type.
             Marker::Ext8 => (number(rest, 1).saturating_add(2), 0),
             Marker::Ext16 => (number(rest, 2).saturating_add(3), 0),
             Marker::Ext32 => (number(rest, 4).saturating_add(5), 0),
@@ -82,13 +82,13 @@ pub(super) fn msgpack(bytes: &[u8]) -> Result<(), TooLarge> {
     Ok(())
 }
 
-/// Checks a value in JSON, whose decoder bounds its depth itself.
+/// Checks a JSON value; the JSON decoder limits depth itself.
 pub(super) fn json(bytes: &[u8]) -> Result<(), TooLarge> {
     let parts = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b':'));
     if parts.take(MOST + 1).count() > MOST { Err(TooLarge::Many) } else { Ok(()) }
 }
 
-/// The number in the first bytes, as far as they are there.
+/// Returns the big-endian number in the first bytes; missing bytes are ignored.
 fn number(bytes: &[u8], length: usize) -> usize {
     bytes.iter().take(length).fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
@@ -139,8 +139,7 @@ mod tests {
         );
         let mut bytes = rmp_serde::to_vec_named(&value).unwrap();
         assert_eq!(msgpack(&bytes), Ok(()));
-        // What follows the value is not part of it: had anything been passed over wrongly, this
-        // would be reached.
+        // Bytes after the value do not count: a wrongly skipped length would reach them.
         bytes.extend(nested(DEEPEST + 1));
         assert_eq!(msgpack(&bytes), Ok(()));
         let mut two = vec![0x92];

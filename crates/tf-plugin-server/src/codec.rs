@@ -1,4 +1,4 @@
-//! Values of the host to Rust types and back.
+//! Converts host values to Rust types and back.
 use prost::bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostics};
@@ -6,17 +6,17 @@ use tf_provider::{AttributePath, Diagnostics};
 use super::{bounds, diagnostics::diagnostic, numbers, present::Present, proto::tfplugin6::DynamicValue, shape::Shape};
 
 const NULL: &[u8] = &[0xc0];
-/// What a person wrote.
+/// The user's configuration.
 const CONFIGURATION: &str = "configuration";
-/// The shape of values nothing has to be known about: private state, metadata, identities.
+/// Shape of values without a schema: private state, metadata, identities.
 static OWN: Shape = Shape::Opaque;
 
-/// A null value, as hosts send it.
+/// Returns a null value as hosts send it.
 pub(super) fn null() -> DynamicValue {
     DynamicValue { msgpack: Bytes::from_static(NULL), json: Bytes::new() }
 }
 
-/// Whether a value is null or was left out.
+/// Returns true if a value is null or absent.
 pub(super) fn is_null(value: Option<&DynamicValue>) -> bool {
     value.is_none_or(|value| match (&*value.msgpack, &*value.json) {
         ([], json) => json.is_empty() || json == b"null",
@@ -24,19 +24,19 @@ pub(super) fn is_null(value: Option<&DynamicValue>) -> bool {
     })
 }
 
-/// A received value, ready to be decoded; types may borrow from it.
+/// A received value before decoding; decoded types can borrow from it.
 #[derive(Debug)]
 pub(super) struct Received<'s> {
     bytes: Bytes,
     json: bool,
     too_large: Option<bounds::TooLarge>,
     shape: &'s Shape,
-    /// What the value is to the reader of an error: "configuration", "prior state" …
+    /// The value's name in error messages: "configuration", "prior state" …
     what: &'static str,
 }
 
 impl<'s> Received<'s> {
-    /// Takes a value of the schema `shape` was made from. An absent value is null.
+    /// Wraps a value whose schema has this shape. An absent value is null.
     pub fn new(value: Option<&DynamicValue>, shape: &'s Shape, what: &'static str) -> Self {
         let value = value.cloned().unwrap_or_default();
         let json = value.msgpack.is_empty() && !value.json.is_empty();
@@ -47,24 +47,24 @@ impl<'s> Received<'s> {
         }
         let bytes = match numbers::inbound(&bytes, shape).filter(|_| !json) {
             Some(Ok(rewritten)) => rewritten.into(),
-            // Decoding what is malformed tells better what is wrong with it.
+            // Decoding a malformed value describes the error better.
             Some(Err(_)) | None => bytes,
         };
         Self { bytes, json, too_large, shape, what }
     }
 
-    /// Takes bytes that only this provider reads and writes.
+    /// Wraps bytes that only this provider reads and writes.
     pub fn own(bytes: &Bytes, what: &'static str) -> Self {
         let too_large = bounds::msgpack(bytes).err();
         Self { bytes: Self::filled(bytes.clone()), json: false, too_large, shape: &OWN, what }
     }
 
-    /// Takes provider metadata, which has a schema only where the provider gives one.
+    /// Wraps provider metadata, which can have a schema.
     pub fn meta(value: Option<&DynamicValue>) -> Self {
         Self::new(value, &OWN, "provider metadata")
     }
 
-    /// Takes a resource identity.
+    /// Wraps a resource identity.
     pub fn identity(value: Option<&DynamicValue>) -> Self {
         Self::new(value, &OWN, "resource identity")
     }
@@ -78,7 +78,7 @@ impl<'s> Received<'s> {
         if bytes.is_empty() { Bytes::from_static(NULL) } else { bytes }
     }
 
-    /// Decodes; `None` after an error that carries the attribute's path.
+    /// Decodes the value; `None` after an error with the attribute's path.
     pub fn decode<'de, T: Deserialize<'de>>(&'de self, diags: &mut Diagnostics) -> Option<T> {
         if let Some(why) = self.too_large {
             let summary = format!("The {} is too large", self.what);
@@ -90,7 +90,7 @@ impl<'s> Received<'s> {
         }
         self.read()
             .map_err(|(path, reason)| {
-                // Types cannot say it: to a host every number is a decimal.
+                // Types cannot express it: for a host every number is a decimal.
                 if self.what.ends_with(CONFIGURATION)
                     && let Some(path) = numbers::not_whole(&self.bytes, self.shape)
                 {
@@ -117,9 +117,8 @@ impl<'s> Received<'s> {
         }
     }
 
-    /// Refuses a configuration in which an element of a list, a set or a map is null: it would
-    /// count as an element that was never written. One that is not known yet may stay; the host
-    /// asks again when it knows.
+    /// Rejects a configuration with a null element in a list, set or map, because it would count as
+    /// an element. Unknown elements pass: the host validates again with their values.
     fn refuse_null_elements(&self, diags: &mut Diagnostics) -> bool {
         if !self.what.ends_with(CONFIGURATION) {
             return false;
@@ -139,7 +138,7 @@ impl<'s> Received<'s> {
     }
 }
 
-/// The part of a serde error that cannot hold a value, since the value may be a secret.
+/// Strips values from a serde error, because they can be secrets.
 fn without_values(message: &str) -> &str {
     const SAFE: [&str; 5] =
         ["missing field", "unknown field", "duplicate field", "invalid length", "data did not match"];
@@ -166,7 +165,7 @@ pub(super) fn send<T: Serialize>(diags: &mut Diagnostics, value: &T) -> Option<D
         .ok()
 }
 
-/// Encodes what only this provider will read; a null becomes no bytes at all.
+/// Encodes data that only this provider reads; null becomes an empty byte string.
 pub(super) fn keep<T: Serialize>(diags: &mut Diagnostics, value: &T) -> Option<Bytes> {
     let encoded = pack(diags, value)?;
     Some(if encoded == NULL { Bytes::new() } else { encoded.into() })

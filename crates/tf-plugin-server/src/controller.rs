@@ -1,4 +1,4 @@
-//! The services every go-plugin host expects beside the provider's own.
+//! go-plugin services that every host expects in addition to the provider.
 use std::{fmt, sync::Arc};
 
 use futures_util::{
@@ -16,7 +16,7 @@ use super::proto::{
     },
 };
 
-/// What is done when the host asks the process to end, before it is told that the process does.
+/// Work between the host's shutdown request and the reply to it.
 #[derive(Clone)]
 pub(super) struct BeforeEnd(pub Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
@@ -26,22 +26,22 @@ impl fmt::Debug for BeforeEnd {
     }
 }
 
-/// One value plays all of them: they share nothing but the tokens.
+/// Implements all three services, which share only the tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Controller {
-    /// Cancelled when what runs shall come to an end.
+    /// Cancelled to stop running requests.
     pub stop: CancellationToken,
     pub before_end: BeforeEnd,
-    /// All requests that run.
+    /// All running requests.
     pub requests: TaskTracker,
-    /// Cancelled when the host asks the process to end.
+    /// Cancelled by the host's shutdown request.
     pub asked_to_end: CancellationToken,
-    /// Cancelled when the server closes; ends the streams that are open until then.
+    /// Cancelled when the server closes; ends all open streams.
     pub down: CancellationToken,
 }
 
 impl Controller {
-    /// A stream that carries nothing and ends with the server.
+    /// Returns a stream without messages that ends with the server.
     fn silence<T: Send + 'static>(&self) -> BoxStream<T> {
         Box::pin(stream::pending().take_until(self.down.clone().cancelled_owned()))
     }
@@ -49,7 +49,7 @@ impl Controller {
 
 #[tonic::async_trait]
 impl GrpcController for Controller {
-    /// Hosts wait for the answer as long as it takes, and kill the process two seconds after it.
+    /// Hosts wait for the answer without a limit, and kill the process two seconds after it.
     async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         self.stop.cancel();
         if self.requests.spawn((self.before_end.0)()).await.is_err() {
@@ -62,8 +62,8 @@ impl GrpcController for Controller {
 
 #[tonic::async_trait]
 impl GrpcStdio for Controller {
-    /// Carries nothing: standard output stays silent, and the host reads our standard error from
-    /// its pipe. The stream itself matters, as it keeps the host's connection from going idle.
+    /// Sends no messages: standard output stays silent, and the host reads standard error from its
+    /// pipe. The open stream keeps the host's connection from becoming idle.
     async fn stream_stdio(&self, _: Request<Empty>) -> Result<Response<BoxStream<StdioData>>, Status> {
         Ok(Response::new(self.silence()))
     }

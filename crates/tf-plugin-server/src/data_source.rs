@@ -1,4 +1,4 @@
-//! Data sources of any state type behind one trait.
+//! A common trait for data sources of any state type.
 use std::{any::type_name, sync::OnceLock};
 
 use async_trait::async_trait;
@@ -12,15 +12,15 @@ use super::{
     shape::Shape,
 };
 
-/// A data source of any type, made by [`data_source`]. Only this module implements it.
+/// A data source of any type, created by [`data_source`]. Only this module implements it.
 pub trait AnyDataSource: Erased {}
 
-/// Makes a data source servable.
+/// Wraps a data source for serving.
 pub fn data_source<D: DataSource + 'static>(data_source: D) -> Box<dyn AnyDataSource> {
     Box::new(Adapter { inner: data_source, described: OnceLock::new() })
 }
 
-/// The object-safe side of a data source.
+/// The object-safe interface of a data source.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;

@@ -1,5 +1,5 @@
-//! What hosts are told that allow to defer, while the provider's own configuration is not known: do
-//! it in a later run.
+//! Deferral while the provider's own configuration is unknown: hosts that allow it repeat the
+//! request in a later run.
 use std::collections::BTreeMap;
 
 use tf_provider::{Diagnostics, value::ValueAny};
@@ -13,7 +13,7 @@ use super::{
     served::Served,
 };
 
-/// A configuration in which everything that the provider would fill is unknown.
+/// Returns a configuration whose computed values are unknown.
 pub(super) fn to_be_filled(
     diags: &mut Diagnostics,
     described: Result<&Described, Diagnostics>,
@@ -33,7 +33,7 @@ pub(super) fn to_be_filled(
 }
 
 impl<P: ServedProvider> Served<P> {
-    /// What to say where the host allows to defer; `None`: answer as ever.
+    /// Returns the deferral if the host allows one; `None`: answer normally.
     pub(super) fn deferred(&self, host: Option<wire::ClientCapabilities>) -> Option<wire::Deferred> {
         let allowed = host.is_some_and(|host| host.deferral_allowed);
         let reason = wire::deferred::Reason::ProviderConfigUnknown.into();

@@ -1,4 +1,4 @@
-//! What people read: building diagnostics, and sending them.
+//! Builds and sends diagnostics.
 use std::borrow::Cow;
 
 use tf_provider::{AttributePath, AttributePathStep, Diagnostic, Diagnostics};
@@ -6,12 +6,12 @@ use tf_provider::{AttributePath, AttributePathStep, Diagnostic, Diagnostics};
 use super::proto::tfplugin6 as wire;
 use shown_text as shown;
 
-/// Builds a diagnostic that says only what it is given.
+/// Builds a diagnostic with exactly this text.
 ///
 /// Use this (with [`Diagnostics::add_error`] and [`Diagnostics::add_warning`]) instead of
-/// `Diagnostic::new`, `root_error`, `root_warning` and their kin: those append a backtrace to the
-/// detail whenever `RUST_BACKTRACE` is set, which buries the sentence a person should read.
-/// [`AttributePath::root`] stands for "no attribute in particular".
+/// `Diagnostic::new`, `root_error`, `root_warning` and similar functions. Those append a backtrace
+/// to the detail if `RUST_BACKTRACE` is set, which hides the message. [`AttributePath::root`] means
+/// no specific attribute.
 #[must_use]
 pub fn diagnostic<S, D>(summary: S, detail: D, attribute: AttributePath) -> Diagnostic
 where
@@ -21,19 +21,19 @@ where
     Diagnostic { summary: summary.into(), detail: detail.into(), attribute }
 }
 
-/// What was made once for all requests; `None` after the errors of making it.
+/// Returns a value that was created once for all requests; `None` after adding its errors.
 pub(super) fn known<T>(diags: &mut Diagnostics, made: Result<T, Diagnostics>) -> Option<T> {
     made.map_err(|errors| diags.add_diagnostics(errors)).ok()
 }
 
-/// Adds an error unless there is one: for answers that must not look like success.
+/// Adds an error if none exists, for answers that must not look like success.
 pub(super) fn ensure_error(diags: &mut Diagnostics, error: impl FnOnce() -> Diagnostic) {
     if diags.errors.is_empty() {
         diags.add_error(error());
     }
 }
 
-/// A fault of the provider itself in `rpc` on `subject`.
+/// Returns an error for a provider bug in `rpc` on `subject`.
 pub(super) fn internal_error(rpc: &str, subject: &str, what: impl std::fmt::Display) -> Diagnostic {
     let of = if subject.is_empty() { "" } else { " of " };
     diagnostic(
@@ -43,18 +43,18 @@ pub(super) fn internal_error(rpc: &str, subject: &str, what: impl std::fmt::Disp
     )
 }
 
-/// Errors first, as they were added; then warnings.
+/// Converts errors, then warnings, each in their order.
 pub(super) fn to_wire(diags: Diagnostics) -> Vec<wire::Diagnostic> {
-    // Hosts show the line of the outermost attribute only.
+    // Hosts show only the outermost attribute's line.
     sent(diags, 2)
 }
 
-/// Those of the provider block, for which hosts show no attribute at all.
+/// Converts provider-block diagnostics, whose attribute hosts do not show.
 pub(super) fn to_wire_of_provider(diags: Diagnostics) -> Vec<wire::Diagnostic> {
     sent(diags, 1)
 }
 
-/// Diagnostics with the attribute in the text, where its path has at least `steps` steps.
+/// Adds the attribute to the text if its path has at least `steps` steps.
 fn sent(diags: Diagnostics, steps: usize) -> Vec<wire::Diagnostic> {
     use wire::diagnostic::Severity;
     let errors = diags.errors.into_iter().map(|d| (Severity::Error, d));
@@ -65,7 +65,7 @@ fn sent(diags: Diagnostics, steps: usize) -> Vec<wire::Diagnostic> {
             severity: severity.into(),
             summary: shown::line(&diagnostic.summary).into_owned(),
             detail: placed(shown::lines(&diagnostic.detail).into_owned(), &diagnostic.attribute, steps),
-            // A path without steps would be shown as a path; absent means "the whole object".
+            // Hosts would show an empty path; an absent path means the whole object.
             attribute: (!diagnostic.attribute.steps.is_empty()).then(|| path_to_wire(diagnostic.attribute)),
         })
         .collect()

@@ -1,4 +1,4 @@
-//! What ends the process: the host's word, a signal, or the death of the host.
+//! Causes of the process's end: the host's request, a signal, or the host's death.
 use std::{pin::pin, time::Duration};
 
 use tokio::{sync::watch, time::timeout};
@@ -6,40 +6,39 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::PluginError;
 
-/// The host kills two seconds after it asked to end.
+/// Hosts kill the process two seconds after their shutdown request.
 const AFTER_SHUTDOWN: Duration = Duration::from_millis(1500);
-/// How soon a host that died is noticed once its connection is gone.
+/// How soon a host's death is detected after its connection closes.
 const HOST_CHECK: Duration = Duration::from_millis(250);
-/// How long a process without parent and connection stays where nothing tells whether its host
-/// lives. A host that lives closes a connection that was idle for half an hour and opens another
-/// one for its next request.
+/// How long the process stays without a connection if the host's death cannot be detected. A live
+/// host closes a connection that was idle for half an hour, and opens another for its next request.
 #[cfg(any(not(unix), test))]
 const LINGER: Duration = Duration::from_hours(24);
 
-/// What can end the process.
+/// Sources that can end the process.
 pub(super) struct Ends {
     signals: Signals,
-    /// How many connections are open.
+    /// Number of open connections.
     pub connections: watch::Sender<usize>,
-    /// The process that started us.
+    /// PID of the process that started this process.
     #[cfg(unix)]
     parent: u32,
     debug: bool,
 }
 
-/// A signal that came.
+/// A received signal.
 enum Received {
-    /// From a terminal, which sends it to the host too.
+    /// From a terminal, which also sends it to the host.
     Terminal(&'static str),
-    /// To this process: end.
+    /// A request for this process to end.
     Terminate(&'static str),
 }
 
 impl Ends {
-    /// Handles signals from now on.
+    /// Installs signal handlers.
     pub fn watch(debug: bool) -> Result<Self, PluginError> {
-        // A debugged provider asks for no certificate, which only a socket in a private folder
-        // allows.
+        // A debugged provider does not require a certificate, which requires a socket in a
+        // private folder.
         if debug && cfg!(not(unix)) {
             return Err(PluginError::DebugNeedsUnix);
         }
@@ -52,7 +51,7 @@ impl Ends {
         })
     }
 
-    /// Waits for a reason to end; tells how long running requests may take.
+    /// Waits for a reason to end. Returns the time limit for running requests.
     pub async fn first(
         &mut self,
         asked: &CancellationToken,
@@ -70,7 +69,7 @@ impl Ends {
         let mut gone = pin!(gone);
         loop {
             tokio::select! {
-                // No host decides here while debugging, only the person at the terminal.
+                // While debugging, only the person at the terminal decides.
                 () = asked.cancelled(), if !self.debug => return AFTER_SHUTDOWN,
                 () = &mut gone, if !self.debug => {
                     tracing::warn!("the host is gone: ending");
@@ -141,24 +140,23 @@ impl Signals {
     }
 }
 
-/// Returns when no connection is left and the process that started us is no longer our parent.
+/// Returns when all connections are closed and the parent process has changed.
 ///
-/// A host that was killed cannot ask to end. Without this, a create that waits in a queue would be
-/// admitted for nobody.
+/// A killed host cannot send a shutdown request. Without this check, a queued create would be
+/// admitted for a dead host.
 #[cfg(unix)]
 async fn host_gone(mut connections: watch::Receiver<usize>, host: u32) {
     loop {
         if connections.wait_for(|open| *open == 0).await.is_err() || std::os::unix::process::parent_id() != host {
             return;
         }
-        // Either time passes or a connection comes; both lead to another look.
+        // Check again after a delay or a new connection.
         let _ = timeout(HOST_CHECK, connections.changed()).await;
     }
 }
 
-/// Returns when requests run and no connection is left that could bring their answers, or when no
-/// connection came for a day. Where a process is not told of the death of its parent (Windows)
-/// there is no better sign.
+/// Returns when requests run without a connection for their answers, or after a day without a
+/// connection. Used on systems that do not report a parent's death (Windows).
 #[cfg(any(not(unix), test))]
 async fn host_silent(mut connections: watch::Receiver<usize>, requests: &TaskTracker) {
     loop {
@@ -179,7 +177,7 @@ async fn host_silent(mut connections: watch::Receiver<usize>, requests: &TaskTra
 mod tests {
     use super::*;
 
-    /// A host between two requests may have closed its connection; one whose request runs has not.
+    /// A host can close its connection between two requests, but not during a request.
     #[tokio::test(start_paused = true)]
     async fn a_lost_connection_ends_the_process_only_while_a_request_runs() {
         let (connections, requests) = (watch::Sender::new(1), TaskTracker::new());

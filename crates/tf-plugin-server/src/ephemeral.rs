@@ -1,4 +1,4 @@
-//! Ephemeral resources of any state type behind one trait, and the requests about them.
+//! A common trait for ephemeral resources of any state type, and their requests.
 use std::{
     any::type_name,
     sync::OnceLock,
@@ -23,53 +23,53 @@ use super::{
     shape::Shape,
 };
 
-/// What exists for one walk of a host only, and is in no plan and no state. tf-provider has no
-/// trait for it; this one is made like its resources.
+/// A resource that exists for one host walk, outside plan and state. tf-provider does not have a
+/// trait for it; this trait resembles its resources.
 ///
-/// Hosts open in a plan as well as in an apply, and do not tell which it is. They close what was
-/// opened, and only that; not where the walk failed or was interrupted (Terraform 1.15.5), nor
-/// where they are killed.
+/// Hosts open it in both plan and apply without distinguishing them. They close only opened
+/// resources, and not if the walk failed or was interrupted (Terraform 1.15.5), or if they are
+/// killed.
 #[async_trait]
 pub trait EphemeralResource: Send + Sync {
-    /// Configuration and result, of [`schema`](Self::schema).
+    /// Configuration and result, as described by [`schema`](Self::schema).
     type State<'a>: Serialize + Deserialize<'a> + Send + Sync;
 
-    /// The schema. What is not computed comes back as it was configured.
+    /// Returns the schema. Attributes that are not computed keep their configured values.
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Checks a configuration, in which values may be unknown.
+    /// Checks a configuration; values can be unknown.
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()>;
 
-    /// Opens it. With an error in `diags` it is not open, and is never closed.
+    /// Opens the resource. With an error in `diags` it is not open and never closed.
     async fn open<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<Opened<Self::State<'a>>>;
 
-    /// Keeps it open. Tells when it has to be renewed next, if ever.
+    /// Renews the resource. Returns the next renewal's time, if any.
     async fn renew(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<Option<SystemTime>>;
 
-    /// Closes it.
+    /// Closes the resource.
     async fn close(&self, diags: &mut Diagnostics, private: &[u8]) -> Option<()>;
 }
 
-/// What was opened.
+/// Result of opening an ephemeral resource.
 #[derive(Clone, Debug)]
 pub struct Opened<S> {
-    /// The result, wholly known: OpenTofu 1.12 refuses another one, also in a plan.
+    /// The result without unknown values: OpenTofu 1.12 rejects unknown values, even in a plan.
     pub result: S,
-    /// What renew and close are given.
+    /// Data for renew and close.
     pub private: Vec<u8>,
-    /// When it has to be renewed, if ever.
+    /// Time of the first renewal, if any.
     pub renew_at: Option<SystemTime>,
 }
 
-/// An ephemeral resource of any type, made by [`ephemeral`]. Only this module implements it.
+/// An ephemeral resource of any type, created by [`ephemeral`]. Only this module implements it.
 pub trait AnyEphemeral: Erased {}
 
-/// Makes an ephemeral resource servable.
+/// Wraps an ephemeral resource for serving.
 pub fn ephemeral<E: EphemeralResource + 'static>(ephemeral: E) -> Box<dyn AnyEphemeral> {
     Box::new(Adapter { inner: ephemeral, described: OnceLock::new() })
 }
 
-/// The object-safe side of an ephemeral resource.
+/// The object-safe interface of an ephemeral resource.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;

@@ -1,38 +1,38 @@
-//! What a resource can say beyond `tf_provider::Resource`.
+//! Extensions of `tf_provider::Resource`.
 use async_trait::async_trait;
 use serde_json::Value;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::AttributeType};
 
 use super::{diagnostics::diagnostic, moves::MovedState};
 
-/// What tf-provider's [`Resource`] has no place for. Every method has a default: a plain resource
-/// says `impl ResourceExt for MyResource {}`.
+/// Extends tf-provider's [`Resource`]. Every method has a default: a plain resource uses `impl
+/// ResourceExt for MyResource {}`.
 #[async_trait]
 pub trait ResourceExt: Resource {
-    /// Attributes the host passes in configuration and never stores, as dotted paths
-    /// (`"ignition.content"`).
+    /// Returns the attributes that the host passes in configuration and never stores, as dotted
+    /// paths (`"ignition.content"`).
     ///
-    /// Their values are null in plan and state and have to be read from the configuration. Where
-    /// the host does not know write-only attributes, a configuration that sets one is refused
-    /// before the resource sees it: that host would store the value.
+    /// Their values are null in plan and state and must be read from the configuration. A host
+    /// without support for write-only attributes would store them, so a configuration that sets one
+    /// is then rejected before it reaches the resource.
     fn write_only(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Whether what [`Resource::read`] returned says that the resource exists no more.
+    /// Returns true if the state from [`Resource::read`] shows that the resource no longer exists.
     ///
-    /// True makes the host drop the resource from its state. It must rest on an authoritative
-    /// answer, never on a failure to ask. Returning `None` from `read` is not such an answer: the
-    /// state is kept then, and the answer is an error.
+    /// The host then drops the resource from its state, so this requires an authoritative answer
+    /// and not a failed read. If `read` returns `None`, the state is kept and the answer is an
+    /// error.
     fn is_gone(&self, state: &Self::State<'_>) -> bool {
         let _ = state;
         false
     }
 
-    /// Turns a state of an older schema `version` into one of the current schema.
+    /// Converts a state from an older schema `version` to the current schema.
     ///
-    /// `state` is the JSON of the state file; what is returned may leave out attributes, which then
-    /// are null. Called only for versions below the current one. `None` needs an error in `diags`.
+    /// `state` is the state file's JSON. Omitted attributes in the result become null. Called only
+    /// for older versions. `None` requires an error in `diags`.
     async fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Value) -> Option<Value> {
         let _ = state;
         diags.add_error(diagnostic(
@@ -43,10 +43,10 @@ pub trait ResourceExt: Resource {
         None
     }
 
-    /// Turns the state of another type into one of this type, for a `moved` block across types.
+    /// Converts another type's state to this type, for a `moved` block across types.
     ///
-    /// Hosts ask this before they configure the provider, so that only the given state can be read.
-    /// `None` needs an error in `diags`.
+    /// Hosts call this before they configure the provider, so only the given state is available.
+    /// `None` requires an error in `diags`.
     async fn move_state<'a>(
         &self,
         diags: &mut Diagnostics,
@@ -61,9 +61,8 @@ pub trait ResourceExt: Resource {
         None
     }
 
-    /// Completes private state that the host lost or that is outdated; called before each request
-    /// about an existing resource. It only reads, and returns `private` unless it finds a better
-    /// value.
+    /// Completes lost or outdated private state. Called before each request about an existing
+    /// resource. It only reads, and returns `private` unless it finds a better value.
     ///
     /// Hosts send no private state when they destroy tainted resources. If such a destroy fails,
     /// the host stores the completed private state for later requests.
@@ -72,19 +71,19 @@ pub trait ResourceExt: Resource {
         private
     }
 
-    /// What identifies a resource of this type to the host; `None`: no identity.
+    /// Returns the resource's identity schema; `None` without identities.
     fn identity_schema(&self) -> Option<IdentitySchema> {
         None
     }
 
-    /// The identity of the resource with this state: an object with the attributes of
-    /// [`identity_schema`](Self::identity_schema). It must never change while the resource lives.
+    /// Returns this state's identity: an object with the attributes in
+    /// [`identity_schema`](Self::identity_schema). It must never change during the resource's life.
     fn identity(&self, state: &Self::State<'_>) -> Option<Value> {
         let _ = state;
         None
     }
 
-    /// The import id that stands for an identity, for hosts that import by identity.
+    /// Returns the import ID for an identity, for hosts that import by identity.
     fn import_id(&self, identity: &Value) -> Option<String> {
         let _ = identity;
         None
@@ -94,21 +93,21 @@ pub trait ResourceExt: Resource {
 /// The attributes that identify a resource, see [`ResourceExt::identity_schema`].
 #[derive(Clone, Debug)]
 pub struct IdentitySchema {
-    /// Grows when the attributes change.
+    /// Increases when the attributes change.
     pub version: i64,
-    /// In any order.
+    /// The attributes, in any order.
     pub attributes: Vec<IdentityAttribute>,
 }
 
-/// One attribute of an identity.
+/// An identity attribute.
 #[derive(Clone, Debug)]
 pub struct IdentityAttribute {
     /// Its name.
     pub name: &'static str,
-    /// Its type: a primitive or a list of primitives, no more is allowed.
+    /// Its type; only a primitive or a list of primitives is allowed.
     pub attr_type: AttributeType,
-    /// Markdown.
+    /// Its description in Markdown.
     pub description: &'static str,
-    /// Whether an import by identity has to give it; the provider finds out the others.
+    /// True if an import by identity must set it. The provider determines the others.
     pub required_for_import: bool,
 }

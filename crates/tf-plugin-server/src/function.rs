@@ -1,4 +1,4 @@
-//! Functions of any signature behind one trait.
+//! A common trait for functions of any signature.
 use std::{fmt::Write, sync::OnceLock};
 
 use async_trait::async_trait;
@@ -12,19 +12,18 @@ use super::{
     shape::Shape,
 };
 
-/// A function of any signature, made by [`function`]. Only this module implements it.
+/// A function of any signature, created by [`function`]. Only this module implements it.
 pub trait AnyFunction: Erased {}
 
-/// Makes a function servable.
+/// Wraps a function for serving.
 ///
-/// Its input is decoded from one sequence of all arguments: a tuple or a struct with a field per
-/// parameter, or a `Vec` for parameters of one type. Variadic arguments follow the others in the
-/// same sequence.
+/// Its input is decoded from a sequence of all arguments: a tuple, a struct with a field per
+/// parameter, or a `Vec` for parameters of one type. Variadic arguments come last in the sequence.
 pub fn function<F: Function + 'static>(function: F) -> Box<dyn AnyFunction> {
     Box::new(Adapter { inner: function, schema: OnceLock::new() })
 }
 
-/// The object-safe side of a function.
+/// The object-safe interface of a function.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn schema(&self) -> Result<&FunctionSchema, Diagnostics>;
@@ -83,7 +82,7 @@ fn arguments_shape(schema: &FunctionSchema, count: usize) -> Shape {
     Shape::Tuple(fixed.chain(rest).take(count).collect())
 }
 
-/// One MessagePack array of all arguments, which hosts send as MessagePack each.
+/// Combines all arguments, which hosts send as separate MessagePack values, into a single array.
 fn sequence(arguments: &[wire::DynamicValue]) -> wire::DynamicValue {
     let mut msgpack = Vec::new();
     let count = u32::try_from(arguments.len()).unwrap_or(u32::MAX);
@@ -99,8 +98,8 @@ fn sequence(arguments: &[wire::DynamicValue]) -> wire::DynamicValue {
     wire::DynamicValue { msgpack: msgpack.into(), json: Bytes::new() }
 }
 
-/// Functions have one error and no warnings: all errors as one text, tied to an argument when they
-/// all are about the same. Hosts put a full stop behind it.
+/// Combines all errors into a single text, because a function returns one error and no warnings.
+/// Refers to an argument if all errors do. Hosts append a full stop.
 pub(super) fn error(diags: &Diagnostics) -> Option<wire::FunctionError> {
     let argument = |of: &Diagnostic| match of.attribute.steps.first() {
         Some(AttributePathStep::Index(index)) => Some(*index),

@@ -1,4 +1,4 @@
-//! How a go-plugin host and a plugin find each other: variables one way, one line the other way.
+//! The go-plugin handshake: environment variables from the host, and one line to the host.
 use std::{
     env,
     io::{self, Write},
@@ -9,27 +9,27 @@ use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
 
 use super::{PluginError, listener::Address};
 
-/// Tells a start by a host from a start by a person. Not a secret: every host and every provider
-/// carries the same value.
+/// Distinguishes a start by a host from a manual start. Not a secret: every host and every provider
+/// contains the same value.
 pub(super) const COOKIE_NAME: &str = "TF_PLUGIN_MAGIC_COOKIE";
 const COOKIE_VALUE: &str = "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2";
-/// The version of go-plugin's own line format.
+/// Version of go-plugin's own line format.
 const CORE_PROTOCOL: u8 = 1;
-/// The major version of the provider protocol.
+/// Major version of the provider protocol.
 pub(super) const PROVIDER_PROTOCOL: u8 = 6;
 
-/// Whether a Terraform or OpenTofu host started this process (the magic cookie is set).
+/// Returns true if a Terraform or OpenTofu host started this process (the magic cookie is set).
 #[must_use]
 pub fn is_plugin_start() -> bool {
     env::var(COOKIE_NAME).is_ok_and(|value| value == COOKIE_VALUE)
 }
 
-/// What the host tells a plugin through its environment.
+/// The host's values from the environment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HostOffer {
-    /// PEM of the one certificate that may call us.
+    /// PEM of the only certificate that is allowed to connect.
     pub client_certificate: String,
-    /// Where the host wants the socket; the system's temporary folder if it does not say.
+    /// The host's folder for the socket; `None`: the system's temporary folder.
     pub socket_parent: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl HostOffer {
         if variable(COOKIE_NAME).as_deref() != Some(COOKIE_VALUE) {
             return Err(PluginError::NotStartedByHost);
         }
-        // Hosts older than the list speak version 5 at most, so an absent list is a refusal too.
+        // Hosts without the list support at most version 5, so a missing list is rejected too.
         let offered = variable("PLUGIN_PROTOCOL_VERSIONS").unwrap_or_default();
         let ours = PROVIDER_PROTOCOL.to_string();
         if !offered.split(',').any(|version| version.trim() == ours) {
@@ -57,7 +57,7 @@ impl HostOffer {
     }
 }
 
-/// The line that tells the host where to connect and which certificate to expect.
+/// Returns the line with the socket address and the server certificate for the host.
 pub(super) fn line(address: &Address, certificate_der: &[u8]) -> String {
     format!(
         "{CORE_PROTOCOL}|{PROVIDER_PROTOCOL}|{}|{}|grpc|{}\n",
@@ -67,8 +67,8 @@ pub(super) fn line(address: &Address, certificate_der: &[u8]) -> String {
     )
 }
 
-/// Writes to standard output, for the only time in the life of the process: hosts take anything
-/// else there for a broken handshake.
+/// Writes the handshake line to standard output. Nothing else is written there, because hosts would
+/// treat it as a broken handshake.
 pub(super) fn announce(text: &str) -> Result<(), PluginError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(PluginError::Announce)

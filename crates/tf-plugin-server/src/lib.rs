@@ -1,16 +1,16 @@
-//! The wire: go-plugin's handshake, and the provider protocol 6 on it.
+//! The wire: go-plugin's handshake and provider protocol 6.
 //!
-//! Knows tf-provider's traits and nothing of maintenances. tf-provider serves them itself too, but
-//! loses state and stops in ways this provider cannot afford; `DESIGN.md` lists them.
+//! Uses tf-provider's traits and is independent of maintenances. tf-provider has its own server,
+//! but that loses state and stops in ways that this provider cannot accept; `DESIGN.md` lists them.
 //!
-//! * `handshake`, `tls`, `listener`, `controller`: how a host and a plugin find and trust each
-//!   other
-//! * `serve`, `ends`: from the start of the process to its end in order
-//! * `service`, `running`, `served`: what each request means; `resource`, `data_source`,
+//! * `handshake`, `tls`, `listener`, `controller`: connection and authentication between host and
+//!   plugin
+//! * `serve`, `ends`: the process's life from start to an orderly end
+//! * `service`, `running`, `served`: handling of each request; `resource`, `data_source`,
 //!   `function`, `list_resource`, `action`, `ephemeral`: the provider's part of it
-//! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: values and schemas, there and back
-//! * `deferral`: what is put off while the provider's configuration is not known
-//! * `panics`, `logging`: what goes wrong, told in the host's terms
+//! * `codec`, `numbers`, `shape`, `schema`, `diagnostics`: conversion of values and schemas
+//! * `deferral`: requests that are deferred while the provider's configuration is unknown
+//! * `panics`, `logging`: failures in the host's format
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 #![allow(clippy::doc_markdown, reason = "OpenTofu and MessagePack are names, not code")]
 
@@ -59,60 +59,61 @@ pub use moves::MovedState;
 pub use resource::{AnyResource, resource};
 pub use serve::{ServeOptions, serve};
 
-/// A provider with what it offers. Names are complete, with the provider's prefix
-/// (`metal_server`), except for functions, which have none.
+/// A provider with everything that it offers. Names are complete, with the provider's prefix
+/// (`metal_server`). Function names are without a prefix.
 ///
-/// Of tf-provider's trait, the schema, `validate` and `configure` are used; its own lists of
-/// resources and its `meta_schema` are not.
+/// The server uses `schema`, `validate` and `configure` from tf-provider's trait. It ignores that
+/// trait's resource lists and `meta_schema`.
 pub trait ServedProvider: tf_provider::Provider {
-    /// The resources, made with [`resource`]. Called once, before [`configure`], so they share what
-    /// `configure` sets, and have to work before that.
+    /// Returns the resources, created with [`resource`]. Called once before [`configure`], so
+    /// resources share its settings and must work without them.
     ///
     /// [`configure`]: tf_provider::Provider::configure
     fn resources(&self) -> Vec<(&'static str, Box<dyn AnyResource>)>;
 
-    /// The data sources, made with [`data_source`]. As for [`resources`](Self::resources).
+    /// Returns the data sources, created with [`data_source`]. See [`resources`](Self::resources).
     fn data_sources(&self) -> Vec<(&'static str, Box<dyn AnyDataSource>)> {
         Vec::new()
     }
 
-    /// The functions, made with [`function`]. Hosts call them without `configure`.
+    /// Returns the functions, created with [`function`]. Hosts call them without `configure`.
     fn functions(&self) -> Vec<(&'static str, Box<dyn AnyFunction>)> {
         Vec::new()
     }
 
-    /// The actions, made with [`action`]. As for [`resources`](Self::resources).
+    /// Returns the actions, created with [`action`]. See [`resources`](Self::resources).
     fn actions(&self) -> Vec<(&'static str, Box<dyn AnyAction>)> {
         Vec::new()
     }
 
-    /// The ephemeral resources, made with [`ephemeral`]. As for [`resources`](Self::resources).
+    /// Returns the ephemeral resources, created with [`ephemeral`]. See
+    /// [`resources`](Self::resources).
     fn ephemeral_resources(&self) -> Vec<(&'static str, Box<dyn AnyEphemeral>)> {
         Vec::new()
     }
 
-    /// Ends what is open and was not closed, when the host asks the process to end. The host waits
+    /// Ends everything that is still open when the host requests the process's end. The host waits
     /// for it.
     ///
-    /// Terraform 1.15.5 closes no ephemeral resource of an apply that failed or was interrupted.
+    /// Terraform 1.15.5 does not close ephemeral resources after a failed or interrupted apply.
     fn before_end(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Whether its configuration is only known in a later run. Hosts that allow it then defer what
-    /// they ask for.
+    /// Returns true if the provider's configuration is unknown in this run. Hosts that allow
+    /// deferral then defer their requests.
     fn is_deferred(&self) -> bool {
         false
     }
 
-    /// The schema of `provider_meta` blocks of modules. Without one, what is decoded as provider
-    /// metadata is null.
+    /// Returns the schema of `provider_meta` blocks in modules. Without a schema, provider metadata
+    /// decodes to null.
     fn provider_meta_schema(&self) -> Option<tf_provider::schema::Schema> {
         None
     }
 
-    /// The lists of existing resources, made with [`list_resource`], by the names of their
-    /// resources. As for [`resources`](Self::resources).
+    /// Returns lists of existing resources, created with [`list_resource`], by resource name. See
+    /// [`resources`](Self::resources).
     fn list_resources(&self) -> Vec<(&'static str, Box<dyn AnyListResource>)> {
         Vec::new()
     }

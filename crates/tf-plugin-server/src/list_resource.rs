@@ -1,5 +1,4 @@
-//! Lists of existing resources (`terraform query`) of any type behind one trait, streamed as they
-//! are found.
+//! A common trait for lists of existing resources (`terraform query`), streamed to the host.
 use std::{any::type_name, marker::PhantomData, sync::OnceLock};
 
 use async_trait::async_trait;
@@ -15,26 +14,26 @@ use super::{
     resource::Described,
 };
 
-/// A list of existing resources of one type. The resource of the same name must have an identity.
+/// A list of existing resources of one type. The resource with this name must have an identity.
 #[async_trait]
 pub trait ListResource: Send + Sync {
-    /// The arguments of the list block.
+    /// The list block's arguments.
     type Config: DeserializeOwned + Send;
-    /// The state of the resource, as `import` returns it.
+    /// The resource's state, as `import` returns it.
     type State: Serialize + Send + 'static;
 
-    /// The schema of the arguments.
+    /// Returns the arguments' schema.
     fn schema(&self, diags: &mut Diagnostics) -> Option<Schema>;
 
-    /// Checks the arguments that are known.
+    /// Checks the arguments; values can be unknown.
     async fn validate(&self, diags: &mut Diagnostics, config: Self::Config) -> Option<()> {
         let _ = (diags, config);
         Some(())
     }
 
-    /// Hands everything that fits to `found`, and ends when that says so.
+    /// Sends every matching resource to `found`, and ends when `found` returns false.
     ///
-    /// Only reads. Errors and warnings in `diags` come after what was found.
+    /// It only reads. Errors and warnings in `diags` are sent after the resources.
     async fn list(&self, diags: &mut Diagnostics, config: Self::Config, found: &mut FoundResources<Self::State>);
 }
 
@@ -43,30 +42,31 @@ pub trait ListResource: Send + Sync {
 pub struct FoundResource<S> {
     /// One line for people.
     pub display_name: String,
-    /// As [`ResourceExt::identity`](super::ResourceExt::identity) tells it.
+    /// As returned by [`ResourceExt::identity`](super::ResourceExt::identity).
     pub identity: Json,
-    /// Its state. Not sent where the host wants identities only.
+    /// Its state, omitted if the host wants only identities.
     pub state: S,
 }
 
-/// The receiver of a list: the host, which may stop reading at any time.
+/// Receiver of a list: the host, which can stop reading at any time.
 #[derive(Debug)]
 pub struct FoundResources<S> {
     events: mpsc::Sender<Event>,
     with_state: bool,
-    /// How many more the host wants; `None`: any number.
+    /// Number of resources that the host still accepts; `None`: no limit.
     left: Option<u64>,
     of: PhantomData<fn(S)>,
 }
 
 impl<S: Serialize> FoundResources<S> {
-    /// Whether the state of each resource is wanted, so that reading for it is worth the time.
+    /// Returns true if the host wants each resource's state. Otherwise the list can skip
+    /// reading it.
     #[must_use]
     pub fn with_state(&self) -> bool {
         self.with_state
     }
 
-    /// Sends one resource. `false`: the host wants no more, and what follows would be read in vain.
+    /// Sends a resource. Returns false if the host does not accept more.
     pub async fn send(&mut self, found: FoundResource<S>) -> bool {
         if self.left == Some(0) {
             return false;
@@ -84,7 +84,7 @@ impl<S: Serialize> FoundResources<S> {
         self.events.send(event).await.is_ok() && self.left != Some(0)
     }
 
-    /// Sends a warning at once, before what follows it.
+    /// Sends a warning immediately.
     pub async fn warn(&self, warning: Diagnostic) -> bool {
         let mut diags = Diagnostics::default();
         diags.add_warning(warning);
@@ -92,15 +92,15 @@ impl<S: Serialize> FoundResources<S> {
     }
 }
 
-/// A list of any type, made by [`list_resource`]. Only this module implements it.
+/// A list of any type, created by [`list_resource`]. Only this module implements it.
 pub trait AnyListResource: Erased {}
 
-/// Makes a list servable.
+/// Wraps a list for serving.
 pub fn list_resource<L: ListResource + 'static>(list: L) -> Box<dyn AnyListResource> {
     Box::new(Adapter { inner: list, described: OnceLock::new() })
 }
 
-/// The object-safe side of a list.
+/// The object-safe interface of a list.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;

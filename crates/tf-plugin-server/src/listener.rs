@@ -1,5 +1,5 @@
-//! Where the host connects, and the connections made to it: a socket in a folder of our own, or a
-//! port of this machine where sockets are no files (Windows, as go-plugin does there).
+//! Listens for the host: on a socket in a private folder, or on a local port without file sockets
+//! (Windows, like go-plugin).
 #[cfg(unix)]
 use std::{
     fs::Permissions,
@@ -32,18 +32,18 @@ use tonic::transport::server::Connected;
 
 use super::PluginError;
 
-/// `sun_path` holds 108 bytes on Linux and 104 on macOS, with the closing zero.
+/// `sun_path` has 108 bytes on Linux and 104 on macOS, including the terminating zero.
 #[cfg(unix)]
 const LONGEST_SOCKET_PATH: usize = 103;
-/// After a connection could not be accepted.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A peer that connects and then says nothing must not occupy a task for ever.
+/// A silent peer must not occupy a task forever.
 const TLS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The address that the host is told.
+/// The address for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// `unix` or `tcp`, as go-plugin names them.
+    /// `unix` or `tcp`, go-plugin's network names.
     pub network: &'static str,
     /// A path, or an IP address with its port.
     pub text: String,
@@ -72,8 +72,8 @@ impl Listener {
     }
 }
 
-/// A listening socket that only this user can reach, in a folder that goes away with it; or a port
-/// that every user of the machine can reach and that only the host's certificate opens.
+/// A listening socket for this user only, in a folder that is deleted with it. On other systems a
+/// local port, which only the host's certificate opens.
 #[derive(Debug)]
 pub(super) struct Socket {
     listener: Listener,
@@ -82,14 +82,15 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Listens in a new folder of mode 0700 under `parent`, or under the system's temporary folder.
+    /// Listens in a new folder with mode 0700 under `parent`, or under the system's temporary
+    /// folder.
     #[cfg(unix)]
     pub fn bind(parent: Option<PathBuf>) -> Result<Self, PluginError> {
         let parent = parent.unwrap_or_else(std::env::temp_dir);
         let bound = Self::bind_under(&parent);
         let result = match bound {
-            // Hosts put their folder under TMPDIR, which may be deep; a short place still works,
-            // since the folder is private wherever it is.
+            // Hosts use a folder under TMPDIR, whose path can be too long. A short path works too,
+            // because the folder is private anywhere.
             Ok(None) => Self::bind_under(Path::new("/tmp")),
             other => other,
         };
@@ -97,7 +98,7 @@ impl Socket {
         result.and_then(|socket| socket.ok_or_else(too_long)).map_err(|source| PluginError::Listen { parent, source })
     }
 
-    /// Listens on a free port of this machine; hosts name no folder here.
+    /// Listens on a free local port; hosts do not specify a folder here.
     #[cfg(not(unix))]
     pub fn bind(_: Option<PathBuf>) -> Result<Self, PluginError> {
         Self::on_port().map_err(|source| PluginError::Listen { parent: PathBuf::from("127.0.0.1"), source })
@@ -112,7 +113,7 @@ impl Socket {
         Ok(Self { listener, address: Address { network: "tcp", text }, folder: None })
     }
 
-    /// `None`: the path would be longer than a socket address can be.
+    /// Returns `None` if the path exceeds a socket address.
     #[cfg(unix)]
     fn bind_under(parent: &Path) -> io::Result<Option<Self>> {
         let folder =
@@ -130,9 +131,8 @@ impl Socket {
         &self.address
     }
 
-    /// Accepts until `down`; every connection counts in `open` for as long as it lives. With `tls`,
-    /// only connections that finished the handshake come out. The folder lasts as long as what is
-    /// returned beside them.
+    /// Accepts connections until `down`; `open` counts the live connections. With `tls`, returns
+    /// only connections that completed the handshake. Dropping the returned folder deletes it.
     pub fn accept(
         self,
         tls: Option<Arc<ServerConfig>>,
@@ -149,13 +149,14 @@ impl Socket {
                         let (acceptor, sender, open) = (acceptor.clone(), sender.clone(), open.clone());
                         tokio::spawn(async move {
                             if let Some(io) = admit(stream, acceptor).await {
-                                // Fails only when the server is gone, and the connection with it.
+                                // Fails if the server ended, which also drops the
+                                // connection.
                                 let _ = sender.send(Ok(Connection::new(io, open))).await;
                             }
                         });
                     }
                     Err(error) => {
-                        // Out of file descriptors, most likely: do not spin until some are free.
+                        // Most likely out of file descriptors; wait instead of spinning.
                         tracing::warn!(%error, "cannot accept a connection");
                         let _ = tokio::time::timeout(PAUSE, down.cancelled()).await;
                     }
@@ -183,7 +184,7 @@ async fn admit(stream: Stream, acceptor: Option<TlsAcceptor>) -> Option<Stream> 
     }
 }
 
-/// Bytes both ways, over TLS or not.
+/// A byte stream in both directions, with or without TLS.
 trait Duplex: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 type Stream = Pin<Box<dyn Duplex>>;
@@ -268,7 +269,7 @@ mod tests {
         std::fs::create_dir(&deep).unwrap();
         let socket = Socket::bind(Some(deep.clone())).unwrap();
         assert!(!Path::new(&socket.address().text).starts_with(&deep));
-        // Nothing is left where it could not be.
+        // The failed path leaves no files.
         assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 0);
     }
 
@@ -278,7 +279,7 @@ mod tests {
         assert!(error.to_string().contains("/nonexistent/parent"));
     }
 
-    /// What Windows has, where the certificates alone keep others out: `tls` tests whom they admit.
+    /// Windows case, in which only certificates exclude other users; `tls` tests the certificates.
     #[tokio::test]
     async fn a_port_brings_out_only_who_finishes_the_handshake() {
         use tokio::{
@@ -300,7 +301,7 @@ mod tests {
             let mut client = TcpStream::connect(&address.text).await.unwrap();
             client.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
             if secured {
-                // It is told why and hung up on, and nothing of it comes out.
+                // The client receives an alert and is disconnected.
                 let mut told = Vec::new();
                 let _ = client.read_to_end(&mut told).await;
                 assert_eq!(told.first(), Some(&21), "an alert of TLS");

@@ -1,8 +1,8 @@
-//! Log lines the host takes into its own log: one JSON object per line on standard error.
+//! Log lines for the host's log: one JSON object per line on standard error.
 //!
-//! The four names with `@` are hclog's, go-plugin parses them; everything else in the object
-//! becomes a field. Bodies of requests are never logged here, nor by the libraries below: those are
-//! held at warnings, because at finer levels they print what they send.
+//! The four names with `@` come from hclog and go-plugin parses them; every other entry becomes a
+//! field. Request bodies are never logged. The libraries below log only warnings and errors,
+//! because finer levels print messages.
 use std::{
     env,
     fmt::{Debug, Write as _},
@@ -30,11 +30,11 @@ use tracing_subscriber::{
 
 use shown_text as shown;
 
-/// Logs to standard error in the host's format; call it once, before [`super::serve`].
+/// Logs to standard error in the host's format. Call it once, before [`super::serve`].
 ///
-/// The level is `TF_LOG_PROVIDER`'s, else `TF_LOG`'s, else warnings; the host filters again.
-/// It applies to the modules named in `targets`; all others log warnings and errors.
-/// Does nothing when the process already has a subscriber.
+/// The level comes from `TF_LOG_PROVIDER`, then `TF_LOG`, then defaults to warnings; the host
+/// filters again. It applies to the modules in `targets`; all others log warnings and errors. Does
+/// nothing if the process already has a subscriber.
 pub fn install_logging(targets: &[&'static str]) {
     let level = level(|name| env::var(name).ok());
     let others = level.min(LevelFilter::WARN);
@@ -50,15 +50,15 @@ fn level(variable: impl Fn(&str) -> Option<String>) -> LevelFilter {
         Some("ERROR") => LevelFilter::ERROR,
         Some("INFO") => LevelFilter::INFO,
         Some("DEBUG") => LevelFilter::DEBUG,
-        // "JSON" means trace in another output format; hosts take unknown words for trace as well.
+        // "JSON" selects trace in another output format. Hosts treat unknown words as trace too.
         Some(_) => LevelFilter::TRACE,
     }
 }
 
-/// Writes every event as one line.
+/// Writes each event as one line.
 struct HostLines;
 
-/// The fields of a span, kept until an event in it is written.
+/// A span's fields, kept for its events.
 struct SpanFields(Map<String, Value>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for HostLines {
@@ -89,14 +89,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for HostLines {
         }
         event.record(&mut line);
         let text = host_line(event.metadata(), line.0);
-        // One call per line, so that lines of several threads do not mix. A closed standard error
-        // means that the host is gone; there is nobody to tell.
+        // One call per line, so that lines from several threads do not mix. A closed standard error
+        // means that the host has ended.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 }
 
 fn host_line(metadata: &tracing::Metadata<'_>, mut fields: Map<String, Value>) -> String {
-    // Hosts print both as they are.
+    // Hosts print both unescaped.
     for value in fields.values_mut() {
         if let Value::String(text) = value {
             *text = shown::lines(text).replace('\n', "\\n");
@@ -104,7 +104,7 @@ fn host_line(metadata: &tracing::Metadata<'_>, mut fields: Map<String, Value>) -
     }
     let message = fields.remove("message").unwrap_or_else(|| json!(""));
     let mut timestamp = String::new();
-    // RFC 3339 with six digits, which is the one layout go-plugin parses.
+    // RFC 3339 with six digits, the only layout that go-plugin parses.
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
     fields.insert("@level".into(), json!(host_level(*metadata.level())));
     fields.insert("@message".into(), message);

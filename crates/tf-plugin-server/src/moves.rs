@@ -1,5 +1,4 @@
-//! States that a host hands over: of an older schema version, and of another type (`moved` blocks
-//! across types).
+//! Converts states of an older schema version or of another type (`moved` blocks across types).
 use serde_json::Value as Json;
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -13,10 +12,10 @@ use super::{
     service::Service,
 };
 
-/// A state of another type, which shall become one of this type.
+/// Another type's state, for conversion to this type.
 #[derive(Clone, Debug)]
 pub struct MovedState {
-    /// The address of the provider that wrote it.
+    /// Source address of the provider that wrote it.
     pub provider: String,
     /// Its type.
     pub type_name: String,
@@ -27,7 +26,7 @@ pub struct MovedState {
 }
 
 impl MovedState {
-    /// Reads the request of a host; `None` after an error.
+    /// Reads a host's request; `None` after an error.
     pub(super) fn read(diags: &mut Diagnostics, request: &wire::move_resource_state::Request) -> Option<Self> {
         let state = request.source_state.as_ref().map(|state| state.json.clone()).unwrap_or_default();
         match serde_json::from_slice(&state) {
@@ -37,7 +36,7 @@ impl MovedState {
                 schema_version: request.source_schema_version,
                 attributes,
             }),
-            // What serde_json says of broken text is a place in it, never its content.
+            // serde_json errors contain a position, never the content.
             Err(error) => {
                 diags.add_error(diagnostic("State cannot be read", format!("{error}."), AttributePath::root()));
                 None
@@ -75,7 +74,7 @@ impl<P: ServedProvider> Service<P> {
             let resource = served.resource(&mut diags, &request.type_name);
             let schema = resource.and_then(Erased::identity_schema);
             let same = schema.is_some_and(|schema| schema.version == request.version);
-            // A state of a version without identities; the next refresh tells the identity.
+            // A state without identities; the next refresh sets the identity.
             let absent = request.raw_identity.as_ref().is_none_or(|raw| raw.json.is_empty());
             if !same && !absent {
                 let detail = format!("Identities of version {} are not known.", request.version);
@@ -107,8 +106,7 @@ impl<P: ServedProvider> Service<P> {
                     response.target_identity = identity;
                 }
             }
-            // Hosts stop at an error; a state beside one would be a moved resource that nobody
-            // checked.
+            // With an error, return no state, because a moved resource must be checked.
             if !diags.errors.is_empty() {
                 response.target_state = Some(codec::null());
             }

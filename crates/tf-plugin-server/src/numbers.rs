@@ -1,35 +1,35 @@
-//! Numbers of the host in MessagePack, and back.
+//! Converts the host's MessagePack numbers and back.
 //!
-//! The host's numbers are decimals of 512 bits. It writes them as integers or floats where those
-//! are exact, and as strings otherwise: 0.1 comes as `"0.1"`, which no Rust number deserialises
-//! from. The other way the float nearest to 0.1 is another number than the host's 0.1, and a plan
-//! that returns it is refused as inconsistent. So strings become numbers on the way in, where the
-//! schema says number, and floats become their shortest decimal on the way out.
+//! The host's numbers are decimals with 512 bits. It sends exact integers and floats as such, and
+//! others as strings: 0.1 arrives as `"0.1"`, which no Rust number deserialises from. In the other
+//! direction, the float nearest to 0.1 differs from the host's 0.1, so the host rejects a plan with
+//! it as inconsistent. Therefore strings become numbers on the way in if the schema requires a
+//! number, and floats become their shortest decimal on the way out.
 use rmp::{Marker, decode, encode};
 
 use tf_provider::{AttributePath, AttributePathStep};
 
 use super::shape::Shape;
 
-/// The document is cut off, nested absurdly deep, or not MessagePack.
+/// The document is truncated, nested too deeply, or not MessagePack.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed MessagePack")]
 pub(super) struct Malformed;
 
-/// Beyond any schema a host accepts.
+/// Deeper than any schema that a host accepts.
 const DEEPEST: usize = 128;
 
-/// Rewrites numbers that came as strings; `None` when `shape` has no numbers, so nothing changes.
+/// Converts number strings to numbers; `None` if `shape` contains no numbers.
 pub(super) fn inbound(document: &[u8], shape: &Shape) -> Option<Result<Vec<u8>, Malformed>> {
     shape.has_number().then(|| rewrite(document, Some(shape), false))
 }
 
-/// Rewrites floats as whole numbers or decimal strings.
+/// Converts floats to whole numbers or decimal strings.
 pub(super) fn outbound(document: &[u8]) -> Result<Vec<u8>, Malformed> {
     rewrite(document, None, true)
 }
 
-/// Where a number is that is not a whole one of 64 bits, in a document that was rewritten inbound.
+/// Finds a number that is not a 64-bit integer, in a document after inbound conversion.
 pub(super) fn not_whole(document: &[u8], shape: &Shape) -> Option<AttributePath> {
     let mut walk = Walk { rest: document, written: Vec::new(), out: false, at: Vec::new(), not_whole: None };
     walk.value(Some(shape), 0).ok()?;
@@ -47,9 +47,9 @@ struct Walk<'a> {
     rest: &'a [u8],
     written: Vec<u8>,
     out: bool,
-    /// The place that is being read.
+    /// The current path.
     at: Vec<AttributePathStep>,
-    /// The first place of a number that no 64-bit integer holds.
+    /// Path of the first number that no 64-bit integer can represent.
     not_whole: Option<Vec<AttributePathStep>>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The big-endian number of `width` bytes that follows the marker.
+    /// Returns the big-endian number of `width` bytes after the marker.
     fn length(&self, width: usize) -> Result<usize, Malformed> {
         let bytes = self.rest.get(1..=width).ok_or(Malformed)?;
         Ok(bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
         } else if let Some(number) = text.parse::<f64>().ok().filter(|number| number.is_finite()) {
             let _ = encode::write_f64(&mut self.written, number);
         } else {
-            // Beyond a float's range: leave it to a type that takes strings.
+            // Beyond a float's range: keep the string for types that accept it.
             self.written.extend_from_slice(whole);
         }
         Ok(())
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A whole number as hosts write it, all else as its decimal.
+    /// Writes a whole number in the host's form, and other numbers as decimals.
     fn number(&mut self, decimal: &str) {
         // Writing to a vector does not fail.
         let _ = match decimal.parse() {
@@ -196,8 +196,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The shortest decimal that reads back as the same float, without an exponent; `None` for what
-/// is no number.
+/// Returns the shortest decimal, without an exponent, that reads back as the same float; `None` for
+/// infinities and NaN.
 fn shortest<F: Copy + Into<f64> + std::fmt::Display>(float: F) -> Option<String> {
     let wide: f64 = float.into();
     wide.is_finite().then(|| float.to_string())
@@ -277,7 +277,7 @@ mod tests {
             let sent = outbound(&packed(&number)).unwrap();
             let back = inbound(&sent, &Shape::Number).unwrap().unwrap();
             let read: f64 = rmp_serde::from_slice(&back).unwrap();
-            // Adding zero makes the two zeros one, as they are to the host.
+            // Adding zero unifies the two zeros, which are equal for the host.
             prop_assert_eq!((read + 0.0).to_bits(), (number + 0.0).to_bits());
         }
     }

@@ -1,6 +1,6 @@
-//! A panic in one request is that request's error, not the end of the process.
+//! Converts a panic in a request into that request's error.
 //!
-//! Without this the host would see a broken connection, and the resource in question would be
+//! Otherwise the process would end, the host would lose its connection, and the resource would be
 //! missing from its state.
 use std::{
     any::Any,
@@ -13,11 +13,11 @@ use std::{
 use futures_util::FutureExt;
 
 thread_local! {
-    /// Where the last panic of this thread happened. A panic is caught on the thread it unwinds.
+    /// Location of this thread's last panic. A panic is caught on the thread that it unwinds.
     static LAST_SITE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What may be told of a panic.
+/// Details of a panic that are safe to show.
 #[derive(Debug)]
 pub(super) struct Caught {
     site: Option<String>,
@@ -37,22 +37,22 @@ impl std::fmt::Display for Caught {
     }
 }
 
-/// A message known when the program was written. A formatted one may hold values of the
-/// configuration, so it is told to nobody: neither in the diagnostic nor in the log.
+/// Returns a panic message that is a literal. A formatted message can contain configuration values,
+/// so it appears neither in the diagnostic nor in the log.
 fn fixed_message(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }
 
-/// Runs `work`, turning a panic in it into a value.
+/// Runs `work` and converts a panic into an error value.
 pub(super) async fn caught<F: Future>(work: F) -> Result<F::Output, Caught> {
     LAST_SITE.take();
-    // The work's captures are only answered from, never trusted again: whatever it left half done
-    // is dropped, and diagnostics gathered so far are plain lists.
+    // The captured state is dropped afterwards. Only the diagnostics are reused, which are plain
+    // lists.
     let result = AssertUnwindSafe(work).catch_unwind().await;
     result.map_err(|payload| Caught { site: LAST_SITE.take(), message: fixed_message(payload.as_ref()) })
 }
 
-/// Makes panics go to the log as one line instead of to standard error as text, once per process.
+/// Logs panics as one line instead of printing them to standard error. Installed once per process.
 pub(super) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

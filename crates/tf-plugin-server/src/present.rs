@@ -1,4 +1,4 @@
-//! Which values of a configuration are set, and which are null, without the values.
+//! Shows which configuration values are set or null, without the values.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +10,7 @@ use tf_provider::AttributePath;
 
 use super::shape::Shape;
 
-/// A value of a configuration, or what is in it.
+/// A configuration value or a part of it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Present {
@@ -18,13 +18,12 @@ pub(super) enum Present {
     List(Vec<Present>),
     Null(()),
     Set(Known),
-    /// Not known yet: an extension type of MessagePack.
+    /// An unknown value: a MessagePack extension type.
     Unknown(IgnoredAny),
 }
 
 impl Present {
-    /// Whether something is known to be set at a dotted path, in any element of the lists on the
-    /// way.
+    /// Returns true if a value is set at a dotted path, in any element of the lists on the path.
     pub(super) fn has(&self, path: &str) -> bool {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         match self {
@@ -36,7 +35,7 @@ impl Present {
         }
     }
 
-    /// The places of elements of lists, sets and maps that are null.
+    /// Returns the paths of null elements in lists, sets and maps.
     pub(super) fn null_elements(&self, shape: &Shape) -> Vec<AttributePath> {
         let mut found = Vec::new();
         self.find_null_elements(Some(shape), &AttributePath::root(), &mut found);
@@ -72,7 +71,7 @@ impl Present {
     }
 }
 
-/// A truth value, a number or a text.
+/// A boolean, a number or a string.
 pub(super) struct Known;
 
 impl<'de> Deserialize<'de> for Known {

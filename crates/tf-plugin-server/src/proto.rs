@@ -1,5 +1,4 @@
-//! The messages and services of `proto/`, as the build script generates them, with the clients of a
-//! host for tests.
+//! Generated messages and services from `proto/`, including host clients for tests.
 use std::fmt;
 
 /// The provider protocol.
@@ -20,14 +19,14 @@ pub mod health {
     tonic::include_proto!("grpc.health.v1");
 }
 
-/// Sizes only: what is in it may be a secret, and messages get printed while one looks for a bug.
+/// Prints only sizes, because the content can be a secret and messages are printed for debugging.
 impl fmt::Debug for tfplugin6::DynamicValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DynamicValue({} bytes)", self.msgpack.len() + self.json.len())
     }
 }
 
-/// Sizes only, as above.
+/// Prints only sizes, for the same reason.
 impl fmt::Debug for tfplugin6::RawState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RawState({} bytes)", self.json.len())

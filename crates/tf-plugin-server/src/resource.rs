@@ -1,7 +1,6 @@
-//! Resources of any state type behind one trait.
+//! A common trait for resources of any state type.
 //!
-//! Everything here answers `None` when the provider has nothing to say, and leaves it to
-//! `service` what that means to the host.
+//! Methods return `None` without a result from the provider; `service` then answers the host.
 use std::{any::type_name, sync::OnceLock};
 
 use async_trait::async_trait;
@@ -19,15 +18,15 @@ use super::{
     shape::Shape,
 };
 
-/// A resource of any type, made by [`resource`]. Only this module implements it.
+/// A resource of any type, created by [`resource`]. Only this module implements it.
 pub trait AnyResource: Erased {}
 
-/// Makes a resource servable.
+/// Wraps a resource for serving.
 pub fn resource<R: ResourceExt + 'static>(resource: R) -> Box<dyn AnyResource> {
     Box::new(Adapter { inner: resource, described: OnceLock::new() })
 }
 
-/// A schema in the forms the wire needs.
+/// A schema in all required forms.
 #[derive(Debug)]
 pub struct Described {
     pub(super) wire: wire::Schema,
@@ -35,7 +34,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// Converts what a `schema` method returned, or collects why there is none.
+    /// Converts the result of a `schema` method, or returns its errors.
     pub(super) fn new(
         produce: impl FnOnce(&mut Diagnostics) -> Option<tf_provider::schema::Schema>,
         write_only: &[&str],
@@ -56,7 +55,7 @@ impl Described {
     }
 }
 
-/// What became of a resource.
+/// Result of a request about a resource.
 #[derive(Debug)]
 pub struct ResourceState {
     pub(super) state: wire::DynamicValue,
@@ -64,7 +63,7 @@ pub struct ResourceState {
     pub(super) identity: Option<wire::ResourceIdentityData>,
 }
 
-/// The planned state of a resource.
+/// Planned state of a resource.
 #[derive(Debug)]
 pub struct Planned {
     pub(super) state: wire::DynamicValue,
@@ -73,7 +72,7 @@ pub struct Planned {
     pub(super) identity: Option<wire::ResourceIdentityData>,
 }
 
-/// The object-safe side of a resource.
+/// The object-safe interface of a resource.
 #[async_trait]
 pub trait Erased: Send + Sync {
     fn described(&self) -> Result<&Described, Diagnostics>;
@@ -116,7 +115,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         Some(&known(diags, self.described())?.shape)
     }
 
-    /// The private state of an existing resource, see [`ResourceExt::recover`].
+    /// Returns an existing resource's private state, see [`ResourceExt::recover`].
     async fn recover<'a>(
         &self,
         diags: &mut Diagnostics,
@@ -127,7 +126,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         Some(ResourceExt::recover(&self.inner, state, private).await)
     }
 
-    /// The same for a plan, which follows a refresh: recovers it unless the host sent it.
+    /// Like `recover`, but for a plan, which follows a refresh: keeps private state that the host
+    /// sent.
     async fn complete<'a>(
         &self,
         diags: &mut Diagnostics,
@@ -137,7 +137,7 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         if private.is_null() { self.recover(diags, state, private).await } else { private.decode(diags) }
     }
 
-    /// The identity of a state for the wire; the outer `None` comes with an error.
+    /// Returns a state's identity in wire form; the outer `None` follows an error.
     #[allow(clippy::option_option, reason = "no identity is not the same as one that cannot be encoded")]
     fn identity_of(&self, diags: &mut Diagnostics, state: &R::State<'_>) -> Option<Option<wire::ResourceIdentityData>> {
         match ResourceExt::identity(&self.inner, state) {
@@ -192,12 +192,12 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (state, private) = Resource::plan_create(&self.inner, diags, proposed, config, meta).await?;
         let mut private = codec::keep(diags, &private)?;
         if private.is_empty() {
-            // A replacement (also of a tainted resource, or with -replace) is planned as a
-            // creation, and the host hands what comes out of this to the destroy of the old one:
-            // without it the destroy would not know its record.
+            // A replacement is planned as a creation, including for tainted resources and
+            // `-replace`. The host passes the planned private state to the old resource's destroy,
+            // which needs its record.
             private = request.prior_private.clone();
         }
-        // Not that of before: a replacement is planned as a creation, and may be of another name.
+        // A new identity, because a replacement can have another name.
         let identity = self.identity_of(diags, &state)?;
         Some(Planned { state: codec::send(diags, &state)?, private, requires_replace: Vec::new(), identity })
     }
@@ -217,7 +217,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         let (prior, proposed, config) = (prior.decode(diags)?, proposed.decode(diags)?, config.decode(diags)?);
         let (state, private, replace) =
             Resource::plan_update(&self.inner, diags, prior, proposed, config, private, meta).await?;
-        // An identity never changes, so the known one stays. A host without identities sends none.
+        // An identity never changes, so keep the existing identity. A host without identities sends
+        // none.
         let known = request.prior_identity.as_ref().filter(|known| !codec::is_null(known.identity_data.as_ref()));
         let identity = match known {
             Some(known) if replace.is_empty() => Some(known.clone()),
@@ -247,7 +248,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         if done.is_some() && diags.errors.is_empty() {
             return Some(ResourceState { state: codec::null(), private: Bytes::new(), identity: None });
         }
-        // The state stays until a destroy succeeds, with private state even if the host sent none.
+        // Until a destroy succeeds, keep the state, including private state that the host did not
+        // send.
         ensure_error(diags, || {
             internal_error("ApplyResourceChange", &request.type_name, "The destroy failed without a reason.")
         });
@@ -288,8 +290,8 @@ impl<R: ResourceExt + 'static> Adapter<R> {
         self.outcome(diags, &state, &private)
     }
 
-    /// Refuses write-only values a host would store. One that is not known yet may turn out to be
-    /// null; the host asks again when it knows, also right before it applies.
+    /// Rejects write-only values that a host would store. An unknown value can still become null;
+    /// the host validates again with its value before it applies.
     fn refuse_stored_secrets(&self, diags: &mut Diagnostics, config: &Received<'_>) -> Option<()> {
         let present: Present = config.decode(diags)?;
         for path in self.inner.write_only() {
@@ -346,7 +348,7 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         let (state, meta) = (state.decode(diags)?, meta.decode(diags)?);
         let (state, private) = Resource::read(&self.inner, diags, state, private, meta).await?;
         let mut outcome = self.outcome(diags, &state, &private)?;
-        // An error next to "gone" means that it is not certain.
+        // With an error, the absence is not certain.
         if ResourceExt::is_gone(&self.inner, &state) && diags.errors.is_empty() {
             outcome.state = codec::null();
         }
@@ -429,7 +431,7 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
             ));
             return None;
         }
-        // What serde_json says of broken text is a place in it, never its content.
+        // serde_json errors contain a position, never the content.
         let parsed = serde_json::from_slice(&state.json);
         let mut json: serde_json::Value = parsed.map_err(|error| refuse(format!("{error}."))).ok()?;
         if version < current {

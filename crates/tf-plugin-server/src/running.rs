@@ -1,5 +1,4 @@
-//! How a request runs: as a task that its connection does not end, with what becomes of its
-//! failures.
+//! Runs requests as tasks that survive their connection, and handles their failures.
 use std::sync::Arc;
 
 use tf_provider::Diagnostics;
@@ -17,7 +16,7 @@ use super::{
 
 pub(super) type RpcResult<T> = Result<Response<T>, Status>;
 
-/// A request that runs: its name and what it is about, for diagnostics.
+/// A running request's name and subject, for diagnostics.
 #[derive(Clone)]
 pub(super) struct RpcContext {
     pub(super) rpc: &'static str,
@@ -25,8 +24,8 @@ pub(super) struct RpcContext {
 }
 
 impl RpcContext {
-    /// What came of the provider's part; `None` comes with an error, `missing` if nobody gave a
-    /// better one.
+    /// Returns the provider's result. `None` follows an error: `missing` if the provider added no
+    /// other.
     pub(super) fn settle<T>(
         &self,
         diags: &mut Diagnostics,
@@ -50,9 +49,9 @@ impl RpcContext {
 impl<P: ServedProvider> Service<P> {
     /// Runs a request to its end.
     ///
-    /// As a task of its own, because tonic drops a request whose connection breaks: the provider
-    /// would stop in the middle of a step, with nothing recorded. The task goes on without a
-    /// listener, sees the stop token, and ends in order.
+    /// It runs as a separate task, because tonic drops a request if its connection breaks. The
+    /// provider would then stop during a step without recording it. The task continues
+    /// without a listener, observes the stop token, and ends in order.
     pub(super) async fn run<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> RpcResult<T>
     where
         T: Send + 'static,
@@ -63,14 +62,14 @@ impl<P: ServedProvider> Service<P> {
         done.map(Response::new).map_err(|_| Status::internal(format!("{rpc} was aborted")))
     }
 
-    /// Begins a request, as [`run`](Self::run) does, without waiting for its end.
+    /// Begins a request like [`run`](Self::run), without waiting for its end.
     pub(super) fn begin<T, W, F>(&self, rpc: &'static str, subject: &str, work: W) -> JoinHandle<T>
     where
         T: Send + 'static,
         W: FnOnce(Arc<Served<P>>, RpcContext) -> F,
         F: Future<Output = T> + Send + 'static,
     {
-        // At the highest level, so that it is there whenever anything is logged in it.
+        // At the highest level, so that the span exists for every log event in it.
         let span = tracing::error_span!("request", tf_rpc = rpc, tf_resource_type = subject);
         let running = RpcContext { rpc, subject: subject.to_owned() };
         let work = work(Arc::clone(&self.served), running);

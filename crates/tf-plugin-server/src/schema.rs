@@ -1,4 +1,4 @@
-//! Schemas of tf-provider as the host wants them.
+//! Converts tf-provider's schemas for the host.
 use std::collections::HashMap;
 
 use tf_provider::schema::{
@@ -8,7 +8,7 @@ use tf_provider::schema::{
 
 use super::{extension::IdentitySchema, proto::tfplugin6 as wire};
 
-/// Converts a schema; attributes named in `write_only` (dotted paths) are marked as such.
+/// Converts a schema, and marks the attributes in `write_only` (dotted paths).
 pub(super) fn to_wire(schema: &Schema, write_only: &[&str]) -> wire::Schema {
     wire::Schema { version: schema.version, block: Some(block(&schema.block, write_only, "")) }
 }
@@ -16,7 +16,7 @@ pub(super) fn to_wire(schema: &Schema, write_only: &[&str]) -> wire::Schema {
 fn block(of: &Block, write_only: &[&str], prefix: &str) -> wire::schema::Block {
     let mut block_types: Vec<_> =
         of.blocks.iter().map(|(name, nested)| nested_block(name, nested, write_only, prefix)).collect();
-    // Hash maps have no order; a schema that is the same every time can be compared and recorded.
+    // Hash maps are unordered; a stable schema can be compared and recorded.
     block_types.sort_by(|a, b| a.type_name.cmp(&b.type_name));
     wire::schema::Block {
         version: of.version,
@@ -31,8 +31,8 @@ fn block(of: &Block, write_only: &[&str], prefix: &str) -> wire::schema::Block {
 
 fn nested_block(name: &str, nested: &NestedBlock, write_only: &[&str], prefix: &str) -> wire::schema::NestedBlock {
     use wire::schema::nested_block::NestingMode;
-    // Zero as the maximum means "no limit"; for all but lists and sets the mode says it already,
-    // and hosts refuse limits that contradict it.
+    // A maximum of zero means no limit. For modes other than lists and sets, hosts reject limits
+    // that contradict the mode.
     let (nesting, of, min_items, max_items) = match nested {
         NestedBlock::Single(of) => (NestingMode::Single, of, 1, 1),
         NestedBlock::List(of) => (NestingMode::List, of, 0, 0),
@@ -62,7 +62,7 @@ fn attribute(name: &str, of: &Attribute, write_only: &[&str], prefix: &str) -> w
     let nested_type = nested_type(&of.attr_type, write_only, &path);
     wire::schema::Attribute {
         name: name.to_owned(),
-        // Hosts refuse a schema in which an attribute has both.
+        // Hosts reject a schema in which an attribute has both.
         r#type: match nested_type {
             Some(_) => Vec::new(),
             None => of.attr_type.to_string().into_bytes(),
@@ -96,7 +96,7 @@ fn nested_type(of: &AttributeType, write_only: &[&str], path: &str) -> Option<wi
     })
 }
 
-/// Converts the schema of a function.
+/// Converts a function's schema.
 pub(super) fn function_to_wire(of: &FunctionSchema) -> wire::Function {
     wire::Function {
         parameters: of.parameters.iter().map(parameter).collect(),
@@ -125,7 +125,7 @@ fn parameter(of: &Parameter) -> wire::function::Parameter {
     }
 }
 
-/// Converts the schema of an identity.
+/// Converts an identity's schema.
 pub(super) fn identity_to_wire(of: &IdentitySchema) -> wire::ResourceIdentitySchema {
     let attribute = |of: &super::extension::IdentityAttribute| wire::resource_identity_schema::IdentityAttribute {
         name: of.name.to_owned(),

@@ -1,4 +1,4 @@
-//! From the start of the process to its end in order.
+//! The process's life from start to an orderly end.
 use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
@@ -26,46 +26,45 @@ use super::{
     tls,
 };
 
-/// What Go's own plugins accept; states of this size are real.
+/// Same limit as Go's own plugins; states of this size exist.
 const LARGEST_MESSAGE: usize = 256 << 20;
-/// For the last bytes of the last answers.
+/// Time to send the last answers.
 const TO_CLOSE: Duration = Duration::from_millis(300);
 
-/// How a provider is served.
+/// Settings for serving a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServeOptions {
-    /// Serve a debugger instead of a host: print what `TF_REATTACH_PROVIDERS` has to be, accept
-    /// without a certificate (the socket's folder is private), and stay until SIGINT or SIGTERM.
-    /// As the process outlives runs, a stop asked for by one of them lasts until it is restarted.
+    /// Serves a debugger instead of a host: prints the value for `TF_REATTACH_PROVIDERS`, accepts
+    /// clients without a certificate (the socket's folder is private), and stays until SIGINT or
+    /// SIGTERM. A stop request from any run lasts until the process is restarted.
     pub debug: bool,
-    /// The source address under which configurations name the provider, as
-    /// `host/namespace/type`; only shown with `debug`.
+    /// The provider's source address in configurations, as `host/namespace/type`; only shown with
+    /// `debug`.
     pub address: String,
-    /// How long running requests may go on after SIGTERM, or after the host died.
+    /// Time limit for running requests after SIGTERM or the host's death.
     pub finish_within: Duration,
 }
 
 impl ServeOptions {
-    /// Serves a host; requests get 25 seconds to end, less than the 30 after which process managers
-    /// commonly kill.
+    /// Serves a host. Requests have 25 seconds to end, less than the 30 seconds after which process
+    /// managers commonly kill.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
         Self { debug: false, address: address.into(), finish_within: Duration::from_secs(25) }
     }
 }
 
-/// Serves `provider` until the host, a signal, or the death of the host ends it.
+/// Serves `provider` until the host, a signal, or the host's death ends it.
 ///
-/// `stop` is cancelled when what runs shall come to an end: by the host's stop request, by SIGTERM,
-/// by the host's shutdown or death. Requests go on and are answered; it is for the provider's code
-/// to watch the token and to return early. SIGINT and SIGHUP are ignored (Ctrl-C and Ctrl-Break on
-/// Windows): a terminal sends them to the host as well, which then asks to stop, or dies, or was
-/// started to outlive the terminal.
+/// `stop` is cancelled by the host's stop request, by SIGTERM, and by the host's shutdown or death.
+/// Requests continue and are answered; the provider's code must watch the token and return early.
+/// SIGINT and SIGHUP (on Windows, Ctrl-C and Ctrl-Break) are ignored: a terminal also sends them to
+/// the host, which then requests a stop, ends, or was started to outlive the terminal.
 ///
-/// Not to be dropped before it returns: requests would go on without a server.
-/// Needs a Tokio runtime with time and I/O. Standard output belongs to the handshake: nothing else
-/// in the process may write to it.
+/// Do not drop the future before it returns, because requests would continue without a server. It
+/// requires a Tokio runtime with time and I/O. Only the handshake is allowed to write to standard
+/// output.
 pub async fn serve<P: ServedProvider>(
     provider: P,
     stop: CancellationToken,
@@ -73,7 +72,7 @@ pub async fn serve<P: ServedProvider>(
 ) -> Result<(), PluginError> {
     panics::install_hook();
     let offer = if options.debug { None } else { Some(HostOffer::from_env()?) };
-    // Before the host can know that we are there, so that no Ctrl-C finds us without a handler.
+    // Install handlers before the host can detect the process, so that they catch every Ctrl-C.
     let mut ends = Ends::watch(options.debug)?;
 
     let parent = offer.as_ref().and_then(|offer| offer.socket_parent.clone());
@@ -101,7 +100,7 @@ pub async fn serve<P: ServedProvider>(
     ended
 }
 
-/// What a debugged provider prints, in the form a shell can take.
+/// Returns the debugged provider's output, in a form for shells.
 fn reattach(address: &str, socket: &Socket) -> String {
     let address_of = socket.address();
     let value = json!({
@@ -109,7 +108,7 @@ fn reattach(address: &str, socket: &Socket) -> String {
             "Protocol": "grpc",
             "ProtocolVersion": handshake::PROVIDER_PROTOCOL,
             "Pid": std::process::id(),
-            // "Test" tells the host not to end a process it did not start.
+            // With "Test", the host does not end a process that it did not start.
             "Test": true,
             "Addr": { "Network": address_of.network, "String": address_of.text },
         }
@@ -119,7 +118,7 @@ fn reattach(address: &str, socket: &Socket) -> String {
 
 type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
-/// The server's four switches.
+/// The server's tokens.
 struct GrpcServer {
     stop: CancellationToken,
     requests: TaskTracker,
@@ -168,7 +167,7 @@ impl GrpcServer {
             ended = &mut running => return ended.map_err(PluginError::Aborted)?.map_err(Into::into),
             patience = ends.first(&self.asked_to_end, &self.requests, finish_within) => patience,
         };
-        // New requests are still answered while the running ones end: the host may need some to
+        // New requests are still answered while running requests end: the host can need them to
         // write its state.
         self.stop.cancel();
         self.requests.close();
@@ -176,7 +175,7 @@ impl GrpcServer {
             tracing::warn!(requests = self.requests.len(), "requests did not end in time");
         }
         self.down.cancel();
-        // A host keeps its connection open; what was answered has been sent by then.
+        // A host keeps its connection open; by now every answer was sent.
         if let Ok(ended) = timeout(TO_CLOSE, &mut running).await {
             return ended.map_err(PluginError::Aborted)?.map_err(Into::into);
         }

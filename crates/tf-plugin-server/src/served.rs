@@ -1,4 +1,4 @@
-//! The provider and what it offers, as the requests see it.
+//! The provider and its offers, shared by all requests.
 use std::{collections::BTreeMap, sync::OnceLock};
 
 use tf_provider::{AttributePath, Diagnostics, Provider};
@@ -17,7 +17,7 @@ use super::{
     schema,
 };
 
-/// What is served, shared by all requests.
+/// The served provider.
 pub(super) struct Served<P> {
     pub(super) provider: P,
     described: OnceLock<Result<Described, Diagnostics>>,
@@ -179,7 +179,7 @@ impl<P: ServedProvider> Served<P> {
     }
 }
 
-/// The schema never depends on the process, so hosts may keep it.
+/// The schema is the same in every process, so hosts can cache it.
 const CAPABILITIES: wire::ServerCapabilities =
     wire::ServerCapabilities { plan_destroy: true, get_provider_schema_optional: true, move_resource_state: true };
 

@@ -1,8 +1,7 @@
-//! The `tfplugin6.Provider` service: what each request means when all goes well, and when not.
+//! The `tfplugin6.Provider` service: the answer to each request after success and failure.
 //!
-//! One rule runs through it: an answer never loses a resource by accident. Where the provider has
-//! nothing to say, panics, or cannot be understood, the host gets back the state it had, with an
-//! error.
+//! Rule: an answer never loses a resource by accident. If the provider returns nothing, panics, or
+//! sends an invalid result, the host receives its previous state with an error.
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
@@ -23,9 +22,9 @@ use super::{
 /// The gRPC service.
 pub(super) struct Service<P> {
     pub served: Arc<Served<P>>,
-    /// Cancelled when the host says stop. Requests are answered before and after.
+    /// Cancelled by the host's stop request. Requests are answered before and after it.
     pub stop: CancellationToken,
-    /// All requests that run.
+    /// All running requests.
     pub requests: TaskTracker,
 }
 
@@ -235,7 +234,8 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let created = codec::is_null(request.prior_state.as_ref());
             let (new_state, private, new_identity) = match outcome {
                 Some(outcome) => (Some(outcome.state), outcome.private, outcome.identity),
-                // A create that brought nothing leaves nothing; all else leaves what was there.
+                // A create without a result leaves no resource; other requests keep the previous
+                // state.
                 None if created => (Some(codec::null()), Bytes::new(), None),
                 None => (request.prior_state, request.planned_private, request.planned_identity),
             };
@@ -253,7 +253,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         self.run("ImportResourceState", &name, |served, running| async move {
             let mut diags = Diagnostics::default();
             let deferred = served.deferred(request.client_capabilities);
-            // Without a resource the host plans a creation, which is deferred as well.
+            // Without a resource the host plans a creation, which is also deferred.
             let mut imported = None;
             let resource = served.resource(&mut diags, &request.type_name);
             if let Some(resource) = resource.filter(|_| deferred.is_none()) {

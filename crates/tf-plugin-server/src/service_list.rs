@@ -1,4 +1,4 @@
-//! The requests about lists of existing resources.
+//! Requests about lists of existing resources.
 use futures_util::StreamExt as _;
 use tf_provider::Diagnostics;
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use super::{
     service::Service,
 };
 
-/// How many results wait for the host at most.
+/// Maximum number of results that wait for the host.
 const AHEAD: usize = 16;
 
 impl<P: ServedProvider> Service<P> {
@@ -34,8 +34,8 @@ impl<P: ServedProvider> Service<P> {
         .await
     }
 
-    /// Begins a list. What is found is sent while more is read; a host that stops reading ends the
-    /// list.
+    /// Begins a list. Results are streamed while the list reads on; a host that stops reading ends
+    /// the list.
     pub(super) fn list(&self, request: wire::list_resource::Request) -> Response<BoxStream<Event>> {
         let (events, received) = mpsc::channel(AHEAD);
         let name = request.type_name.clone();
@@ -47,7 +47,7 @@ impl<P: ServedProvider> Service<P> {
             }
             let last = Event { diagnostic: to_wire(diags), ..Event::default() };
             if !last.diagnostic.is_empty() {
-                // Refused where the host has stopped reading.
+                // Fails if the host has stopped reading.
                 let _ = events.send(last).await;
             }
         });

@@ -1,4 +1,4 @@
-//! The types of a schema without everything else: what the codec needs to know of a value.
+//! Types of a schema, reduced to the codec's needs.
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
@@ -7,10 +7,10 @@ use tf_provider::{
     schema::{Attribute, AttributeType, Block, NestedBlock, Type},
 };
 
-/// The type of a value, in one tree for blocks, nested attributes and plain types.
+/// A value's type, in a single tree for blocks, nested attributes and plain types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A number, which MessagePack may carry as a string.
+    /// A number, which MessagePack can encode as a string.
     Number,
     /// A string, a boolean, or a value that carries its own type.
     Opaque,
@@ -20,12 +20,12 @@ pub(super) enum Shape {
     Map(Box<Shape>),
     /// An object, whose keys are attributes.
     Object(BTreeMap<String, Shape>),
-    /// A tuple, or the arguments of a function.
+    /// A tuple, or a function's arguments.
     Tuple(Vec<Shape>),
 }
 
 impl Shape {
-    /// The object a block describes.
+    /// Returns a block's object shape.
     pub fn of_block(block: &Block) -> Self {
         let mut fields = attributes(&block.attributes);
         for (name, nested) in &block.blocks {
@@ -58,7 +58,7 @@ impl Shape {
         }
     }
 
-    /// The shape of a function's parameter.
+    /// Returns a function parameter's shape.
     pub fn of_type(kind: &Type) -> Self {
         match kind {
             Type::Number => Self::Number,
@@ -72,7 +72,7 @@ impl Shape {
         }
     }
 
-    /// The shape of the value under a key of a map or an object.
+    /// Returns the shape under a map or object key.
     pub fn under(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(fields) => fields.get(key),
@@ -81,7 +81,7 @@ impl Shape {
         }
     }
 
-    /// The shape of the value at an index.
+    /// Returns the shape at an index.
     pub fn at(&self, index: usize) -> Option<&Self> {
         match self {
             Self::Elements(of) => Some(of),
@@ -90,7 +90,7 @@ impl Shape {
         }
     }
 
-    /// Whether a number can be in the value.
+    /// Returns true if the value can contain a number.
     pub fn has_number(&self) -> bool {
         match self {
             Self::Number => true,
@@ -101,8 +101,8 @@ impl Shape {
         }
     }
 
-    /// The attribute path of a place in a value. Names and keys look alike in a document; the
-    /// shape tells them apart.
+    /// Converts a path in a document to an attribute path. Names and keys look alike in the
+    /// document, so the shape distinguishes them.
     pub fn path(&self, place: &serde_path_to_error::Path) -> AttributePath {
         use serde_path_to_error::Segment;
         let (mut path, mut shape) = (AttributePath::root(), Some(self));
@@ -126,8 +126,8 @@ impl Shape {
         path
     }
 
-    /// Drops from a JSON state every attribute the schema does not have: the host refuses a state
-    /// with attributes it does not know, and old states may have some.
+    /// Drops attributes without a schema from a JSON state. Hosts reject states with unknown
+    /// attributes, which old states can contain.
     pub fn retain_known(&self, value: &mut Value) {
         match (self, value) {
             (Self::Object(fields), Value::Object(map)) => {

@@ -1,7 +1,7 @@
-//! Mutual TLS in which both sides know the other's one certificate.
+//! Mutual TLS with one pinned certificate per side.
 //!
-//! The host's certificate comes through the environment, ours goes back in the handshake line.
-//! Chains and names mean nothing here, so the client check is equality.
+//! The host's certificate arrives in the environment; the handshake line returns ours. Chains and
+//! names are irrelevant, so the client check is equality.
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
@@ -15,20 +15,20 @@ use rustls::{
 
 use super::PluginError;
 
-/// A server configuration and the certificate the host has to be told.
+/// A server configuration, and its certificate for the host.
 pub(super) struct TlsIdentity {
     pub config: Arc<ServerConfig>,
     pub certificate: CertificateDer<'static>,
 }
 
-/// Makes a fresh key and certificate, and admits only the holder of `client_pem`.
+/// Creates a new key and certificate. Accepts only clients with the certificate `client_pem`.
 pub(super) fn identity(client_pem: &str) -> Result<TlsIdentity, PluginError> {
     let admitted = CertificateDer::from_pem_slice(client_pem.as_bytes()).map_err(PluginError::ClientCertificate)?;
-    // P-256: go-plugin itself uses P-521, whose key generation and signatures cost milliseconds in
-    // every start; nothing asks for more than 128 bits of a key that lives as long as one run.
+    // P-256: go-plugin uses P-521, whose key generation and signatures cost milliseconds at every
+    // start. A key that lives for one run does not require more than 128 bits of security.
     let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(["localhost".to_owned()])?;
-    // The host makes this certificate its only trusted root, and expects the name "localhost".
+    // The host uses this certificate as its only trusted root, and expects the name "localhost".
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -45,7 +45,7 @@ pub(super) fn identity(client_pem: &str) -> Result<TlsIdentity, PluginError> {
     Ok(TlsIdentity { config: Arc::new(config), certificate })
 }
 
-/// Admits exactly one certificate; that the client holds its key, the handshake's signature shows.
+/// Accepts exactly one certificate. The handshake's signature proves that the client has its key.
 #[derive(Debug)]
 struct OnlyTheHost {
     admitted: CertificateDer<'static>,
@@ -113,9 +113,9 @@ mod tests {
         let now = UnixTime::now();
         assert!(verifier.client_auth_mandatory());
         assert!(verifier.verify_client_cert(host.der(), &[], now).is_ok());
-        // Same name, same kind of key, another key.
+        // Same name and key type, but another key.
         assert!(verifier.verify_client_cert(certificate().der(), &[], now).is_err());
-        // The host's certificate in the chain does not vouch for another one.
+        // The host's certificate in the chain does not authorize another certificate.
         let chain = [host.der().clone()];
         assert!(verifier.verify_client_cert(certificate().der(), &chain, now).is_err());
     }

@@ -1,5 +1,4 @@
-//! Owners, windows and operations on simulated time: everything that waits is woken by what ends
-//! its wait.
+//! Owners, windows and operations on simulated time. The event that ends a wait wakes the waiter.
 
 use jiff::Timestamp;
 
@@ -11,7 +10,7 @@ use crate::maintenance::{
     window::{OnClose, WindowSpec},
 };
 
-/// The world begins at 10:00 UTC.
+/// The simulated clock starts at 10:00 UTC.
 fn window(schedule: &str, minutes: u64, on_close: OnClose) -> WindowSpec {
     WindowSpec {
         schedule: schedule.into(),
@@ -72,7 +71,7 @@ async fn it_starts_at_the_moment_when_its_window_opens() {
 async fn too_little_of_an_opening_is_left_alone() {
     let world = World::new();
     let engine = world.process("alice");
-    // Open from 09:00 to 10:05, of which ten minutes would be needed.
+    // Open from 09:00 to 10:05; the maintenance needs ten minutes.
     let windowed = Spec { window: Some(window("0 9 * * *", 65, OnClose::Finish)), ..spec() };
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     assert_eq!(began(&held).duration_since("2026-11-22T09:00:00Z".parse().unwrap()).as_secs(), 0);
@@ -86,7 +85,7 @@ async fn closing_stops_new_starts_only() {
     let held = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     tokio::time::sleep(Duration::from_hours(2)).await;
     assert!(!engine.held(&held.record.uid).await.unwrap().unwrap().record.is_overdue(engine.now()));
-    // A waiter behind it waits for the release, not for the clock.
+    // A waiter behind it waits for the release and ignores the clock.
     let next =
         engine.hold(&wish("next", spec()), &Control { timeout: Duration::from_mins(5), ..control() }).await.unwrap();
     assert!(matches!(next.finish, Finish::TimedOut(_)));
@@ -123,7 +122,7 @@ async fn preparing_that_outlasts_its_window_is_undone_where_it_says_so() {
     let failed = engine.hold(&wish("m", windowed), &patient()).await.unwrap();
     let Phase::Failed { cause, at: ended } = &failed.record.phase else { panic!("{:?}", failed.record.phase) };
     assert!(cause.contains("its window closed"), "{cause}");
-    // Not before the shutdown that was sent can have no effect any more.
+    // Fails after the sent shutdown can no longer take effect.
     assert!(*ended >= at("10:45:00") && *ended < at("10:50:00"), "{ended}");
 }
 
@@ -142,11 +141,11 @@ async fn an_answer_wakes_who_waits_for_it() {
     owner.approve(&key, &Uid("b".into()), &yes(Some("m"))).await.unwrap();
     let held = waiting.await.unwrap();
     assert_eq!(began(&held).duration_since(at("10:07:00")).as_secs(), 0);
-    // Taken back while it is held, it changes nothing.
+    // A withdrawal after the start changes nothing.
     assert!(owner.withdraw_approval(&key, &Uid("b".into())).await.unwrap());
     assert!(asker.held(&held.record.uid).await.unwrap().unwrap().active);
     release(&asker, &held).await;
-    // The next run asks again.
+    // The next run requires a new approval.
     let again =
         asker.hold(&wish("m", asks()), &Control { timeout: Duration::from_mins(1), ..control() }).await.unwrap();
     assert!(
@@ -213,7 +212,8 @@ async fn an_operation_that_dies_at_any_call_is_made_once() {
             world.machine.with(|inside| {
                 assert_eq!(inside.resets, [ResetType::GracefulShutdown], "died at call {call}, after: {after}");
             });
-            // Nobody holds the server for it, and its destroy neither waits nor touches.
+            // The operation has released the server, and its destroy neither waits nor contacts the
+            // server.
             let other = second.hold(&wish("other", spec()), &control()).await.unwrap();
             assert_eq!(other.finish, Finish::Reached);
             assert_eq!(release(&second, &made).await.finish, Finish::Over);

@@ -1,5 +1,5 @@
-//! A store that leaves one request without an answer, each request of a run in turn: the run goes
-//! on, and nothing is done twice.
+//! A store that does not answer one request, at each request of a run. The run continues, and
+//! nothing is done twice.
 
 use super::{
     faulty::{Faulty, Lost},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::maintenance::operate::{CompletionProof, OperationSpec, WhenOff};
 
-/// A run without faults, and one for each request that has no answer: they have to end alike.
+/// Compares a run without faults with runs that lose each request: all must end alike.
 async fn ends_alike<T: PartialEq + std::fmt::Debug>(
     name: &str,
     world: impl AsyncFn() -> World,
@@ -67,7 +67,7 @@ async fn an_operation_goes_on_and_is_made_once() {
     .await;
 }
 
-/// A server that `alice` holds and that was booted for it.
+/// A server that `alice` booted and holds.
 async fn held() -> World {
     let world = World::new();
     world.process("alice").hold(&wish("mine", boots_rescue()), &control()).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_release_goes_on() {
         let uid = only(world).await.uid;
         match engine.release(&uid, "node", Ending::Completed, &control()).await.transpose() {
             Some(driven) => told(driven),
-            // The reply of the last change was lost: it is over.
+            // The last change's reply was lost: the record has ended.
             None => Ok((Finish::Over, "Completed")),
         }
     })

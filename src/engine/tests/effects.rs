@@ -1,17 +1,19 @@
-//! Calls that take effect after their reply, and what acts under a hold that was left midway.
+//! Calls that take effect after their reply, and child records of a maintenance that stopped
+//! midway.
 
 use super::*;
 
-/// How a run ends while the server is shutting down.
+/// How a run ends during the server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// It is interrupted, and a later run destroys the hold.
+    /// It is interrupted, and a later run destroys the maintenance.
     InterruptThenDestroy,
-    /// `timeouts.create` passes.
+    /// `timeouts.create` ends.
     CreateTimesOut,
-    /// It dies, and a person releases the hold.
+    /// It dies, and a person releases the maintenance by force.
     ForcedRelease,
-    /// It dies, and a person ends the hold as it is; the next maintenance waits already.
+    /// It dies, and a person ends the maintenance without a restore while the next maintenance
+    /// waits.
     AcceptedAsIs,
 }
 
@@ -67,7 +69,7 @@ async fn ends_during_shutdown(takes: Duration, after: Duration, end: End) {
             return;
         }
     }
-    // Whatever was sent has come by now, and the server is as it was.
+    // Every sent call has taken effect by now, and the server is restored.
     tokio::time::sleep(takes * 2 + Duration::from_mins(5)).await;
     assert_eq!(world.machine.power(), PowerState::On, "{case}");
     let view = world.store.view(&LockKey("11111111-uuid".into())).await.unwrap();
@@ -85,7 +87,7 @@ async fn a_shutdown_that_was_sent_meets_neither_the_restore_nor_the_next_mainten
     }
 }
 
-/// A hold with a boot configuration under it that is ready.
+/// A maintenance with a ready boot configuration as its child.
 async fn hold_with_boot(engine: &Engine) -> (ReconcileResult, ReconcileResult) {
     let hold = engine.hold(&wish("hold", spec()), &control()).await.unwrap();
     let under =

@@ -1,4 +1,4 @@
-//! A store that fails on demand, or answers no more from some request on.
+//! A store that fails on demand, or stops answering at a given request.
 
 use tokio::sync::watch;
 
@@ -12,15 +12,15 @@ use crate::{
     store::{AuditLine, AuditStart, Contents, LockView, RecordLookup, StoreError, Transition},
 };
 
-/// How long a store of ours is patient with a server that is away.
+/// How long our stores wait for an unreachable server.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What of a request is lost.
+/// The lost part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It never arrives.
+    /// The request never arrives.
     Request,
-    /// It is carried out, and its reply never comes.
+    /// The request is carried out, but its reply is lost.
     Reply,
 }
 
@@ -35,32 +35,31 @@ pub(super) enum OneWay {
     Denies,
 }
 
-/// More requests than any run sends: a run that gets here repeats them without a pause.
+/// More requests than any run sends, so a run that reaches it repeats them without a pause.
 const TOO_MANY: usize = 3000;
 
-/// How many of the next requests of a kind go wrong.
+/// How many of the next requests of each kind fail.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Records are not found, for want of an answer.
+    /// Lookups of records without an answer.
     pub(super) finds: usize,
-    /// Commits that are made, and whose reply is lost.
+    /// Commits that succeed but lose their reply.
     pub(super) replies: usize,
     /// Commits that would detach a process and do not arrive.
     pub(super) detaches: usize,
-    /// How long the store takes to say that the first intent is recorded; other requests reach it
-    /// meanwhile.
+    /// How long the store delays its answer to the first intent. Other requests are not delayed.
     pub(super) slow_intent: Option<Duration>,
-    /// The number of the first request without an answer, from 0 on; every later one has none.
+    /// Number of the first request without an answer, from 0; later requests fail too.
     pub(super) silent_from: Option<usize>,
-    /// The number of the only request without an answer, from 0 on.
+    /// Number of the only request without an answer, from 0.
     pub(super) blip: Option<(usize, Lost)>,
-    /// Cancelled with the first request that has no answer.
+    /// Cancelled at the first request without an answer.
     pub(super) stop: CancellationToken,
-    /// From which change on the store is one-way (0 is the first), and how.
+    /// First change (from 0) at which the store becomes one-way, and how.
     pub(super) one_way: Option<(usize, OneWay)>,
-    /// The changes until now.
+    /// Changes so far.
     pub(super) changes: usize,
-    /// The requests until now.
+    /// Requests so far.
     pub(super) requests: usize,
 }
 
@@ -80,7 +79,7 @@ impl Faulty {
         change(&mut self.plan.lock().unwrap());
     }
 
-    /// Carries a request out. Without an answer it fails once patience runs out.
+    /// Carries a request out. Without an answer it fails after the patience ends.
     async fn asked<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let lost = {
             let mut plan = self.plan.lock().unwrap();
@@ -103,7 +102,7 @@ impl Faulty {
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "silent".into() })
     }
 
-    /// Waits after the commit of the first intent, where that was asked for.
+    /// Waits after the first intent's commit, if the plan requires it.
     async fn pauses(&self, key: &LockKey) -> Result<(), StoreError> {
         if self.plan.lock().unwrap().slow_intent.is_none() {
             return Ok(());
@@ -126,7 +125,7 @@ impl Faulty {
         Err(StoreError::Unavailable { address: "memory://".into(), cause: "cut".into() })
     }
 
-    /// Counts a change, and fails if the store is a one-way store by now.
+    /// Counts a change, and fails if the store is one-way.
     async fn stored(&self) -> Result<(), StoreError> {
         let how = {
             let mut plan = self.plan.lock().unwrap();
@@ -148,7 +147,7 @@ impl Faulty {
 
     async fn transacted(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {
         if self.plan.lock().unwrap().one_way.is_some() {
-            // A store notices that it cannot write after the transition was accepted.
+            // The store detects that it cannot write after it accepts the transition.
             let mut would = false;
             let mut tried = |lock: &mut ServerLock, leases: &Leases, now| {
                 transition(lock, leases, now)?;

@@ -1,5 +1,4 @@
-//! A process that was replaced touches nothing any more, and who replaced it waits for its last
-//! call.
+//! A replaced process sends nothing more, and its successor waits for its last call.
 
 use super::{faulty::Faulty, *};
 
@@ -39,11 +38,11 @@ async fn the_wait_for_a_predecessor_survives_the_process_that_waits() {
     let seen = again.active(&id).await.unwrap().generation;
     let released = again.force_release(&id, seen, "node needed", None, &control()).await.unwrap();
     assert_eq!(released.finish, Finish::Over);
-    // Alice renewed a second before.
+    // Alice renewed a second earlier.
     assert!(taken.elapsed() + Duration::from_secs(1) >= Tuning::default().lease, "{:?}", taken.elapsed());
 }
 
-/// One call may be several requests. Whoever was fenced between them sends no more.
+/// A call can consist of several requests. A process that is fenced between them sends no more.
 #[tokio::test(start_paused = true)]
 async fn a_call_of_several_requests_ends_where_its_process_was_replaced() {
     for replaced in [false, true] {
@@ -62,7 +61,7 @@ async fn a_call_of_several_requests_ends_where_its_process_was_replaced() {
         let carol = world.process("carol");
         let id = MaintenanceId::new("ops", "rescue").unwrap();
         let seen = carol.active(&id).await.unwrap().generation;
-        // Takes it, and is stopped before it does anything.
+        // Revokes the lock, and is stopped before it does anything.
         let stopped = control();
         stopped.stop.cancel();
         carol.force_release(&id, seen, "node needed", None, &stopped).await.unwrap();

@@ -1,4 +1,4 @@
-//! Giving back when something is in the way: each of these once failed.
+//! Releases with obstacles. Each case is a former bug.
 
 use super::*;
 
@@ -82,7 +82,7 @@ async fn a_hold_that_switches_nothing_needs_no_power_state() {
     let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
     assert_eq!(held.finish, Finish::Reached);
     assert_eq!(release(&engine, &held).await.finish, Finish::Over);
-    // A change that would switch it is refused, and the hold stays.
+    // A change that would switch the power is rejected, and the server stays locked.
     let held = engine.hold(&wish("m", spec()), &control()).await.unwrap();
     let changed = engine.resume(&held.record.uid, &wish("m", off()), &control()).await.unwrap().unwrap();
     assert!(matches!(changed.finish, Finish::NotUpdated { .. }), "{:?}", changed.finish);
@@ -102,7 +102,7 @@ async fn an_overdue_hold_that_cannot_be_given_back_does_not_keep_a_waiter_for_ev
     let waited = second.hold(&wish("next", spec()), &control()).await.unwrap();
     let Finish::TimedOut(reason) = &waited.finish else { panic!("{:?}", waited.finish) };
     assert!(reason.contains("ops/overdue"), "{reason}");
-    // Once it can be given back, the place that was kept is served.
+    // After the restore succeeds, the waiter with the reserved position is next.
     world.machine.with(|inside| inside.ignores_power = false);
     let served = second.hold(&wish("next", spec()), &control()).await.unwrap();
     assert_eq!(served.finish, Finish::Reached);
@@ -115,7 +115,7 @@ async fn what_was_changed_before_the_last_look_is_put_back_by_the_next_destroy()
     let world = World::new();
     let engine = world.process("alice");
     let held = engine.hold(&wish("m", off()), &control()).await.unwrap();
-    // Somebody inserts a medium when everything else has been put back.
+    // Another party inserts a medium after the rest was restored.
     let machine = world.machine.clone();
     let meddler = tokio::spawn(async move {
         while machine.power() != PowerState::On {
@@ -157,7 +157,7 @@ async fn a_release_by_force_stops_who_acts_under_the_hold_and_what_was_booted_un
         Spec { kind: MaintenanceKind::BootConfiguration, parent: Some(hold.record.uid.clone()), ..boots_rescue() };
     let booted = ours.hold(&wish("m.boot", under.clone()), &control()).await.unwrap();
     assert_eq!(booted.finish, Finish::Reached);
-    // Another change under the hold hangs in its first reset while the operator takes the server.
+    // Another child change hangs in its first reset while the operator takes the server.
     let calls = world.machine.calls.load(Ordering::SeqCst);
     *world.machine.hang_at.lock().unwrap() = Some((calls + 4, false));
     let again = Spec { triggers: [("n".to_owned(), "2".to_owned())].into(), ..under };
@@ -224,8 +224,7 @@ async fn a_server_that_cannot_be_put_back_can_be_accepted_as_it_is() {
     assert_eq!(operator.hold(&wish("next", spec()), &control()).await.unwrap().finish, Finish::Reached);
 }
 
-/// A BMC that is asked for its drives and lists none for a moment is not believed to have emptied
-/// them.
+/// A BMC that briefly lists no drives has not emptied them.
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_was_filled_and_is_not_listed_is_waited_for_and_not_left() {
     for (hidden, finish) in [(Duration::from_secs(40), true), (Duration::from_mins(30), false)] {
@@ -253,8 +252,7 @@ async fn a_drive_that_was_filled_and_is_not_listed_is_waited_for_and_not_left() 
     }
 }
 
-/// A drive that no step of ours touched is of no interest: firmware that is updated may list none
-/// afterwards.
+/// Missing drives do not matter if no step used them: updated firmware can list none afterwards.
 #[tokio::test(start_paused = true)]
 async fn drives_that_nobody_used_may_be_gone_at_the_release() {
     let world = World::new();
@@ -265,8 +263,8 @@ async fn drives_that_nobody_used_may_be_gone_at_the_release() {
     assert_as_before(&world.machine);
 }
 
-/// A run that is interrupted before the BMC shows the medium leaves none: its release waits until
-/// the medium can be seen.
+/// A run that is interrupted before the BMC shows the medium does not leave it inserted: its
+/// release waits for the medium.
 #[tokio::test(start_paused = true)]
 async fn a_medium_that_is_shown_late_does_not_stay_when_the_hold_is_left_meanwhile() {
     for leaves_after in [1, 5, 20] {

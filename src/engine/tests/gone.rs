@@ -1,10 +1,9 @@
-//! The state of the process that worked on a record before.
+//! States of the process that acted on a record before.
 
 use super::*;
 use crate::{engine::process, maintenance::ids::Uid};
 
-/// A record of a process that is attached and does nothing more; its lease lasts for `lease` from
-/// now on.
+/// Returns a record with an attached but idle process, whose lease lasts for `lease`.
 async fn left_behind(world: &World, name: &str, mark: &str, lease: Duration) -> (Uid, Runner) {
     let engine = world.process(name);
     let runner = Runner { process: mark.to_owned(), ..engine.runner().clone() };
@@ -25,7 +24,7 @@ async fn is_alive(world: &World, runner: &Runner) -> bool {
     view.leases.0.get(&runner.id).is_some_and(|until| *until > view.now)
 }
 
-/// A mark of a process that was killed.
+/// Returns a killed process's mark.
 #[cfg(target_os = "linux")]
 fn mark_of_the_dead() -> String {
     let mut marked = process::tests::Marked::start();
@@ -63,7 +62,7 @@ async fn a_process_that_runs_is_not_waited_for() {
     process::end_mark(&mark);
 }
 
-/// The end of a lease may be any time away when a wall clock was set.
+/// A changed wall clock can show any end for a lease.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_silent_process_is_bounded() {
     let hours = Duration::from_hours(5);

@@ -1,4 +1,4 @@
-//! From one maintenance to the next without a restore in between.
+//! Handover from one maintenance to the next without a restore.
 
 use tokio::task::JoinHandle;
 
@@ -14,7 +14,7 @@ fn processes(world: &World) -> (Arc<Engine>, Arc<Engine>, Arc<Engine>) {
     (process("first"), process("second"), process("third"))
 }
 
-/// A run that waits for the server; returns once it is in the queue.
+/// Starts a run that waits for the server. Returns after it is queued.
 async fn waits(engine: &Arc<Engine>, name: &'static str, spec: Spec) -> JoinHandle<ReconcileResult> {
     let asker = Arc::clone(engine);
     let run = tokio::spawn(async move { asker.hold(&wish(name, spec), &control()).await.unwrap() });

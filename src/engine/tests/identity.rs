@@ -1,4 +1,4 @@
-//! What a server shows of its identity, and the lock that follows.
+//! Server identities and the resulting locks.
 
 use super::{giving_back::off, *};
 use crate::maintenance::{identity::IdentityError, lock::Refusal};
@@ -37,7 +37,7 @@ async fn a_server_that_never_showed_a_uuid_is_refused() {
     world.machine.with(|inside| inside.identity = Some(with_key));
     let driven = owned_by(&world, "alice").hold(&wish("first", spec()), &control()).await.unwrap();
     assert_eq!(driven.record.lock_key.0, "rack1");
-    // Its identifiers are known by that, also to others.
+    // Its identifiers now lead there, even for other owners.
     hide_uuid(&world);
     assert_eq!(owned_by(&world, "bob").lock_key("node").await.unwrap().0, "rack1");
 }
@@ -101,8 +101,8 @@ async fn a_serial_number_that_several_servers_share_stops_identifying_them() {
     assert_eq!(alice.lock_key("node").await.unwrap(), driven.record.lock_key);
 }
 
-/// The name of a held server leads to another one for a while: nothing of it is touched, whatever
-/// is asked, and the first one is released as it was.
+/// A held server's name temporarily leads to another server. That server is never changed, and the
+/// first server is released and restored.
 #[tokio::test(start_paused = true)]
 async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
     let other = HardwareIdentity {
@@ -132,7 +132,7 @@ async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
     }
 }
 
-/// While a process waits in the queue, the name of its server comes to lead to another one.
+/// A waiting server's name changes to another server.
 #[tokio::test(start_paused = true)]
 async fn another_server_under_the_name_of_a_waiting_one_is_not_touched() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Operations that are invoked: once per invocation, whatever ends a run; and locks for one run.
+//! Invoked operations, performed once per invocation however a run ends, and locks for one run.
 
 use super::*;
 use crate::maintenance::operate::{CompletionProof, OperationOutcome, OperationSpec, WhenOff};
@@ -38,7 +38,7 @@ async fn an_invocation_that_dies_at_any_call_is_made_once() {
             first.lease.resign().await;
             *world.machine.hang_at.lock().unwrap() = None;
             let second = world.process("second");
-            // Another reason or priority is no other invocation.
+            // Another reason or priority is the same invocation.
             let again = Spec { reason: Some("again".into()), ..operation(ResetType::ForceOff, "") };
             let record = match second.invoke(&wish("op", again), &control()).await.unwrap() {
                 Invoked::MadeBefore(record) => record,
@@ -70,7 +70,7 @@ async fn a_record_stands_for_its_triggers_and_its_content() {
     let last = made(&engine, operation(ResetType::ForceOff, "2")).await;
     world.machine.with(|inside| assert_eq!(inside.resets, [ResetType::ForceOff, ResetType::On, ResetType::ForceOff]));
     engine.forget_made(&last.record, &control()).await.unwrap();
-    // It is off: made again, and nothing has to be sent.
+    // The server is off: the operation runs again without sending anything.
     let skipped = made(&engine, operation(ResetType::ForceOff, "2")).await;
     assert_eq!(skipped.record.outcome, Some(OperationOutcome::Skipped));
 }
@@ -80,7 +80,7 @@ async fn a_plan_knows_what_an_invocation_meets() {
     let world = World::new();
     let engine = world.process("alice");
     let first = made(&engine, operation(ResetType::ForceOff, "1")).await.record;
-    // Older than what a plan reads at once.
+    // Older than a plan's cached read.
     tokio::time::sleep(Duration::from_mins(1)).await;
     let again = Spec { reason: Some("again".into()), ..operation(ResetType::ForceOff, "1") };
     let met = engine.earlier_invocation(&first.id, &again).await;
@@ -89,7 +89,7 @@ async fn a_plan_knows_what_an_invocation_meets() {
         let met = engine.earlier_invocation(&first.id, &other).await;
         assert!(matches!(&met, Some(EarlierInvocation::Other(record)) if record.uid == first.uid), "{met:?}");
     }
-    // A resource takes over what is the same in everything, unless its state replaces it.
+    // A resource adopts an identical operation, unless its state replaces it.
     let same = operation(ResetType::ForceOff, "1");
     assert!(engine.made_before(&first.id, &same).await.is_some());
     assert!(engine.made_before(&first.id, &again).await.is_none());
@@ -109,7 +109,7 @@ async fn an_operation_that_a_person_releases_after_it_was_made_is_made_again() {
     first.lease.resign().await;
     person.force_release(&record.id, record.generation, "again", None, &control()).await.unwrap();
     let again = made(&person, operation(ResetType::ForceOff, "1")).await.record;
-    // It is off: nothing has to be sent.
+    // The server is off, so nothing is sent.
     assert_eq!((again.uid == record.uid, again.outcome), (false, Some(OperationOutcome::Skipped)));
 }
 
@@ -156,7 +156,8 @@ async fn an_open_lock_outlives_its_expiry_while_its_process_lives() {
     let open = first.open(&wish("run", expiring.clone()), &control()).await.unwrap();
     let uid = open.record.uid.clone();
     tokio::time::sleep(Duration::from_hours(2)).await;
-    // The same configuration in another process: refused at once, because the first one lives.
+    // Another process with the same configuration is rejected immediately, because the first
+    // process lives.
     let twice = second.open(&wish("run", expiring), &control()).await;
     assert!(matches!(twice, Err(EngineError::Refused(_))), "{twice:?}");
     let short = Control { timeout: Duration::from_mins(5), ..control() };

@@ -1,5 +1,4 @@
-//! A server with a maintenance system of its own that has a queue: what becomes of the request when
-//! something fails.
+//! Requests to a server's own maintenance system with a queue, after failures.
 
 use super::*;
 use crate::{
@@ -7,15 +6,15 @@ use crate::{
     maintenance::gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
 };
 
-/// What the system says and has.
+/// The fake system's state.
 #[derive(Debug, Default)]
 struct Said {
-    /// The incarnation of the maintenance whose request is there.
+    /// UID of the maintenance with a request.
     request: Option<String>,
     grants: bool,
-    /// Whether it knows only in and out, and no owners: entered under our lock.
+    /// True if the system has only an entered flag and no owners: entered under our lock.
     flag: bool,
-    /// What asking, looking and taking back fail with. A request is made all the same.
+    /// Errors of entering, looking and leaving. A request is created despite its error.
     enter: Option<BackendError>,
     look: Option<BackendError>,
     leave: Option<BackendError>,
@@ -159,7 +158,7 @@ fn operated(world: &World) -> (Arc<Engine>, Arc<Mutex<Said>>) {
     (Arc::new(Engine::new(Parts { backend: Arc::new(operated), ..process.parts })), said)
 }
 
-/// An error that only another author can fix.
+/// Returns an error that only another author can fix.
 fn forbidden(what: &str) -> BackendError {
     BackendError::Unsupported { address: "theirs".into(), what: what.into() }
 }
@@ -170,7 +169,7 @@ fn away() -> BackendError {
 
 type Running = tokio::task::JoinHandle<Result<ReconcileResult, EngineError>>;
 
-/// A create that waits for its request to be granted.
+/// Starts a create that waits for its request to be granted.
 async fn waiting(engine: &Arc<Engine>, said: &Mutex<Said>, wish: MaintenanceRequest) -> Running {
     let engine = engine.clone();
     let running = tokio::spawn(async move { engine.hold(&wish, &control()).await });
@@ -234,7 +233,7 @@ async fn a_system_that_is_away_costs_no_place() {
     fails_with(running, "connection refused").await;
     assert!(said.lock().unwrap().request.is_some());
     assert_eq!(engine.queue().await.unwrap().len(), 1);
-    // The next run of the same goes on.
+    // The next run of the same configuration continues.
     {
         let mut said = said.lock().unwrap();
         (said.look, said.grants) = (None, true);

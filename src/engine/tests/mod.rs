@@ -1,4 +1,4 @@
-//! The engine against a machine in memory and the memory store, on simulated time.
+//! Tests of the engine with an in-memory machine and store, on simulated time.
 
 #![allow(clippy::disallowed_methods, reason = "on simulated time, waiting is how a test moves the clock")]
 
@@ -65,38 +65,38 @@ struct Inside {
     booted_from: Vec<String>,
     ejected_while_on: bool,
     ignores_graceful: bool,
-    /// What became of each reset, told after it was accepted.
+    /// Outcome of each reset, reported after its acceptance.
     late_answer: Option<BackendError>,
-    /// How long the operating system takes to shut down; the usual time where nothing is said.
+    /// How long the operating system takes to shut down; default: the usual time.
     shutdown_takes: Option<Duration>,
     deaf: bool,
-    /// Loses the reply of the next mutation, after applying it.
+    /// Loses the reply to the next mutation, after applying it.
     lose_reply: bool,
     refuse_boot: Option<String>,
-    /// So many resets are refused for now.
+    /// Number of resets to reject for now.
     busy_resets: usize,
     /// Accepts a power change and does nothing.
     ignores_power: bool,
-    /// It does not say whether it is on.
+    /// Hides its power state.
     hides_power: bool,
-    /// It has no virtual drives.
+    /// Lists no virtual drives.
     no_drives: bool,
-    /// A medium that was inserted is listed after this time.
+    /// How long an inserted medium stays unlisted.
     shows_media_after: Option<Duration>,
-    /// When that is for the one that is inserted.
+    /// When the inserted medium will be listed.
     media_shown_at: Option<Instant>,
-    /// Refuses the first form of a boot override after this time, so that the caller sends a second
-    /// one.
+    /// Rejects the first form of a boot override after this time, so that the caller sends a second
+    /// form.
     refuses_first_form: Option<Duration>,
     /// Ends the drive with a panic.
     panics: bool,
-    /// How many forms arrived.
+    /// Number of received forms.
     forms: usize,
-    /// What it says it is; `None`: what a well-behaved one says.
+    /// Its reported identity; `None`: the real identity.
     identity: Option<HardwareIdentity>,
 }
 
-/// What a server that behaves says it is.
+/// Identity of a well-behaved server.
 fn real_identity() -> HardwareIdentity {
     HardwareIdentity {
         uuid: Some("4C4C4544-0037-3010-8052-B4C04F4D3332".into()),
@@ -108,7 +108,7 @@ fn real_identity() -> HardwareIdentity {
     }
 }
 
-/// A machine that behaves: power takes time, `Once` is used up by a boot.
+/// A well-behaved machine: power changes take time, and a boot uses up `Once`.
 #[derive(Debug, Default)]
 struct FakeMachine {
     inside: Mutex<Inside>,
@@ -145,7 +145,7 @@ impl FakeMachine {
         look(&mut inside)
     }
 
-    /// Counts a call; hangs before or after its effect when the test says so.
+    /// Counts a call; hangs before or after its effect if the test requires it.
     async fn gate(&self, after: bool) {
         let hang = *self.hang_at.lock().unwrap();
         let number =
@@ -353,7 +353,7 @@ impl Backend for OneMachine {
 #[derive(Debug, Default)]
 struct FakeProbe {
     image: Mutex<Option<ProbeError>>,
-    /// The host of images sends them without end.
+    /// The image host sends data without end.
     drips: AtomicBool,
 }
 
@@ -370,7 +370,7 @@ impl Probe for FakeProbe {
     }
 }
 
-/// One world: a machine, a store, a clock; processes come and go.
+/// A machine, a store and a clock for processes that come and go.
 #[derive(Clone)]
 struct World {
     machine: Arc<FakeMachine>,
@@ -415,7 +415,7 @@ impl World {
     }
 }
 
-/// The only record.
+/// Returns the only record.
 async fn only(world: &World) -> Maintenance {
     world.store.view_all().await.unwrap().remove(0).lock.active[0].clone().into_inner()
 }
@@ -495,7 +495,7 @@ async fn a_plain_hold_does_nothing_to_the_server() {
     });
 }
 
-/// Runs to the given call of the machine, dies there, and lets another process finish.
+/// Runs to the given machine call, dies there, and another process finishes.
 async fn dies_at(call: usize, after: bool) -> bool {
     let world = World::new();
     *world.machine.hang_at.lock().unwrap() = Some((call, after));
@@ -548,7 +548,7 @@ async fn a_lost_reply_causes_no_second_reset() {
         let engine = world.process("alice");
         let machine = world.machine.clone();
         let watcher = tokio::spawn(async move {
-            // Lose the reply of the mutation that follows `lost` others.
+            // Lose the reply to the mutation that follows `lost` others.
             loop {
                 let seen = machine.with(|i| {
                     i.resets.len()
@@ -625,12 +625,11 @@ async fn a_stop_while_waiting_leaves_the_queue() {
 }
 
 thread_local! {
-    /// What this thread stops, and at which words of its log.
+    /// This thread's token to cancel, and the log text that triggers it.
     static STOPPED_BY: RefCell<Option<(CancellationToken, &'static str)>> = const { RefCell::new(None) };
 }
 
-/// Stops a run at the moment at which it says that it waits: after it decided to, and before it
-/// does.
+/// Stops a run when it logs a wait: after the decision, before the wait.
 struct StopsWhenSaid;
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
@@ -645,8 +644,8 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for StopsWhenSaid {
     }
 }
 
-/// Stops at those words of this thread's log. The subscriber is that of the process: with one of
-/// the thread, another thread that meets a log line first would switch it off for all.
+/// Cancels the token at this text in the thread's log. The subscriber is global: with a subscriber
+/// per thread, another thread's first use of a log line would disable that line for all.
 fn stop_when_said(token: CancellationToken, text: &'static str) {
     use tracing_subscriber::layer::SubscriberExt as _;
     static ONCE: std::sync::Once = std::sync::Once::new();
@@ -703,7 +702,7 @@ async fn a_change_that_fails_after_it_was_accepted_fails_its_step_in_its_own_wor
         message: "task Exception: the fan tray is missing".into(),
         nothing_changed: false,
     };
-    // How far the change came is not known: it is not sent again either.
+    // Its progress is unknown, so it is not sent again either.
     let unknown = BackendError::OutcomeUnknown { address, request, answer: "the fan tray is missing".into() };
     for late in [failed, unknown] {
         let world = World::new();
@@ -751,7 +750,7 @@ async fn an_image_host_that_never_ends_holds_a_server_no_longer_than_the_time_li
     assert!(cause.contains("timeouts.create ended at step"), "{cause}");
     world.machine.with(|inside| assert_eq!(inside.resets, []));
 
-    // The same of a change under the hold: it is refused, and the hold stays.
+    // A change to a held maintenance is rejected in the same way, and the server stays locked.
     world.probe.drips.store(false, Ordering::SeqCst);
     let held = engine.hold(&wish("rescue", spec()), &control()).await.unwrap();
     world.probe.drips.store(true, Ordering::SeqCst);
@@ -881,8 +880,8 @@ async fn a_boot_configuration_acts_under_a_hold_and_goes_before_it() {
     let boot = engine.hold(&wish("hold.boot", under), &control()).await.unwrap();
     assert_eq!(boot.finish, Finish::Reached);
     world.machine.with(|inside| assert_eq!(inside.booted_from, [IMAGE]));
-    // The hold is released without the boot configuration having been destroyed: it is undone all
-    // the same.
+    // The maintenance is released without destroying the boot configuration first: that is still
+    // undone.
     assert_eq!(release(&engine, &hold).await.finish, Finish::Over);
     assert_as_before(&world.machine);
     assert!(engine.release(&boot.record.uid, "node", Ending::Completed, &control()).await.unwrap().is_none());

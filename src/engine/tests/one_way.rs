@@ -1,4 +1,4 @@
-//! A store that answers reads and stores no changes, from any change of a run on.
+//! A store that answers reads but stores no changes, beginning at any change of a run.
 
 use super::{
     faulty::{Faulty, OneWay},
@@ -6,12 +6,12 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// The time limits of the runs, and the store's share after them.
+/// Time limits of the runs, and the store's share after them.
 const LIMIT: Duration = Duration::from_secs(40);
 const RELEASE_LIMIT: Duration = Duration::from_secs(20);
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What requests with a last try, pauses and one look at the server can add.
+/// Margin for requests with a last try, pauses and one read from the server.
 const SLACK: Duration = Duration::from_secs(3);
 
 fn limited() -> Control {
@@ -20,9 +20,9 @@ fn limited() -> Control {
 
 type Ended = Result<Option<ReconcileResult>, EngineError>;
 
-/// The store stops storing changes at each change of a run in turn, in each way. The run ends at
-/// its limit plus the store's timeout, without repeating requests in a loop, and its error names
-/// the store. A new process continues once the store stores changes again.
+/// The store becomes one-way at each change of a run, in each way. The run ends at its limit plus
+/// the store's timeout, without a request loop, and its error names the store. A new process
+/// continues after the store recovers.
 async fn ends_in_time(
     name: &str,
     world: impl AsyncFn() -> World,
@@ -54,7 +54,7 @@ async fn ends_in_time(
                 assert!(said.contains("the disk is full") || said.contains("time limit"), "{said}");
                 assert!(how != OneWay::Denies || took < LIMIT, "{name}: a denied change is not repeated: {took:?}");
             }
-            // The next run is a new process, after the lease of the first.
+            // The next run is a new process, after the first process's lease.
             tokio::time::sleep(Duration::from_mins(1)).await;
             let again = world.process("alice");
             let _ = run(&world, &again, &control())
@@ -105,7 +105,7 @@ async fn a_release_ends_in_time_on_a_one_way_store() {
     .await;
 }
 
-/// The error of a run whose server was changed says where the record is.
+/// If a run changed the server, its error names the record.
 #[tokio::test(start_paused = true)]
 async fn the_error_names_the_fault_and_the_record() {
     let world = World::new();

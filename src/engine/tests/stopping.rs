@@ -1,12 +1,12 @@
-//! A process that is asked to stop while the store is away.
+//! A process that must stop while the store is unreachable.
 
 use super::{faulty::Faulty, *};
 use crate::store::StoppableStore;
 
-/// The longest that a host waits for the end of a run after Ctrl-C, when only the store is away.
+/// Longest time until a run ends after Ctrl-C if only the store is unreachable.
 const SOON: Duration = Duration::from_secs(5);
 
-/// How many requests to the store a run makes: one without faults, with the time that it lasts.
+/// Counts a fault-free run's store requests.
 async fn requests(world: &World, run: impl AsyncFn(&World, &Engine, &Control)) -> usize {
     let store = Faulty::of(world);
     run(world, &world.process_on("alice", store.clone()), &Control { timeout: Duration::from_secs(40), ..control() })
@@ -16,7 +16,7 @@ async fn requests(world: &World, run: impl AsyncFn(&World, &Engine, &Control)) -
     counted
 }
 
-/// The store falls silent at each request of a run in turn, and the process is asked to stop then.
+/// The store falls silent at each request of a run, and the process must stop then.
 async fn ends_soon(name: &str, world: impl AsyncFn() -> World, run: impl AsyncFn(&World, &Engine, &Control)) {
     let all = requests(&world().await, &run).await;
     assert!(all > 3, "{name}: {all} requests");
@@ -43,7 +43,7 @@ async fn ends_soon(name: &str, world: impl AsyncFn() -> World, run: impl AsyncFn
     assert!(late.is_empty(), "{name}: request without an answer, and the time until the end: {late:?}");
 }
 
-/// Another process holds the server.
+/// Another process has the server.
 async fn held() -> World {
     let world = World::new();
     world.process("bob").hold(&wish("his", spec()), &control()).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_release_ends_soon() {
     .await;
 }
 
-/// All requests without an answer share one limit after a stop, however far apart they come.
+/// After a stop, all requests without an answer share one limit, however far apart they come.
 #[tokio::test(start_paused = true)]
 async fn requests_after_a_stop_share_one_limit() {
     let world = World::new();

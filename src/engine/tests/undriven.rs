@@ -1,4 +1,4 @@
-//! An attachment that no drive uses any more: it is let go, although its process lives on.
+//! Undriven attachments end, although their process lives.
 
 use super::{
     faulty::{Faulty, Plan},
@@ -9,10 +9,10 @@ use crate::store::Store;
 /// Two heartbeats of the default lease.
 const TWO_BEATS: Duration = Duration::from_secs(21);
 
-/// Ways in which a create fails after its enqueue was committed, for as long as patience lasts.
+/// Ways in which a create fails after its enqueue was committed, while patience lasts.
 const FAILURES: [fn(&mut Plan, usize); 2] = [|plan, times| plan.finds = times, |plan, times| plan.replies = times];
 
-/// A hold that fails in one of these ways.
+/// Runs a request that fails in one of these ways.
 async fn fails(engine: &Engine, store: &Faulty, failure: fn(&mut Plan, usize), name: &str) {
     store.plan(|plan| failure(plan, usize::MAX));
     let failed = engine.hold(&wish(name, spec()), &control()).await;
@@ -44,7 +44,7 @@ async fn a_failed_create_keeps_no_server_from_others_while_its_process_lives_on(
         tokio::time::sleep(TWO_BEATS).await;
         let left = only(&world).await;
         assert_eq!(left.attachment, None, "nothing drives it");
-        // Its place counts from now on, and then the server is free for others.
+        // The queue position expires, and then the server is free for others.
         let bob = world.process("bob");
         let began = Instant::now();
         let driven = bob.hold(&wish("his", spec()), &control()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_drive_that_panicked_or_was_dropped_lets_go() {
     }
 }
 
-/// What is driven stays attached, however often the process lets go of other records of the same
+/// A driven record stays attached, however often the process detaches from others on the same
 /// server.
 #[tokio::test(start_paused = true)]
 async fn what_is_driven_stays_attached() {

@@ -1,4 +1,4 @@
-//! Changes in place of a maintenance that holds its server.
+//! In-place changes to a held maintenance.
 
 use super::*;
 use crate::maintenance::{lock::Refusal, update::Undone};
@@ -46,7 +46,7 @@ async fn a_change_that_fails_is_undone_and_the_server_stays_held() {
     let view = world.store.view(&held.record.lock_key).await.unwrap();
     assert_eq!(view.lock.slot.as_ref().map(|slot| &slot.uid), Some(&held.record.uid));
     world.machine.with(|inside| inside.ignores_power = false);
-    // The same change goes through once the machine does what it accepts.
+    // The same change succeeds after the machine obeys.
     let again = engine.resume(&held.record.uid, &wish("m", power(PowerTarget::On)), &control()).await.unwrap().unwrap();
     assert_eq!(again.finish, Finish::Reached);
     assert_eq!(again.record.spec.server_power, Some(PowerTarget::On));
@@ -54,7 +54,7 @@ async fn a_change_that_fails_is_undone_and_the_server_stays_held() {
     assert_as_before(&world.machine);
 }
 
-/// What comes after a process that died in the middle of a change.
+/// The next action after a process died during a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     Continue,
@@ -62,8 +62,7 @@ enum Then {
     Destroy,
 }
 
-/// Changes a held server up to the given call of the machine, dies there, and lets another process
-/// go on.
+/// Changes a held server up to the given machine call and dies there. Another process continues.
 async fn dies_at_update(call: usize, after: bool, then: Then) -> bool {
     let what = format!("died at call {call}, after: {after}, then {then:?}");
     let world = World::new();
@@ -124,7 +123,7 @@ async fn a_record_that_a_state_manages_is_taken_over_only_on_purpose() {
     let world = World::new();
     let (one, two) = (world.process("one"), world.process("two"));
     let held = one.hold(&of_state("a", false), &control()).await.unwrap();
-    // The last commit of the create has marked it.
+    // The create's last commit has marked it.
     assert_eq!(held.record.known_to.as_ref().map(|known| known.state.as_str()), Some("a"));
     let refused = two.hold(&of_state("b", false), &control()).await.unwrap_err();
     assert!(matches!(refused, EngineError::Refused(Refusal::KnownToAnother { .. })), "{refused}");
@@ -150,7 +149,7 @@ async fn a_release_by_a_person_stands_and_a_block_keeps_everything_away() {
     let refused = engine.hold(&wish("m", spec()), &control()).await.unwrap_err();
     let EngineError::Refused(Refusal::ReleasedBefore { released }) = &refused else { panic!("{refused}") };
     assert!(released.to_string().contains("carol") && released.reason == "node needed", "{released}");
-    // Another run of the work is accepted, and waits for the end of the block.
+    // Another run of the work is accepted, and waits until the block ends.
     let triggers = [("run".to_owned(), "2".to_owned())].into();
     let other = wish("m", Spec { triggers, ..spec() });
     let began = world.clock.now();

@@ -1,8 +1,8 @@
-//! What a step waits for stands in the record, for those who ask the queue.
+//! A step's wait is recorded for readers of the queue.
 
 use super::*;
 
-/// How the only maintenance waits, as the queue tells.
+/// Returns the only maintenance's wait, as the queue shows it.
 async fn told(world: &World) -> String {
     world.process("reader").queue().await.unwrap().remove(0).waiting_for.unwrap_or_default()
 }
@@ -23,7 +23,7 @@ async fn what_a_step_waits_for_is_told_by_the_queue_with_few_commits() {
     let waits = told(&world).await;
     assert!(waits.contains("setting the power: graceful, forced at"), "{waits}");
 
-    // What does not change is not written again.
+    // An unchanged wait is not written again.
     let (key, before) = (only(&world).await.lock_key, *world.store.changes(&only(&world).await.lock_key).borrow());
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(*world.store.changes(&key).borrow(), before);

@@ -1,4 +1,4 @@
-//! Calls: what becomes of them, at once or late.
+//! Calls and their outcomes, immediate or late.
 
 use maintenance_protocol::{
     change::RecordChange,
@@ -15,26 +15,26 @@ use crate::{
     world::{At, Event, World},
 };
 
-/// What becomes of a call that does not end as it should.
+/// Outcome of a call that does not end normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slip {
-    /// It is carried out, and its reply is lost.
+    /// It is carried out, but its reply is lost.
     NoReply,
     /// It is lost.
     Nothing,
-    /// It is given up, and comes later or never.
+    /// It is abandoned, and arrives later or never.
     Late,
-    /// It is refused.
+    /// It is rejected.
     Refused,
 }
 
-/// A call to a gate that was given up, and may still come.
+/// An abandoned call to a gate that can still arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnTheWay {
     pub of: usize,
     pub place: usize,
     pub enter: bool,
-    /// The run that made it.
+    /// The run that sent it.
     run: u32,
 }
 
@@ -54,7 +54,7 @@ impl Chain {
         }
     }
 
-    /// The call to a gate that a process makes.
+    /// Returns a pending call's gate, and true for entering.
     fn gate_called(world: &World, n: usize) -> Option<(usize, bool)> {
         match &world.actors[n].at {
             At::Asking { place, enter } => Some((*place, *enter)),
@@ -64,7 +64,7 @@ impl Chain {
         }
     }
 
-    /// The call that a process makes is given up; it may still come.
+    /// Abandons a process's call; it can still arrive.
     pub fn give_up_call(world: &mut World, n: usize) {
         if let Some((place, enter)) = Self::gate_called(world, n) {
             let run = world.actors[n].run;
@@ -72,7 +72,7 @@ impl Chain {
         }
     }
 
-    /// No call outlives the run that comes after its own.
+    /// Drops calls that are older than the previous run.
     pub fn forget_calls(world: &mut World, n: usize) {
         let run = world.actors[n].run;
         world.on_the_way.retain(|call| call.of != n || call.run + 2 > run);
@@ -90,7 +90,7 @@ impl Chain {
             Slip::Refused => Reply::Refused { message: "no".to_owned(), transient: false },
             _ => Reply::Unknown,
         };
-        // A waiter that is refused leaves the queue, and looks again after any other reply.
+        // A rejected waiter leaves the queue, and reads again after any other reply.
         world.actors[n].at = match (at, slip) {
             (At::Asking { .. }, Slip::Refused) => At::Withdrawing,
             (At::Asking { .. }, _) => At::Driving,
@@ -98,7 +98,7 @@ impl Chain {
         };
     }
 
-    /// A call that was given up comes all the same.
+    /// Delivers an abandoned call.
     pub fn late_effect(world: &mut World, call: usize) {
         let OnTheWay { of, place, enter, .. } = world.on_the_way.remove(call);
         let gate = &mut world.gates[place];
@@ -136,7 +136,7 @@ impl Chain {
                 }
             }
             Action::Reset(reset) => {
-                // A gate that waits until the server is off is helped.
+                // A gate can wait until the server is off.
                 let parks = record.as_ref().and_then(gate::entering).filter(|_| self.parks);
                 let chosen = |place| !self.is_without(world, n, place) && parks.is_none_or(|parks| place < parks);
                 let holds = world.allow(self.holder(n), chosen);
@@ -173,14 +173,14 @@ impl Chain {
         }
     }
 
-    /// A gate that was seen to be left is over for this record.
+    /// Reports a call to a gate that the record has already left.
     fn only_before(world: &mut World, n: usize, place: usize) {
         if world.record(n).is_some_and(|record| record.gates[place].left) {
             world.wrong = Some(ONCE);
         }
     }
 
-    /// What the engine does before a record leaves the queue: each gate is waited for, the
+    /// Withdraws the requests before a record leaves the queue, as the engine does: gate by gate,
     /// innermost first.
     pub fn withdraw(&self, world: &mut World, n: usize, end: &RecordChange) -> bool {
         let left = |place: usize| world.record(n).is_some_and(|record| record.gates[place].left);
@@ -197,7 +197,7 @@ impl Chain {
     }
 }
 
-/// Whether the record says that the server is not its own any more.
+/// Returns true if the record shows that a gate ended the maintenance.
 fn is_over(record: &Maintenance) -> bool {
     record.gates.iter().any(|gate| gate.lost.is_some() && gate.system.loss == Loss::EndsHold)
 }

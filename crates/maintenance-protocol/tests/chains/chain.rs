@@ -1,5 +1,4 @@
-//! What is explored: the gates before a server, what may happen to them, and which rule is left
-//! out.
+//! The explored chain: a server's gates, their possible events, and the disabled rule.
 
 use std::{fmt, time::Duration};
 
@@ -23,7 +22,7 @@ use crate::{
     world::{Actor, At, Goal, World, runner, uid},
 };
 
-/// A gate, as it is configured.
+/// A configured gate.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     pub order: QueueAuthority,
@@ -36,66 +35,66 @@ impl Link {
     }
 }
 
-/// A rule that is left out.
+/// A disabled rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,
-    /// A request is made without the note that it may be there.
+    /// A request is sent without recording it first.
     NoNote,
-    /// The outermost gate is left first.
+    /// A record leaves the outermost gate first.
     OuterFirst,
-    /// A gate that is on its way back counts as left.
+    /// A returning gate counts as left.
     NotReallyBack,
-    /// The gates are asked without waiting for those before them.
+    /// Each gate is requested without waiting for the outer gates.
     AllAtOnce,
-    /// A request that waits counts as granted.
+    /// A waiting request counts as granted.
     GrantsUnseen,
-    /// A server that an outer gate took away is not restored.
+    /// A server that an outer gate revoked is not restored.
     LossTouchesNothing,
-    /// What acts under a hold does not look at the outer gates of it.
+    /// A child record ignores its parent's outer gates.
     ChildIsBlind,
-    /// The outermost gate is left while its Node is not Ready.
+    /// A record leaves the outermost gate while its Node is not Ready.
     LeavesNodeBehind,
-    /// A Node counts as Ready by what was said before the restore.
+    /// A Node counts as Ready by its last report before the restore.
     BelievesOldWord,
-    /// What keeps a start back is not seen by a waiter that has asked a gate.
+    /// A waiter with a gate request ignores blockers of its start.
     KeepsAsking,
-    /// A waiter withdraws its requests in the order in which it made them.
+    /// A waiter withdraws its requests in the order of sending them.
     OuterWithdrawnFirst,
-    /// A request that failed counts as gone.
+    /// A failed request counts as deleted.
     FailedIsGone,
-    /// What a request left behind counts as gone.
+    /// Leftovers of a request count as deleted.
     LeftoversAreGone,
-    /// No process looks for requests whose maintenance is over.
+    /// No process searches for orphaned requests.
     NeverTidied,
 }
 
-/// What is explored.
+/// The explored chain.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a part of the world that may be left out")]
 pub struct Chain {
     pub links: Vec<Link>,
     pub actors: usize,
     pub crashes: u8,
-    /// How many calls of each process end otherwise than they should.
+    /// Number of abnormal calls per process.
     pub slips: u8,
     pub refuses: bool,
     pub takes_away: bool,
-    /// Each gate gives up one request, whether it was granted or not.
+    /// Each gate fails one request, granted or not.
     pub fails: bool,
-    /// Each gate leaves something behind once.
+    /// Each gate has leftovers once.
     pub lingers: bool,
-    /// A gate that is entered under our slot waits until the server is off.
+    /// A gate that is entered under our lock waits until the server is off.
     pub parks: bool,
-    /// The time of each process may end before its goal is reached.
+    /// Each process can reach its time limit first.
     pub times_out: bool,
-    /// An operation under the maintenance, which switches the server off.
+    /// An operation under the maintenance switches the server off.
     pub operates: bool,
-    /// The Node of the server has to be Ready before the outermost gate is left.
+    /// A record leaves the outermost gate after the server's Node is Ready.
     pub awaits: bool,
-    /// A person blocks the server once, and allows it again later.
+    /// A person blocks the server once, and later allows it again.
     pub blocks: bool,
-    /// The owner of the server is asked, and withdraws its approval once.
+    /// The server's owner must approve, and withdraws the approval once.
     pub asks_owner: bool,
     /// The window closes once.
     pub closes: bool,
@@ -162,7 +161,7 @@ impl Chain {
         Self { crashes, ..self }
     }
 
-    /// With calls whose reply is lost, that come late, or that are refused.
+    /// Adds calls that lose their reply, arrive late or are rejected.
     pub fn slips(self, slips: u8) -> Self {
         Self { slips, ..self }
     }
@@ -175,47 +174,47 @@ impl Chain {
         Self { takes_away: true, ..self }
     }
 
-    /// With requests that fail while they wait or after they were granted.
+    /// Adds requests that fail, before or after they are granted.
     pub fn fails(self) -> Self {
         Self { fails: true, ..self }
     }
 
-    /// With gates that have to be left twice.
+    /// Adds gates that need a second leave call.
     pub fn lingers(self) -> Self {
         Self { lingers: true, ..self }
     }
 
-    /// With gates that wait until the server is off.
+    /// Adds gates that wait until the server is off.
     pub fn parks(self) -> Self {
         Self { parks: true, ..self }
     }
 
-    /// With processes that give up.
+    /// Adds processes that give up.
     pub fn times_out(self) -> Self {
         Self { times_out: true, ..self }
     }
 
-    /// With an operation under the one maintenance.
+    /// Adds an operation under a single maintenance.
     pub fn operates(self) -> Self {
         Self { operates: true, actors: 2, ..self }
     }
 
-    /// With a Node that is waited for before the outermost gate is left.
+    /// Adds a Node that must be Ready before a record leaves the outermost gate.
     pub fn awaits(self) -> Self {
         Self { awaits: true, ..self }
     }
 
-    /// With a block that begins and ends at any time.
+    /// Adds a block that begins and ends at any time.
     pub fn blocks(self) -> Self {
         Self { blocks: true, ..self }
     }
 
-    /// With an approval that is given and withdrawn at any time.
+    /// Adds an approval that is granted and withdrawn at any time.
     pub fn asks_owner(self) -> Self {
         Self { asks_owner: true, ..self }
     }
 
-    /// With a window that closes and opens at any time.
+    /// Adds a window that closes and opens at any time.
     pub fn closes(self) -> Self {
         Self { closes: true, ..self }
     }
@@ -224,18 +223,18 @@ impl Chain {
         Self { broken, ..self }
     }
 
-    /// Whether this one acts under the maintenance.
+    /// Returns true if this actor's record is a child record.
     pub fn is_child(&self, n: usize) -> bool {
         self.operates && n == 1
     }
 
-    /// The one at whose gates this one is.
+    /// Returns the actor whose gates this actor uses.
     pub fn holder(&self, n: usize) -> usize {
         if self.is_child(n) { 0 } else { n }
     }
 
-    /// How many runs of one configuration are enough: one to hold, one to release, one more for
-    /// each of what a gate may do once, and one for each that is interrupted.
+    /// Returns the maximum number of runs: one to hold, one to release, one per single gate event,
+    /// and one per interrupted run.
     pub fn most_runs(&self) -> u32 {
         4 + u32::from(self.crashes) + u32::from(self.slips) + u32::from(self.times_out)
     }
@@ -299,7 +298,8 @@ impl Chain {
         };
         let mut gates = self.systems();
         if child {
-            // As `Engine::systems` has it: its own system, which it does not enter.
+            // As `Engine::systems` returns it: only the server's own system, which it does not
+            // enter.
             gates.drain(..gates.len() - 1);
             gates[0].enters = false;
         }

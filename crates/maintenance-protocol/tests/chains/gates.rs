@@ -1,4 +1,4 @@
-//! The gates: what they have of whom, what they do by themselves, and what a process sees of them.
+//! The gates: their requests, their own events, and the view that a process has of them.
 
 use maintenance_protocol::{
     gate::{ExternalState, GateView, Loss, QueueAuthority},
@@ -10,18 +10,18 @@ use crate::{
     world::{Event, World},
 };
 
-/// What a gate has of a maintenance.
+/// A gate's state for a maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Has {
     Requested,
     Granted,
-    /// It is there, and holds nothing now or ever.
+    /// The request exists, but will never be granted.
     Failed,
-    /// It is there, and what it held is another author's.
+    /// The request exists, but another author has the server.
     Lost,
-    /// It was taken back, and is not free yet.
+    /// It was withdrawn, but the gate is not free yet.
     Returning,
-    /// It is gone, and something of it is still there.
+    /// It was deleted, but leftovers exist.
     Leftovers,
 }
 
@@ -30,25 +30,25 @@ pub enum Has {
 pub struct Gate {
     pub of: Option<(usize, Has)>,
     pub refuses: bool,
-    /// Whether it took a server away: it does that once.
+    /// True after it revoked a server, which happens once.
     pub took: bool,
-    /// Whether that was since the one who has it looked last.
+    /// True if the holder has not read it since then.
     pub unseen: bool,
-    /// Whether a request failed: that is once.
+    /// True after a request failed, which happens once.
     pub failed: bool,
-    /// Whether it left something behind: that is once.
+    /// True after it kept leftovers, which happens once.
     pub lingered: bool,
-    /// Whether what it has was made by a call that came late, and was not seen since.
+    /// True if its request came from a late call and was not read since.
     pub stray: bool,
 }
 
 impl Gate {
-    /// What it has of this one.
+    /// Returns its state for an actor.
     pub fn has_of(&self, n: usize) -> Option<Has> {
         self.of.filter(|(of, _)| *of == n).map(|(_, has)| has)
     }
 
-    /// It does not hold the server any more.
+    /// Revokes the server.
     pub fn take(&mut self, becomes: Option<Has>) {
         if matches!(self.of, Some((_, Has::Granted))) {
             (self.took, self.unseen) = (true, true);
@@ -76,7 +76,7 @@ impl Chain {
             }
             if matches!(has, Has::Requested | Has::Granted) && self.fails && !gate.failed {
                 events.push(Event::Fail(place));
-                // A waiter leaves that to a person, and waits as long as it has time.
+                // A person must resolve that; a waiter waits until its time limit.
                 let waits = record.is_some_and(|record| record.phase == Phase::Pending);
                 if !waits || self.times_out {
                     events.push(Event::Lose(place));
@@ -116,14 +116,14 @@ impl Chain {
         }
     }
 
-    /// What a call to leave a gate does there.
+    /// Applies a leave call.
     pub fn left_by_call(world: &mut World, place: usize) {
         let gate = &mut world.gates[place];
         gate.of = gate.of.map(|(of, _)| (of, Has::Returning));
         gate.stray = false;
     }
 
-    /// This one looks at all gates: what was unseen is seen.
+    /// Reads all gates for an actor.
     pub fn see(world: &mut World, n: usize) {
         let left: Option<Vec<bool>> = world.record(n).map(|record| record.gates.iter().map(|gate| gate.left).collect());
         for (place, gate) in world.gates.iter_mut().enumerate() {
@@ -135,8 +135,8 @@ impl Chain {
         }
     }
 
-    /// Whether this gate took the server away and the one who acts does not know it, or knows it
-    /// and goes on without this gate.
+    /// Returns true if this gate revoked the server and the actor either has not read that or
+    /// continues without the gate.
     pub fn is_without(&self, world: &World, n: usize, place: usize) -> bool {
         let gate = &world.gates[place];
         if self.is_child(n) {
@@ -147,7 +147,7 @@ impl Chain {
         gate.unseen || gives_back || record.gates[place].lost.is_some()
     }
 
-    /// Whether this gate shows a request as one that waits, and not as one that is acted on.
+    /// Returns true if this gate shows a queued request as waiting.
     fn waits_openly(&self, place: usize) -> bool {
         match self.links[place].order {
             QueueAuthority::Theirs => true,
@@ -156,7 +156,7 @@ impl Chain {
         }
     }
 
-    /// What a process sees of its request.
+    /// Returns a process's view of its request.
     pub fn view(&self, world: &World, n: usize, place: usize) -> GateView {
         let (gate, child, n) = (&world.gates[place], self.is_child(n), self.holder(n));
         let asked = world.record(n).is_some_and(|record| record.gates[place].asked);
@@ -183,7 +183,7 @@ impl Chain {
         GateView { memory, awaited, ..GateView::of(standing) }
     }
 
-    /// Whatever a gate has belongs to a record that is active and notes it.
+    /// Checks that each gate request is recorded in an active record.
     pub fn noted(world: &World) -> bool {
         world.gates.iter().enumerate().filter(|(_, gate)| !gate.stray).all(|(place, gate)| match gate.of {
             None | Some((_, Has::Returning)) => true,
@@ -191,7 +191,7 @@ impl Chain {
         })
     }
 
-    /// What is over has nothing at any gate, but for what a late call made.
+    /// Checks that no ended record has a request at a gate, except from late calls.
     pub fn left(&self, world: &World) -> bool {
         (0..self.actors).filter(|n| world.record(*n).is_none() && world.actors[*n].run > 0).all(|n| {
             let ours = |gate: &Gate| !gate.stray && !matches!(gate.has_of(n), None | Some(Has::Returning));

@@ -1,5 +1,4 @@
-//! What keeps a start back beside the gates: a person's block, the owner of the server, and the
-//! window.
+//! Other blockers of a start: a person's block, the server's owner, and the window.
 
 use std::time::Duration;
 
@@ -17,22 +16,22 @@ use crate::{
     world::{Event, World},
 };
 
-/// When it begins: a morning.
+/// Start of the exploration, a morning.
 pub const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// When the window closes, and for how long: later than the last run may begin before that, and
-/// shorter than a place in the queue is kept.
+/// When the window closes, and for how long: after the latest start of the last run, and shorter
+/// than a reserved queue position.
 const CLOSES: SignedDuration = SignedDuration::from_secs(600);
 const CLOSED: SignedDuration = SignedDuration::from_secs(60);
 
-/// What was there once already.
+/// Events that have happened once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Local {
     blocked: bool,
     disapproved: bool,
 }
 
-/// Open from each minute to the next, but for one freeze.
+/// Open in every minute except for one freeze.
 pub fn window() -> WindowSpec {
     let closes = START + CLOSES;
     WindowSpec {
@@ -68,7 +67,7 @@ impl Chain {
         closes <= world.now && world.now < closes + CLOSED
     }
 
-    /// Whether a person, the owner or the window keeps every waiter from the server.
+    /// Returns true if a person, the owner or the window blocks every waiter.
     pub fn is_kept(&self, world: &World) -> bool {
         Self::is_blocked(world)
             || self.asks_owner && world.lock.ownership.approvals.is_empty()

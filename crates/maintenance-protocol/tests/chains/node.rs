@@ -1,5 +1,5 @@
-//! The Node of the server: what the outermost gate shows of it while it is left, and what happens
-//! to it and to who waits for it.
+//! The server's Node: the outermost gate's view of it on leaving, and events of the Node and its
+//! waiters.
 
 use std::time::Duration;
 
@@ -19,22 +19,22 @@ use crate::{
     world::{At, Event, Goal, PAUSE, World, runner, token, uid},
 };
 
-/// How long it may take to be Ready: less than passes between two runs, so that a run that comes
-/// after a failed one has to be given its own time.
+/// Time limit for Ready. Shorter than the pause between runs, so that a run after a failed run
+/// needs its own time limit.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the cluster shows of the Node.
+/// The Node's state in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// Ready, and its kubelet reports.
     Serves,
-    /// Ready by what was said before the server was stopped or started.
+    /// Ready by a report from before the server was stopped or started.
     Unheard,
     NotReady,
 }
 
 impl Node {
-    /// Whatever was said was said before.
+    /// Marks earlier reports as outdated.
     pub fn after_reset(self) -> Self {
         if self == Self::Serves { Self::Unheard } else { self }
     }
@@ -50,7 +50,7 @@ fn leaves_gate(world: &World, n: usize) -> bool {
 }
 
 impl Chain {
-    /// What the outermost gate shows of the Node, as `cluster_api` does.
+    /// Returns the outermost gate's view of the Node, as `cluster_api` does.
     pub fn awaited(&self, world: &World, n: usize) -> Option<AwaitedNode> {
         let leaves = leaves_gate(world, n) && world.record(n).is_some_and(|record| record.gates[0].entered);
         if !self.awaits || !leaves || self.broken == Broken::LeavesNodeBehind {
@@ -103,8 +103,8 @@ impl Chain {
         }
     }
 
-    /// A person ends what failed as it is: the command fences, leaves the gates and ends the
-    /// record.
+    /// A person ends a failed release without a restore: the command fences, leaves the gates and
+    /// ends the record.
     pub fn accept(world: &mut World, n: usize) -> bool {
         world.now += PAUSE;
         world.actors[n].run += 1;
@@ -120,15 +120,15 @@ impl Chain {
         true
     }
 
-    /// The end of a record that is accepted as it is.
+    /// Returns the change that ends a record without a restore.
     pub fn as_it_is() -> RecordChange {
         let (by, reason) = ("a person".to_owned(), "the Node does not come back".to_owned());
         RecordChange::Abandon(Ending::Released { by, reason, seen: Generation::default() })
     }
 
-    /// Whether a request is withdrawn now although the Node that it keeps free is not Ready again,
-    /// and the record does not say why: the server is not ours, ends switched off, or its release
-    /// failed and was given up.
+    /// Returns true if a request is withdrawn while the Node that it protects is not Ready, and the
+    /// record does not allow it. It is allowed if the server was revoked, ends switched off, or its
+    /// failed release was given up.
     pub fn leaves_node_behind(&self, world: &World, n: usize) -> bool {
         let Some(record) = world.record(n).filter(|_| self.awaits && world.node != Node::Serves) else { return false };
         let runs = record.final_power() == Some(PowerTarget::On) && gate::may_restore(record);

@@ -1,5 +1,4 @@
-//! Whether every state leads to an end: a run that waits for what never comes, and one that goes in
-//! circles, are found alike.
+//! Checks that every state leads to an end. Finds runs that wait forever and runs that loop.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,12 +10,12 @@ use crate::world::{Event, World};
 
 #[derive(Default)]
 struct Seen {
-    /// What leads to a state.
+    /// Predecessors of each state, with their events.
     before: HashMap<u64, Vec<(u64, Event)>>,
     ends: HashSet<u64>,
 }
 
-/// How the states follow each other.
+/// Records which state follows which.
 #[derive(Clone, Default)]
 pub struct Progress(Arc<Mutex<Seen>>);
 
@@ -35,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// The events after which no end can be reached, if there are such.
+    /// Returns events that lead to a state without any reachable end.
     pub fn without_end(&self, first: &World) -> Option<Vec<Event>> {
         let seen = self.0.lock().unwrap();
         let mut leads: HashSet<u64> = seen.ends.clone();

@@ -1,5 +1,5 @@
-//! What happens: what `src/engine` does around production `decide` and `apply`, one event at a
-//! time, and what gates do.
+//! Events of the model: the work of `src/engine` around production `decide` and `apply`, one event
+//! at a time, and the gates.
 
 use jiff::Timestamp;
 use maintenance_protocol::{
@@ -48,7 +48,7 @@ impl Chain {
         self.gate_events(world, events);
     }
 
-    /// What acts under a maintenance begins once that has the server, and is over with it.
+    /// Returns true if this actor can begin. A child begins while its maintenance has the server.
     fn may_begin(&self, world: &World, n: usize) -> bool {
         let over = world.actors[0].goal == Goal::Over;
         let held = world.record(0).is_some_and(|record| matches!(record.phase, Phase::InMaintenance { .. }));
@@ -70,7 +70,7 @@ impl Chain {
         happened.then(|| world.sealed())
     }
 
-    /// What happens to processes, calls, gates and the server.
+    /// Applies events of processes, calls, gates and the server.
     fn befall(&self, world: &mut World, event: Event) {
         match event {
             Event::Crash(n) => Self::crash(world, n),
@@ -114,7 +114,7 @@ impl Chain {
         Self::apply(world, &LockChange::Driven { uid: &uid, fence, change })
     }
 
-    /// A process begins: what died before it is known to be dead. Its calls may still come.
+    /// Begins a process. Its predecessor is detected as dead, but calls from it can still arrive.
     fn begin(&self, world: &mut World, n: usize) -> bool {
         world.now += PAUSE;
         world.actors[n].run += 1;
@@ -141,7 +141,7 @@ impl Chain {
             }
         };
         if applied.is_none() && self.is_child(n) {
-            // The maintenance ended meanwhile.
+            // The maintenance has ended in between.
             world.actors[n].goal = Goal::Over;
             return true;
         }
@@ -153,7 +153,7 @@ impl Chain {
         true
     }
 
-    /// One round of `Reconciler::drive` up to what it does. What it sees is old when it does it.
+    /// Runs one round of `Reconciler::drive` up to its action. Its reading can be old when it acts.
     fn decide(&self, world: &mut World, n: usize) -> bool {
         let goal = match world.actors[n].goal {
             Goal::Hold => Aim::Hold(WaitFor::InMaintenance),
@@ -224,10 +224,10 @@ impl Chain {
         true
     }
 
-    /// Whether a waiter has a request at an external gate, which may be granted, and withdraws
-    /// none.
+    /// Returns true if a waiter has a request at an external gate, which can be granted, and
+    /// withdraws none.
     fn keeps_a_gate(&self, world: &World, n: usize) -> bool {
-        // The one before it is withdrawn once it is really back.
+        // The outer request is withdrawn after the inner gate is free.
         if world.gates.iter().any(|gate| gate.has_of(n) == Some(Has::Returning)) {
             return false;
         }
@@ -236,8 +236,8 @@ impl Chain {
         waits && world.gates.iter().zip(&self.links).any(|(gate, link)| link.is_external() && has(gate))
     }
 
-    /// Whether a gate took the server away whose loss leaves it to the maintenance: its Node may
-    /// run workloads again.
+    /// Returns true if a gate revoked the server but leaves it to the maintenance: its Node can run
+    /// workloads again.
     fn serves_again(&self, world: &World) -> bool {
         let outer = world.gates.iter().zip(&self.links).take(world.gates.len() - 1);
         { outer }.any(|(gate, link)| link.loss == Loss::Restore && gate.of != Some((0, Has::Granted)))
@@ -303,7 +303,7 @@ impl Chain {
         let before = world.record(n).cloned();
         let applied = Self::change(world, n, change);
         let admitted = matches!(change, RecordChange::Admit(_)) && applied == Some(Applied::Done);
-        // What a gate took away meanwhile is found by the next look.
+        // The next read finds servers that were revoked in the meantime.
         let external = |place: usize| self.links[place].is_external() && !self.is_without(world, n, place);
         if admitted && !world.allow(self.holder(n), external) {
             world.wrong = Some(SLOT);
@@ -311,8 +311,7 @@ impl Chain {
         if admitted && !self.is_child(n) && self.is_kept(world) {
             world.wrong = Some(LOCAL_GATES);
         }
-        // What was switched off for a gate that never held the server is left to that gate: nothing
-        // acts on a server without it.
+        // A gate that never granted the server must restore the power that it required off.
         let forced = self.parks && before.as_ref().is_some_and(gate::never_ours);
         let restored = before.is_some_and(|record| gate::may_restore(&record) || !self.ended_by_own(world));
         let ends = ends && !self.is_child(n);
@@ -326,7 +325,7 @@ impl Chain {
         }
     }
 
-    /// Whether a gate took the server away whose loss ends a hold.
+    /// Returns true if a gate whose loss ends a maintenance revoked the server.
     fn ended_by_own(&self, world: &World) -> bool {
         let ends = |(gate, link): (&Gate, &crate::chain::Link)| gate.took && link.loss.is_end();
         world.gates.iter().zip(&self.links).any(ends)
@@ -340,7 +339,7 @@ impl Chain {
         world.leases.0.remove(&id);
         (world.actors[n].at, world.actors[n].timed_out) = (At::Away, false);
         world.actors[n].goal = match finish {
-            // Who has no more time gives up.
+            // A process without time gives up.
             Finish::Reached | Finish::Stuck(_) | Finish::TimedOut(_) => Goal::Release,
             Finish::Over | Finish::Withdrawn => Goal::Over,
             _ => world.actors[n].goal,

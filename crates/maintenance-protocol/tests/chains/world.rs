@@ -1,4 +1,4 @@
-//! The state that is explored: one lock, one server, the gates before it, and those who want it.
+//! The explored state: one lock, one server, its gates, and its actors.
 
 use std::{
     fmt::{self, Write as _},
@@ -31,22 +31,22 @@ pub enum Goal {
     Over,
 }
 
-/// Where a process is.
+/// State of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum At {
     Away,
     Driving,
     Planned(Decision),
-    /// The note is made, the request is not.
+    /// The request is recorded but not sent.
     Asking {
         place: usize,
         enter: bool,
     },
     Calling(Action),
     Called(Reply),
-    /// Takes its requests back before its record goes.
+    /// Withdraws its requests before its record ends.
     Withdrawing,
-    /// A person ends it as it is.
+    /// A person ends it without a restore.
     Accepting,
 }
 
@@ -55,13 +55,13 @@ pub struct Actor {
     pub goal: Goal,
     pub at: At,
     pub fence: Fence,
-    /// In which run it is.
+    /// Number of the current run.
     pub run: u32,
     pub crashes: u8,
     pub slips: u8,
-    /// Whether the time of this run is over.
+    /// True if this run's time limit has ended.
     pub timed_out: bool,
-    /// Whether the time of a run was over: that is once.
+    /// True after a run's time limit ended, which happens once.
     pub gave_up: bool,
     pub held: bool,
 }
@@ -72,29 +72,29 @@ pub enum Event {
     Decide(usize),
     Do(usize),
     Crash(usize),
-    /// A process dies, and its call to a gate still comes.
+    /// A process dies, and its call to a gate still arrives.
     CrashInCall(usize),
-    /// A call ends otherwise than it should.
+    /// A call does not end normally.
     Slip(usize, Slip),
-    /// A call that was given up comes all the same.
+    /// An abandoned call arrives.
     LateEffect(usize),
-    /// The time of a process is over.
+    /// A process reaches its time limit.
     TimeOut(usize),
     Grant(usize),
     Free(usize),
     Refuse(usize),
     TakeAway(usize),
-    /// A request is there and holds nothing any more.
+    /// A request loses its grant but still exists.
     Fail(usize),
-    /// A request is there, and what it held is another author's.
+    /// A request exists, but another author now has its server.
     Lose(usize),
-    /// A request that was withdrawn leaves something behind.
+    /// A withdrawn request keeps leftovers.
     Linger(usize),
-    /// A request is withdrawn whose maintenance is over.
+    /// An orphaned request is withdrawn.
     Tidy(usize),
-    /// A person keeps every maintenance from the server.
+    /// A person blocks all maintenances of the server.
     Block,
-    /// The block is over.
+    /// The block ends.
     Unblock,
     Approve,
     /// The owner withdraws its approval.
@@ -103,17 +103,17 @@ pub enum Event {
     Close,
     /// The window opens.
     Open,
-    /// The cluster notices that the Node is silent.
+    /// The cluster detects that the Node is silent.
     NodeLost,
     /// The kubelet runs again.
     NodeBack,
-    /// The time for the Node is over.
+    /// The time limit for the Node ends.
     Late(usize),
-    /// A person gives up a release that failed.
+    /// A person gives up a failed release.
     Accept(usize),
 }
 
-/// A lock, and what tells it from another one: to print it takes longer than all rules.
+/// A lock with its hash: printing it takes longer than all rules.
 #[derive(Clone)]
 pub struct Lock {
     lock: ServerLock,
@@ -146,7 +146,7 @@ pub struct World {
     pub leases: Leases,
     pub machine: Machine,
     pub node: Node,
-    /// Whether the time for the Node was over: that is once.
+    /// True after the Node's time limit ended, which happens once.
     pub late: bool,
     pub local: Local,
     pub gates: Vec<Gate>,
@@ -154,7 +154,7 @@ pub struct World {
     pub actors: Vec<Actor>,
     pub now: Timestamp,
     pub wrong: Option<&'static str>,
-    /// What tells it from another one.
+    /// Hash of the state.
     pub mark: u64,
 }
 
@@ -171,7 +171,7 @@ impl PartialEq for World {
 }
 
 impl World {
-    /// The same, once nothing more changes in it.
+    /// Hashes a state that no longer changes.
     pub fn sealed(mut self) -> Self {
         let mut alive: Vec<&RunnerId> = self.leases.0.keys().collect();
         alive.sort();
@@ -180,7 +180,7 @@ impl World {
         self
     }
 
-    /// Changes the lock beside its rules.
+    /// Changes the lock without its rules.
     pub fn write(&mut self, change: impl FnOnce(&mut ServerLock)) {
         let mut lock = self.lock.lock.clone();
         change(&mut lock);
@@ -204,14 +204,14 @@ impl World {
         self.lock.get(&uid(n))
     }
 
-    /// Whether every gate that is chosen allows it to this one.
+    /// Returns true if every chosen gate grants the server to an actor.
     pub fn allow(&self, n: usize, chosen: impl Fn(usize) -> bool) -> bool {
         let all = self.gates.iter().enumerate().filter(|(place, _)| chosen(*place));
         { all }.all(|(_, gate)| gate.of == Some((n, Has::Granted)))
     }
 }
 
-/// What is printed, as a number.
+/// Hashes the debug text.
 fn mark(what: &dyn fmt::Debug) -> u64 {
     struct Marks(DefaultHasher);
     impl fmt::Write for Marks {
@@ -229,7 +229,7 @@ pub fn uid(n: usize) -> Uid {
     Uid(format!("w{n}"))
 }
 
-/// The process in which this one runs, or ran last.
+/// Returns an actor's current or last process.
 pub fn runner(world: &World, n: usize) -> Runner {
     Runner { id: RunnerId(format!("{n}.{}", world.actors[n].run)), ..records::runner(0) }
 }
@@ -238,5 +238,5 @@ pub fn token(world: &World, n: usize) -> Token {
     Token(uuid::Uuid::from_u128(u128::from(world.actors[n].run) * 10 + n as u128 + 1))
 }
 
-/// Longer than any call of a process that died.
+/// Longer than any call from a dead process.
 pub const PAUSE: SignedDuration = SignedDuration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What may happen next, by which rules.
+//! The next possible events, by protocol rules.
 
 use std::{
     collections::HashSet,
@@ -20,23 +20,22 @@ use crate::{
     world::{At, Goal, Role, Seen, Told, World, number},
 };
 
-/// Who takes part, and by which rules.
+/// The actors and their rules.
 #[derive(Clone, Debug)]
 pub struct Protocol {
     roles: Vec<Role>,
     pub about: About,
     process: Vec<usize>,
     pub broken: Broken,
-    /// Without replies that are late or lost and without stops: for a larger number of processes.
+    /// Without late or lost replies and without stops, for more processes.
     calm: bool,
-    /// How many runs there are at most where the store may be set back; `None`: it never is.
+    /// Maximum number of runs if the store can be set back; `None`: it never is.
     loses: Option<u32>,
-    /// Whether the store can reject changes for a while.
+    /// True if the store can reject changes for a while.
     one_way: bool,
-    /// Whether it is looked at whether all come to an end, which costs more than everything else.
+    /// True to check that all actors finish, which costs more than all other checks.
     pub ends: bool,
-    /// The states from which a fair continuation is known to come to an end; it is the same one
-    /// from each of them on.
+    /// States whose fair continuation is proven to end. Each state has exactly one.
     pub known_to_end: Arc<Mutex<HashSet<u64>>>,
 }
 
@@ -55,7 +54,7 @@ impl Protocol {
         }
     }
 
-    /// Without a rule. Only one property is asked for.
+    /// Disables a rule, and checks only one property.
     pub fn without(self, broken: Broken, property: &str) -> Self {
         Self { broken, ends: self.ends && property == crate::properties::ENDS, ..self }
     }
@@ -64,18 +63,17 @@ impl Protocol {
         Self { calm: true, ..self }
     }
 
-    /// All in one process.
+    /// Runs all actors in one process.
     pub fn together(self) -> Self {
         Self { process: vec![0; self.roles.len()], ..self }
     }
 
-    /// With a store that rejects changes for a while, and answers reads.
+    /// Adds a store that rejects changes for a while and answers reads.
     pub fn one_way(self) -> Self {
         Self { one_way: true, ..self }
     }
 
-    /// With a store that is set back once. A hold that was over by then is there again for a person
-    /// to end.
+    /// Adds a store that is set back once. A person must end maintenances that reappear.
     pub fn losing(self, runs: u32) -> Self {
         Self { loses: Some(runs), ends: false, ..self }
     }
@@ -173,7 +171,7 @@ impl Protocol {
         }
     }
 
-    /// `false` when that cannot happen here, or changes nothing.
+    /// Returns false if the event is impossible here or changes nothing.
     fn happen(&self, world: &mut World, event: Event) -> bool {
         let writes = matches!(
             event,
@@ -209,7 +207,7 @@ impl Protocol {
             Event::Stop(n) => self.tell(world, n, Told::Stop),
             Event::TimeIsOver(n) => self.tell(world, n, Told::TimeIsOver),
             Event::Panic(n) => {
-                // With nothing else in it, that is the end of the process.
+                // The process ends if nothing else runs in it.
                 world.vanish(n);
                 world.runs(world.actors[n].process)
             }
@@ -250,7 +248,7 @@ impl Protocol {
         }
     }
 
-    /// A run is told something while it drives or waits.
+    /// Sends a signal to a run that drives or waits.
     fn tell(&self, world: &mut World, n: usize, what: Told) -> bool {
         if world.actors[n].told != Told::Nothing {
             return false;
@@ -278,8 +276,8 @@ impl Protocol {
                 if self.broken == Broken::RenewalCountsFromReply {
                     let n = (0..world.actors.len()).find(|n| world.actors[*n].process == process);
                     let lease = n.and_then(|n| world.leases.0.get(&world.runner(n).id).copied());
-                    // The store applied it a tick ago, and no process saw the old lease run out
-                    // since.
+                    // The store applied it one tick ago, and no process has detected the old
+                    // lease's end since.
                     let unnoticed = lease.is_some_and(|until| until >= now);
                     world.renew(process, now, begun);
                     return unnoticed;
@@ -296,7 +294,7 @@ impl Protocol {
         }
     }
 
-    /// The BMC takes a call, whatever comes of its answer.
+    /// The BMC accepts a call, even if its answer is lost.
     fn accepted(&self, world: &mut World, n: usize, reply: Reply) -> bool {
         let At::Calling { action, .. } = world.actors[n].at.clone() else { return false };
         let accepts = world.is_calling(n);
@@ -312,7 +310,7 @@ impl Protocol {
     }
 }
 
-/// What happens to the store.
+/// Applies a store event.
 fn store(world: &mut World, event: Event) -> bool {
     match event {
         Event::Backup if world.backup.is_none() => {
@@ -353,14 +351,14 @@ fn waits_in_vain(world: &World, n: usize) -> bool {
     under.at == At::Driving && under.told == Told::Nothing && together && !hold.is_alive() && hold.goal != Goal::Over
 }
 
-/// A power change comes. It is late where the server is not that hold's any more.
+/// A power change takes effect. It is late if its maintenance no longer has the server.
 fn comes(world: &mut World, which: usize) -> bool {
     let effect = world.machine.coming.remove(which);
     if world.machine.on != effect.on {
         let holder = world.lock.holder();
         let ours = holder.is_some_and(|holder| number(&holder.uid) == effect.root);
-        // After a person ended a hold as it is, it may come as long as no other one has looked at
-        // the server.
+        // After a release without a restore, it can arrive until another maintenance reads the
+        // server.
         let free = world.abandoned & 1 << effect.root != 0 && holder.is_none_or(|holder| holder.prior.is_none());
         world.wrong.late |= !ours && !free && world.here.line == 0;
         let alone = world.lock.active.iter().all(|record| record.spec.parent.is_none());
@@ -372,8 +370,8 @@ fn comes(world: &mut World, which: usize) -> bool {
 }
 
 impl Protocol {
-    /// What comes next when nothing goes wrong any more: all in turn do what they can, and time
-    /// passes when nobody can do anything. `None` when all are done.
+    /// Returns the next state without faults: each actor acts if it can, and otherwise time passes.
+    /// `None` if all are done.
     pub fn fair_step(&self, world: &World) -> Option<World> {
         let mut events = Vec::new();
         self.possible(world, &mut events);
@@ -384,15 +382,14 @@ impl Protocol {
         if world.actors.iter().all(|actor| actor.goal == Goal::Over && !actor.is_alive()) {
             return None;
         }
-        // What waits for a hold that its own process does not drive any more waits for its time
-        // limit.
+        // A waiter for a maintenance without a driving process waits until its time limit.
         if let Some(n) = (0..world.actors.len()).find(|n| waits_in_vain(world, *n)) {
             return self.next_state(world, Event::TimeIsOver(n));
         }
         let mut next = world.clone();
         next.tick();
         next.heartbeat();
-        // A call that was begun before is cut off when its time is over.
+        // A call that began earlier is cut off at its time limit.
         for n in 0..next.actors.len() {
             if matches!(next.actors[n].at, At::Calling { until, .. } if until <= next.now) {
                 left_call(&mut next, n, Reply::Unknown);

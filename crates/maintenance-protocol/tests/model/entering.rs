@@ -1,4 +1,4 @@
-//! How a run comes to act on a record: `src/engine/entry.rs`, one transaction at a time.
+//! How a run attaches to a record: `src/engine/entry.rs`, one transaction at a time.
 
 use jiff::Timestamp;
 use maintenance_protocol::{
@@ -16,7 +16,7 @@ use crate::{
     world::{At, Goal, Role, World, number},
 };
 
-/// Applies a change at a moment of the store.
+/// Applies a change at a store time.
 pub fn apply(
     about: About,
     lock: &mut ServerLock,
@@ -28,8 +28,8 @@ pub fn apply(
 }
 
 impl Protocol {
-    /// Whether the store that a process finds is the one that it knows. Otherwise it refuses to
-    /// work with it.
+    /// Returns true if a process still has the same store. Otherwise it refuses to work with the
+    /// store.
     pub fn reaches(&self, world: &mut World, n: usize) -> bool {
         let here = world.here;
         let process = world.actors[n].process;
@@ -42,12 +42,12 @@ impl Protocol {
         true
     }
 
-    /// `Engine::hold`, `resume`, `release`, `force_release` and `release_without_restore` up to
-    /// their drive.
+    /// Runs `Engine::hold`, `resume`, `release`, `force_release` and `release_without_restore` up
+    /// to their drive.
     pub fn enter(&self, world: &mut World, n: usize) -> bool {
         let (process, subject) = (world.actors[n].process, world.roles[n].subject(n));
         if world.runs(process) {
-            // One run asks once.
+            // Each run requests only one attachment.
             if world.actors[n].ran == world.processes[process].run || !self.reaches(world, n) {
                 return false;
             }
@@ -68,8 +68,7 @@ impl Protocol {
                 let token = self.token(world, n);
                 match self.attach(world, n, &LockChange::Enqueue { request: &request, claims: &[], token }) {
                     Ok(Applied::Enqueued { fence: Some(fence), .. }) => drive(world, n, fence),
-                    // A person said that this name must not come back, or there is no hold any
-                    // more.
+                    // A person blocked this name.
                     Err(Refusal::ReleasedBefore { .. }) => {
                         world.actors[n].goal = Goal::Over;
                         true
@@ -88,13 +87,13 @@ impl Protocol {
         }
     }
 
-    /// What a state manages: the run goes on with it, unless the store does not know it.
+    /// Resumes the record that a state manages, unless the store has lost it.
     fn resume(&self, world: &mut World, n: usize) -> bool {
         let (uid, changes) = (world.subject(n), world.actors[n].goal == Goal::Change);
         let Some(record) = world.record(n) else {
-            // `Engine::lost_since`: nobody ended it, so the store has lost it. After a person has
-            // said that the store was restored and looked at the server, it is dropped from the
-            // state.
+            // `Engine::lost_since`: no process ended the record, so the store has lost it. A person
+            // must mark the store as restored and inspect the server; then the record is dropped
+            // from the state.
             if !world.restored && self.broken != Broken::StateRemembersNothing {
                 return false;
             }
@@ -118,8 +117,7 @@ impl Protocol {
         true
     }
 
-    /// `Engine::apply` for what attaches: what its own process does not drive any more is let go
-    /// first.
+    /// `Engine::apply` for attachments: detaches the process's undriven records first.
     fn attach(&self, world: &mut World, n: usize, change: &LockChange<'_>) -> Result<Applied, Refusal> {
         let driven = self.driven(world, world.actors[n].process);
         let (runner, lets_go) = (world.runner(n).id, self.broken != Broken::NeverLetsGo);
@@ -131,13 +129,13 @@ impl Protocol {
         })
     }
 
-    /// The attachments that a process drives.
+    /// Returns the attachments that a process drives.
     fn driven(&self, world: &World, process: usize) -> Vec<Token> {
         let drives = |n: &usize| world.actors[*n].process == process && world.actors[*n].is_alive();
         (0..world.actors.len()).filter(drives).map(|n| self.token(world, n)).collect()
     }
 
-    /// What the heartbeat does for what its process does not drive any more.
+    /// Detaches a process's undriven records, as its heartbeat does.
     pub fn let_go(&self, world: &mut World, process: usize) -> bool {
         if self.broken == Broken::NeverLetsGo || !world.runs(process) {
             return false;
@@ -152,12 +150,12 @@ impl Protocol {
         if self.broken == Broken::SameTokens { crate::records::token() } else { world.token(n) }
     }
 
-    /// `Engine::fence_holder`: takes the hold as it is seen now, and begins what comes next.
+    /// `Engine::fence_holder`: revokes the lock as currently read, and starts the next step.
     fn seize(&self, world: &mut World, n: usize) -> bool {
         let (uid, runner, now) = (world.subject(n), world.runner(n), world.now);
         let Some(seen) = world.lock.get(&uid).map(|record| record.generation) else {
-            // Nothing to take yet, or nothing any more: a waiter that was taken once and let go
-            // loses its place.
+            // The lock is already released, or was never held. A waiter that was released by force
+            // loses its queue position.
             let taken = !world.lock.extension.restrictions.released.is_empty();
             if taken {
                 world.actors[n].goal = Goal::Over;

@@ -1,125 +1,122 @@
-//! What may happen, and the rules that can be left out.
+//! Possible events, and rules that can be disabled.
 
-/// A rule that is left out, to see that it is needed and that its absence is noticed.
+/// A disabled rule, to prove that the rule is necessary and that the model detects its absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The rules as they are.
+    /// All rules are active.
     Nothing,
-    /// The process does not ask its own clock, neither before the call nor for the call's time
-    /// limit.
+    /// The process ignores its own clock, both before the call and for the call's time limit.
     NoClock,
-    /// The process asks its own clock before the call, but the call may last as long as a lease
-    /// from its beginning.
+    /// The process reads its own clock before the call, but the call can last for a whole lease.
     NoBound,
-    /// The intent is recorded without asking whether this process may act.
+    /// The intent is recorded without checking the attachment.
     NoMayAct,
-    /// What acted under a hold and is silent keeps its turn when the hold acts itself.
+    /// A silent child record blocks its parent's actions.
     SilentKeepsTurn,
-    /// A hold is ended on what was read before, without asking again whether something acts under
-    /// it.
+    /// A maintenance ends on an old reading, without checking again for active child records.
     NoMayActAtEnd,
-    /// A renewal between the check of the store and the call counts for the call.
+    /// A renewal between the store's check and the call counts for the call.
     LaterRenewalCounts,
-    /// The process counts its lease from the reply to a renewal, not from its beginning.
+    /// The process counts its lease from a renewal's reply instead of its start.
     RenewalCountsFromReply,
-    /// A process that took a hold from another one touches the machine at once.
+    /// After a forced release, the new process contacts the machine immediately.
     NoWaitAfterSeize,
-    /// A process that took a hold from another one waits for it, but only it knows of that.
+    /// After a forced release, the new process waits, but only its memory records that.
     SeizeWaitsInMemory,
     /// An absent holder is dropped like an absent waiter.
     DropsHolders,
-    /// The end of a maintenance forgets which generations were given out.
+    /// A maintenance's end deletes the issued generations.
     ForgetsGenerations,
-    /// Nobody gives the server back.
+    /// No process restores the server.
     NeverGivesBack,
-    /// A call is over with its reply.
+    /// A call ends with its reply.
     ForgetsEffects,
-    /// A call is over with its hold: the next one does not wait for what may still come.
+    /// A call ends with its maintenance: the next maintenance does not wait for late effects.
     ForgetsEffectsAtEnd,
-    /// A release does not wait for what preparing called.
+    /// A release does not wait for calls of the preparation.
     ReleaseForgetsCalls,
-    /// What a step reached shows that all earlier calls are done, whichever step made them.
+    /// A completed step proves that all earlier calls have ended, whichever step sent them.
     StepsForgetOtherCalls,
-    /// A process of which nothing is known counts as gone.
+    /// A process of unknown state counts as dead.
     UnknownCountsAsGone,
-    /// What a process does not drive any more stays its own until it ends.
+    /// An undriven record stays attached until its process ends.
     NeverLetsGo,
-    /// A change in place that fails gives the server back.
+    /// A failed in-place change releases the server.
     UpdateGivesBack,
-    /// The next one takes the server as it is, and for the state before.
+    /// A handover records the current state as the prior state.
     HandOverForgetsPrior,
-    /// A process does not notice that the store was set back.
+    /// A process does not detect that the store was set back.
     NoCommitNames,
-    /// The same, and attachments differ by their generation alone.
+    /// The same, and only generations distinguish attachments.
     SameTokens,
-    /// A state does not remember the generation that it has seen.
+    /// A state does not store the last generation.
     StateRemembersNothing,
-    /// A run repeats a change that the store rejects, whatever its time limit says.
+    /// A run repeats a rejected change beyond its time limit.
     RepeatsForever,
 }
 
-/// One thing that happens. The number is whose run does it, or to whom.
+/// An event. The number is the acting or affected actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Time passes, for all.
+    /// Time passes for all.
     Tick,
-    /// A run begins; it takes its right to act.
+    /// A run begins and attaches.
     Enter(usize),
-    /// The same, but the store's reply is lost: the run ends with an error, and what else its
-    /// process does goes on.
+    /// A run begins, but the store's reply is lost. The run ends with an error, and its process
+    /// continues.
     EnterUnheard(usize),
-    /// A run is asked to stop.
+    /// A run must stop.
     Stop(usize),
-    /// The time limit of a run is over.
+    /// A run's time limit ends.
     TimeIsOver(usize),
-    /// A drive ends without a word, and its process goes on.
+    /// A drive panics, and its process continues.
     Panic(usize),
-    /// A process ends without a word.
+    /// A process crashes.
     Crash(usize),
-    /// The lease of a process that is known to be gone is ended.
+    /// A dead process's lease is ended.
     SettleDead(usize),
-    /// The heartbeat of a process lets go of what nothing in it drives.
+    /// A heartbeat detaches its process's undriven records.
     LetGo(usize),
-    /// The lease is renewed; the process hears of it at once.
+    /// The lease is renewed, and the process receives the reply immediately.
     Renew(usize),
-    /// The lease is renewed with a renewal that was begun one tick ago.
+    /// A renewal from one tick ago renews the lease.
     RenewLate(usize),
-    /// The lease is renewed, and the process never hears of it.
+    /// The lease is renewed, but the process never receives the reply.
     RenewUnheard(usize),
     /// Reads the store and the server, and decides.
     Decide(usize),
-    /// What was decided is applied by the store.
+    /// The store applies the decision.
     Commit(usize),
-    /// The process looks at its own clock and begins the call.
+    /// The process reads its own clock and begins the call.
     Begin(usize),
     /// The BMC accepts the call and answers.
     Answer(usize),
-    /// The BMC accepts the call, and its answer is lost.
+    /// The BMC accepts the call, but its answer is lost.
     AnswerUnheard(usize),
-    /// The call ends without an answer, and the BMC never saw it.
+    /// The call ends without an answer, and never reached the BMC.
     CutOff(usize),
-    /// What came of the call is recorded.
+    /// The call's outcome is recorded.
     Note(usize),
-    /// A run that took a hold has waited long enough.
+    /// The wait after a forced release ends.
     Resume(usize),
-    /// A power change that was accepted comes.
+    /// An accepted power change takes effect.
     Comes(usize),
     /// The store is copied.
     Backup,
-    /// The store is set back to its copy.
+    /// The store is reset to its copy.
     GoBack,
-    /// A person says that the store was restored.
+    /// A person marks the store as restored.
     Restored,
-    /// A person has looked at the server of a record.
+    /// A person has inspected a record's server.
     Inspected(usize),
-    /// The store answers reads and rejects changes from now on.
+    /// From now on, the store answers reads and rejects changes.
     Rejects,
     /// The store accepts changes again.
     Accepts,
 }
 
 impl Event {
-    /// Whether this is something that goes wrong, or that a person does on top of what was asked.
+    /// Returns true for a fault, or for a person's unrequested action.
     pub fn is_fault(self) -> bool {
         matches!(
             self,
@@ -138,7 +135,7 @@ impl Event {
         )
     }
 
-    /// Whether it is left out where a larger number takes part.
+    /// Returns true if the event is excluded for larger numbers of actors.
     pub fn is_rare(self) -> bool {
         self.is_fault()
             && !matches!(self, Self::Crash(_) | Self::CutOff(_) | Self::Backup | Self::GoBack | Self::Rejects)

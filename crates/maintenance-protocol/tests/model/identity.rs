@@ -1,7 +1,6 @@
-//! When two worlds are one: when no rule can tell them apart. Moments count by their distance from
-//! now, as far as any rule looks, rights to act by whether they are in force, processes by whose
-//! they are and whether they exist. That makes the space finite without any limit on time, on
-//! crashes or on the number of processes.
+//! Equality of worlds: two worlds are equal if no rule can distinguish them. Times count relative
+//! to now, as far as any rule looks; attachments by being current; processes by their actors and
+//! their existence. So the space is finite without a limit on time, crashes or processes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -53,7 +52,7 @@ impl Hash for World {
         (self.machine.on, coming).hash(state);
         (self.held, self.reached, self.over, self.abandoned, self.restored, self.wrong).hash(state);
         self.one_way.hash(state);
-        // A store that goes back gives the same numbers again.
+        // A store that was set back issues the same numbers again.
         if self.loses() {
             (self.here.line, self.lock.generation).hash(state);
             for (n, actor) in self.actors.iter().enumerate() {
@@ -74,7 +73,7 @@ impl PartialEq for World {
 }
 
 impl World {
-    /// In one number.
+    /// Returns the hash.
     pub fn identity(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -85,12 +84,13 @@ impl World {
         self.backup.is_some() || self.here.line > 0
     }
 
-    /// How far in the future a moment is, as far as any rule can tell.
+    /// Returns how far a time is in the future, as far as any rule can distinguish.
     fn ahead(&self, at: Timestamp) -> i64 {
         at.duration_since(self.now).as_secs().clamp(0, (self.about.lease() + self.about.power_change()).as_secs())
     }
 
-    /// How far in the past a moment is, as far as a rule can tell that looks back for `most`.
+    /// Returns how far a time is in the past, as far as a rule can distinguish that looks back for
+    /// `most`.
     fn behind(&self, at: Timestamp, most: SignedDuration) -> i64 {
         self.now.duration_since(at).as_secs().clamp(0, most.as_secs())
     }
@@ -101,7 +101,7 @@ impl World {
             RecordChange::Admit(phase) => phase.name().hash(state),
             RecordChange::Progress(progress) => {
                 self.hash_progress(progress, state);
-                // Whether something under it has changed the server since that was decided.
+                // Includes server changes by child records since the decision.
                 let current = self.lock.active.iter().filter_map(|record| match &record.phase {
                     Phase::Preparing(current) | Phase::Releasing { progress: current, .. } => Some(current),
                     _ => None,
@@ -174,7 +174,7 @@ impl World {
             (0..self.actors.len()).filter(|n| attachment.is(self.actors[*n].fence)).collect::<Vec<_>>().hash(state);
         }
         record.calls_until.map(|until| self.ahead(until)).hash(state);
-        // Since when it is absent counts only for the place of a waiter.
+        // The time of absence matters only for a waiter's queue position.
         if record.phase == Phase::Pending {
             let lease = record.attachment.as_ref().and_then(|attachment| self.leases.until(attachment));
             let since = lease.or(record.detached_at).unwrap_or(record.requested_at);

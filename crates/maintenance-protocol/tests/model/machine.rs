@@ -1,4 +1,4 @@
-//! The server itself: its power, and what was asked of it and has not come yet.
+//! The server: its power and its pending power changes.
 
 use jiff::Timestamp;
 use maintenance_protocol::{
@@ -9,10 +9,10 @@ use maintenance_protocol::{
 /// A power change that the BMC accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// The hold for which it was asked, by number.
+    /// Number of the maintenance that requested it.
     pub root: usize,
     pub on: bool,
-    /// It comes before this moment, or never.
+    /// It takes effect before this time, or never.
     pub until: Timestamp,
 }
 
@@ -28,8 +28,8 @@ impl Machine {
         Self { on: true, coming: Vec::new() }
     }
 
-    /// Two of one kind that are asked for in one moment come as one. Nothing comes of asking for
-    /// what is there already, unless something else is still to come.
+    /// Accepts a reset. Two equal requests at the same time have one effect. A request for the
+    /// current state is ignored unless another effect is pending.
     pub fn accept(&mut self, root: usize, reset: ResetType, until: Timestamp) {
         let effect = Effect { root, on: reset == ResetType::On, until };
         if effect.on == self.on && self.coming.is_empty() {
@@ -39,7 +39,7 @@ impl Machine {
         self.coming.push(effect);
     }
 
-    /// What has not come by now never comes.
+    /// Drops effects whose time has passed.
     pub fn forget(&mut self, now: Timestamp) {
         self.coming.retain(|effect| effect.until > now);
     }
@@ -48,7 +48,7 @@ impl Machine {
         if self.on { PowerState::On } else { PowerState::Off }
     }
 
-    /// What a process reads.
+    /// Returns a process's reading.
     pub fn facts(&self) -> Facts {
         let view = MachineView {
             power: self.power(),

@@ -1,5 +1,5 @@
-//! What a process does: what `src/engine` does around production `decide` and `apply`, one event at
-//! a time.
+//! Actions of a process: the work of `src/engine` around production `decide` and `apply`, one event
+//! at a time.
 
 use jiff::Timestamp;
 use maintenance_protocol::{
@@ -24,8 +24,8 @@ use crate::{
 };
 
 impl Protocol {
-    /// One round of `Reconciler::drive` up to the change or the call. What is read of the server is
-    /// read now, and may be old when the change is made.
+    /// Runs one round of `Reconciler::drive` up to the change or call. It reads the server now, but
+    /// the reading can be old at the change.
     pub fn decide(&self, world: &mut World, n: usize) -> bool {
         if !self.reaches(world, n) {
             return true;
@@ -82,7 +82,7 @@ impl Protocol {
         true
     }
 
-    /// `Reconciler::change`, and of `Drive::act` what comes before the call.
+    /// Runs `Reconciler::change`, and the part of `Reconciler::act` before the call.
     pub fn commit(&self, world: &mut World, n: usize) -> bool {
         let At::Planned(change) = world.actors[n].at.clone() else { return false };
         if world.one_way {
@@ -129,7 +129,7 @@ impl Protocol {
         true
     }
 
-    /// What a rule that is left out would have kept.
+    /// Removes the data that a disabled rule would have kept.
     fn leave_out(&self, lock: &mut ServerLock, change: &RecordChange, applied: &Applied) {
         let over = matches!(applied, Applied::Finished(Finish::Over));
         match self.broken {
@@ -153,12 +153,12 @@ impl Protocol {
         }
     }
 
-    /// The store's half of the check: the intent is recorded, in the transaction that asks whether
-    /// this process may act.
+    /// The store's half of the check: records the intent in the transaction that checks the
+    /// attachment.
     fn intend(&self, world: &mut World, n: usize, action: &Action) -> bool {
         let (uid, fence) = (world.subject(n), world.actors[n].fence);
         let renewed = world.process(n).renewed;
-        // `keep` renews before the intent is recorded, or nothing is recorded.
+        // `keep` renews before the intent is recorded. Without a renewal, nothing is recorded.
         if !world.is_safe(renewed) {
             return false;
         }
@@ -226,7 +226,7 @@ impl Protocol {
         let mut world = world.clone();
         for _ in 0..8 {
             let moved = match world.actors[n].at.clone() {
-                // The end of a wait is known when it begins.
+                // A wait has a fixed end.
                 At::Away | At::Waiting { .. } => return true,
                 At::Driving => self.decide(&mut world, n),
                 At::Planned(_) => self.commit(&mut world, n),
@@ -244,14 +244,14 @@ impl Protocol {
         false
     }
 
-    /// Gives the right to act back, if the store is the one that the process knows.
+    /// Detaches, if the process still has the same store.
     pub fn detach(&self, world: &mut World, n: usize) {
         if self.reaches(world, n) && !world.one_way {
             detach(world, n);
         }
     }
 
-    /// What came of the call is recorded, if the right to act is still there.
+    /// Records the call's outcome, if the process is still attached.
     pub fn note(&self, world: &mut World, n: usize) -> bool {
         let At::Called(reply) = world.actors[n].at.clone() else { return false };
         if world.one_way {
@@ -271,8 +271,7 @@ impl Protocol {
         true
     }
 
-    /// `Engine::end_dead_leases`: the lease of a process is ended when there is proof that it is
-    /// gone.
+    /// `Engine::end_dead_leases`: ends a process's lease after proof of its end.
     pub fn settle_dead(&self, world: &mut World, n: usize) -> bool {
         let uid = crate::world::uid(n);
         let Some(attachment) = world.lock.get(&uid).and_then(|record| record.attachment.clone()) else { return false };
@@ -283,7 +282,7 @@ impl Protocol {
     }
 }
 
-/// Records an intent without asking whether that is allowed.
+/// Records an intent without checking permission.
 fn intend_unasked(
     lock: &mut ServerLock,
     uid: &Uid,
@@ -307,7 +306,7 @@ fn drop_absent_holder(lock: &mut ServerLock, leases: &Leases, now: Timestamp) {
     }
 }
 
-/// Notes what a change means, and what should not have been.
+/// Tracks a change's meaning and any violation.
 fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &RecordChange) {
     let subject = number(&before.uid);
     let bit = 1 << subject;
@@ -318,16 +317,16 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Recor
         }
         RecordChange::Prior(prior) if before.prior.is_none() && before.spec.parent.is_none() => {
             let was = crate::machine::Machine::new().power();
-            // What a boot configuration did in a turn of its own stays so beside a hold.
+            // A separate boot configuration's effect remains next to a maintenance.
             let beside = world.roles.iter().any(|role| matches!(role, Role::Boot | Role::BootThenChange));
             world.wrong.false_prior |= prior.power != was && world.abandoned == 0 && !world.restored && !beside;
-            // Of what an earlier process did, and the store has lost, nobody can know.
+            // No process can detect an earlier process's action that the store has lost.
             world.wrong.false_prior &= world.here.line == 0 || world.actors[n].called;
         }
         RecordChange::HandOver(next, _) => {
             world.held |= 1 << number(next);
             ended(world, subject);
-            // The state before the first of them goes along.
+            // The first maintenance's prior state is handed over.
             let was = crate::machine::Machine::new().power();
             let kept = world.lock.get(next).and_then(|record| record.prior.as_ref());
             world.wrong.false_prior |= kept.is_none_or(|prior| prior.power != was);
@@ -345,7 +344,7 @@ fn note_change(world: &mut World, n: usize, before: &Maintenance, change: &Recor
     }
 }
 
-/// A record is over, and with it what was done under it.
+/// Marks a record and its children as ended.
 fn ended(world: &mut World, subject: usize) {
     world.over |= 1 << subject;
     for (n, role) in world.roles.iter().enumerate() {
@@ -355,8 +354,8 @@ fn ended(world: &mut World, subject: usize) {
     }
 }
 
-/// Returns true if the time limit of a run is over. Giving back or undoing after a failure has a
-/// limit of its own.
+/// Returns true if a run's time limit has ended. A restore or undo after a failure has a separate
+/// limit.
 pub fn timed_out(world: &World, n: usize) -> bool {
     let ends = world
         .record(n)
@@ -371,7 +370,7 @@ pub fn detach(world: &mut World, n: usize) {
     }
     let (uid, fence) = (world.subject(n), world.actors[n].fence);
     let (about, change) = (world.about, RecordChange::Detach);
-    // Refused when somebody else has it.
+    // Rejected if another process is attached.
     let _ = world.transact(|lock, leases, now| {
         apply(about, lock, &LockChange::Driven { uid: &uid, fence, change: &change }, leases, now)
     });
@@ -399,11 +398,11 @@ fn finished(world: &mut World, n: usize, finish: &Finish) {
             }
         }
         Finish::Over | Finish::Withdrawn => Goal::Over,
-        // Of what was admitted the next run is a destroy.
+        // The next run destroys an admitted maintenance.
         Finish::Interrupted | Finish::TimedOut(_) if holds && admitted => Goal::Release,
         Finish::Stuck(_) | Finish::NotUpdated { .. } if holds => Goal::Release,
-        // Somebody else has the record now, or it is gone. A run that still waited for the server
-        // asks again.
+        // Another process has the record, or it has ended. A run that was still queued requests the
+        // server again.
         Finish::Lost if world.over & bit != 0 || world.held & bit != 0 && goal == Goal::Hold => Goal::Over,
         _ => goal,
     };

@@ -1,4 +1,4 @@
-//! What must be true in every state, and what must be reached in some.
+//! Invariants of every state, and situations that the exploration must reach.
 
 use std::sync::PoisonError;
 
@@ -43,7 +43,7 @@ pub const DONE: &str = "all are done";
 
 pub fn all() -> Vec<Property<Protocol>> {
     let mut all = vec![
-        // Of what a store has lost, no rule can know before the next look at the store.
+        // No rule can detect a loss by the store before the next read.
         Property::always(ONE_CALL, |_, world: &World| calls(world) <= 1 || world.here.line > 0),
         Property::always(BOUNDED, |_, world: &World| {
             world.actors.iter().all(|actor| match (&actor.at, actor.replaced) {
@@ -74,7 +74,7 @@ pub fn all() -> Vec<Property<Protocol>> {
     all
 }
 
-/// What the properties are worth: the situations that they are about are reached.
+/// Situations that give the properties their value.
 fn reached() -> Vec<Property<Protocol>> {
     vec![
         Property::sometimes(REPLACED, |_, world: &World| {
@@ -119,8 +119,8 @@ fn calls(world: &World) -> usize {
     (0..world.actors.len()).filter(|n| world.is_calling(*n)).count()
 }
 
-/// What was admitted has its record until somebody ends it, and the slot unless it needed that only
-/// for a change.
+/// Admitted records exist until they are ended, and keep the lock unless they needed it only for a
+/// change.
 fn no_lost_hold(_: &Protocol, world: &World) -> bool {
     let holder = world.lock.slot.as_ref().map(|slot| number(&slot.uid));
     let held = (0..world.actors.len()).filter(|n| world.held & !world.over & 1 << n != 0);
@@ -134,7 +134,7 @@ fn no_lost_hold(_: &Protocol, world: &World) -> bool {
     world.here.line > 0 || kept && holder.is_none_or(|n| world.lock.get(&uid(n)).is_some())
 }
 
-/// The store gives the right to touch the machine to one process at most.
+/// The store allows at most one process to contact the machine.
 fn one_may_act(_: &Protocol, world: &World) -> bool {
     let lock = &world.lock;
     let may_act = |record: &Maintenance| {
@@ -144,8 +144,7 @@ fn one_may_act(_: &Protocol, world: &World) -> bool {
     lock.active.iter().filter(|record| may_act(record)).count() <= 1
 }
 
-/// From here all who want something come to an end, and the server is free, when nothing goes wrong
-/// any more.
+/// From here, without further faults, all actors finish and the server is free.
 fn ends(protocol: &Protocol, world: &World) -> bool {
     let known = || protocol.known_to_end.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut world, mut passed) = (world.clone(), Vec::new());

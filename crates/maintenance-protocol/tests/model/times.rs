@@ -1,4 +1,4 @@
-//! How long things take in each world: short, so that all of it happens within a few ticks.
+//! Durations in each world, short enough for a few ticks.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use maintenance_protocol::power::Limits;
 
 /// One tick is one second on every clock.
 pub const TICK: SignedDuration = SignedDuration::from_secs(1);
-/// For how long the place of an absent waiter is kept.
+/// How long an absent waiter's queue position is reserved.
 pub const HOLD_PLACE: SignedDuration = SignedDuration::from_secs(2);
-/// What goes wrong. Both at once are more states than can be looked at.
+/// The simulated faults. Combining both would create too many states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// Processes that are paused or cut off from the store: their leases end while they work. A BMC
-    /// does at once what it accepts.
+    /// Paused or disconnected processes: their leases end while they work. The BMC applies accepted
+    /// calls immediately.
     Leases,
-    /// Calls whose effect comes later than the answer, and runs that are stopped or out of time
-    /// meanwhile. Heartbeats reach the store.
+    /// Calls that take effect after their answer, and runs that are stopped or reach their limit
+    /// before that. Heartbeats reach the store.
     Calls,
 }
 
@@ -29,7 +29,7 @@ impl About {
         }
     }
 
-    /// For how long the process judges a lease as safe: less than all of it, where it may run out.
+    /// How long a process treats a lease as safe: shorter than the lease if that can expire.
     pub fn safe(self) -> SignedDuration {
         match self {
             Self::Leases => TICK * 2,
@@ -37,8 +37,7 @@ impl About {
         }
     }
 
-    /// How long a power change may take after the BMC accepted it. It comes at any moment until
-    /// then, or never.
+    /// Maximum delay of an accepted power change. It takes effect within this time, or never.
     pub fn power_change(self) -> SignedDuration {
         match self {
             Self::Leases => SignedDuration::ZERO,
@@ -46,7 +45,7 @@ impl About {
         }
     }
 
-    /// How long things may take: short, so that all of it happens within a few ticks.
+    /// Time limits, short enough for a few ticks.
     pub fn limits(self) -> Limits {
         let long = |ticks: SignedDuration| Duration::try_from(ticks).unwrap();
         let change = long(self.power_change());
@@ -54,7 +53,7 @@ impl About {
             graceful_shutdown: change,
             power_change: change,
             boot_progress: Duration::ZERO,
-            // Where nothing comes later than the answer, nothing has to be remembered of a call.
+            // Without late effects, calls do not need to be recorded.
             call: if self == Self::Leases { Duration::ZERO } else { long(self.lease()) },
             settle: change,
             media: change,

@@ -1,8 +1,7 @@
-//! The state that is explored: one lock, the server, all who want something from it, and the time.
+//! The explored state: one lock, the server, all actors, and the time.
 //!
-//! A process that is paused, or cut off from the store, needs no state of its own: it is one that
-//! takes no step, or none with the store, while time passes and others go on. Its clock goes on
-//! meanwhile, as fast as that of the store: leases rest on that, and it is assumed here.
+//! A paused or disconnected process does not need its own state: it takes no step, or no step with
+//! the store, while time passes. Its clock runs as fast as the store's clock, which leases require.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,34 +23,33 @@ use crate::{
     times::{About, HOLD_PLACE, TICK},
 };
 
-/// What somebody wants from the server, which is on.
+/// An actor's goal for the server, which starts switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Hold it switched off, and later give it back.
+    /// Hold it switched off, and release it later.
     Hold,
-    /// Hold it switched off, change that to switched on, and later give it back.
+    /// Hold it switched off, change that to on, and release it later.
     HoldThenChange,
-    /// Hold it switched off, and later leave it so to the next that wants that.
+    /// Hold it switched off, and later hand it over in that state.
     HoldDirect,
-    /// Hold it as it is, and later give it back.
+    /// Hold it in its current state, and release it later.
     HoldAsIs,
-    /// Switch it off in a turn of its own, and later put that back.
+    /// Switch it off under a separate lock, and restore it later.
     Boot,
-    /// The same, then switch it on in another turn, and later put back how it was at first.
+    /// Switch it off, then on, each under a separate lock, and restore the first state later.
     BootThenChange,
-    /// Switch it the other way under the hold of that number, and later put that back.
+    /// Switch its power as that maintenance's child, and restore it later.
     Under(usize),
-    /// The same as that number, under the same name: a job that was started again while the first
-    /// one is silent.
+    /// Repeat that actor's role under the same name: a restarted job while the first job is silent.
     Again(usize),
-    /// Take the hold of that number from its holder and give the server back.
+    /// Release that maintenance by force, and restore the server.
     ForceRelease(usize),
-    /// Take the hold of that number from its holder and end it as it is.
+    /// Release that maintenance by force without a restore.
     Abandon(usize),
 }
 
 impl Role {
-    /// The record that this is about, when `number` wants it.
+    /// Returns the record that this role of actor `number` is about.
     pub fn subject(self, number: usize) -> usize {
         match self {
             Self::Hold
@@ -66,19 +64,19 @@ impl Role {
     }
 }
 
-/// What the next or the present run of somebody is there for.
+/// Goal of an actor's current or next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Goal {
     Hold,
-    /// Go on with the hold that it has, with another wish.
+    /// Continue the maintenance with a changed specification.
     Change,
     Release,
     Seize,
-    /// Nothing more: no further run is started.
+    /// Done: no further run starts.
     Over,
 }
 
-/// What was said to a process while it drives a record.
+/// A signal to a process while it drives a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
     Nothing,
@@ -86,47 +84,45 @@ pub enum Told {
     TimeIsOver,
 }
 
-/// Where somebody is.
+/// State of an actor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum At {
     /// Not begun, ended or crashed.
     Away,
     /// Reads the store and the server, and decides.
     Driving,
-    /// Has decided. The store and the server may change meanwhile.
+    /// Has decided. The store and the server can change before the commit.
     Planned(RecordChange),
-    /// The intent is recorded; what follows is the look at its own clock. A call may last until
-    /// `bound`.
+    /// The intent is recorded; the process reads its own clock next. A call can last until `bound`.
     Intended { action: Action, bound: Timestamp },
-    /// The call is in flight. Before `until` the BMC may accept it at any moment, afterwards it is
-    /// cut off.
+    /// The call is in flight. The BMC can accept it at any time before `until`; then it is cut off.
     Calling { action: Action, until: Timestamp },
-    /// The call is over; what came of it is not recorded yet.
+    /// The call has ended, but its outcome is not recorded yet.
     Called(Reply),
-    /// Has taken a hold from somebody and waits until that one's call must be over.
+    /// Has revoked a lock and waits until the previous process's call must have ended.
     Waiting { until: Timestamp },
 }
 
-/// Somebody who wants something, and begins one run after the other until it is done.
+/// An actor that starts runs until its goal is reached.
 #[derive(Clone, Debug)]
 pub struct Actor {
     pub goal: Goal,
     pub at: At,
     pub told: Told,
-    /// The process in which it runs, by number.
+    /// Number of its process.
     pub process: usize,
-    /// In which run of that process it began last.
+    /// The process's run in which it last began.
     pub ran: u32,
-    /// The right to act that it has, or had.
+    /// Its current or former attachment.
     pub fence: Fence,
-    /// At which commit of which line of the store it got that.
+    /// The store's commit and history line at that attachment.
     pub fenced_at: Seen,
-    /// The end of its lease at the moment when its right to act was replaced between its check and
-    /// the end of its call.
+    /// When its lease ends, set if another process replaced it between its check and its call's
+    /// end.
     pub replaced: Option<Timestamp>,
-    /// Whether it has called anything since it began last.
+    /// True if it has sent a call since it last began.
     pub called: bool,
-    /// What its state remembers: the generation of the hold that it has.
+    /// The maintenance's generation in its state.
     pub remembers: Option<Generation>,
 }
 
@@ -136,48 +132,47 @@ impl Actor {
     }
 }
 
-/// A point in the history of a store: the line it is on, and the number of the commit.
+/// A point in a store's history: its line and commit number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seen {
     pub line: u32,
     pub commit: u64,
 }
 
-/// A process with one lease for all that runs in it.
+/// A process with one lease for everything in it.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// How many there were.
+    /// Number of restarts.
     pub run: u32,
-    /// When the last renewal that it knows of was begun, on its own clock.
+    /// Start of its last confirmed renewal, on its own clock.
     pub renewed: Timestamp,
-    /// What it has seen of the store.
+    /// Its last observed commit.
     pub seen: Seen,
 }
 
-/// What should not have been, by whom it was noticed.
+/// Detected violations.
 #[allow(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wrong {
-    /// A generation or a ticket number was given out twice.
+    /// A generation or a ticket number was issued twice.
     pub went_back: bool,
-    /// A call changed the server after its hold was given back, or under another one.
+    /// A call changed the server after its maintenance was released, or during another maintenance.
     pub late: bool,
-    /// A hold ended with the server in another state than before.
+    /// A maintenance ended with a changed server state.
     pub unrestored: bool,
-    /// A state of the server was recorded as the one before the hold, and was not.
+    /// A wrong prior state was recorded.
     pub false_prior: bool,
-    /// A call was recorded on a right to act that the store has lost.
+    /// A call was recorded for an attachment that the store has lost.
     pub stale: bool,
-    /// What a hold had prepared was undone by a call of its own.
+    /// A maintenance's own call undid its preparation.
     pub unprepared: bool,
-    /// A hold was given back although nobody asked for it and nothing that it was asked for first
-    /// failed.
+    /// A maintenance was released without a request, although its first goal did not fail.
     pub gave_up: bool,
-    /// A state was told that its hold is over, and nobody had ended it.
+    /// A state lost its maintenance although no actor had ended it.
     pub forgotten: bool,
 }
 
-/// Everything.
+/// The whole explored state.
 #[derive(Clone, Debug)]
 pub struct World {
     pub about: About,
@@ -188,19 +183,19 @@ pub struct World {
     pub now: Timestamp,
     pub actors: Vec<Actor>,
     pub processes: Vec<Process>,
-    /// Which records were admitted, by number.
+    /// Admitted records, by number.
     pub held: u8,
-    /// Which records reached what they were asked for, by number.
+    /// Records that reached their goal, by number.
     pub reached: u8,
-    /// Which records were ended by somebody who had the right to.
+    /// Records that an authorized actor ended.
     pub over: u8,
-    /// Which records were ended without a restore.
+    /// Records that ended without a restore.
     pub abandoned: u8,
-    /// Where the store is.
+    /// The store's current point.
     pub here: Seen,
-    /// A copy of the lock that the store may be set back to, and the commit that it was made at.
+    /// A lock copy for setting the store back, with its commit.
     pub backup: Option<(Arc<ServerLock>, u64)>,
-    /// Whether a person said that the store was restored.
+    /// True after a person marked the store as restored.
     pub restored: bool,
     /// True while the store answers reads and rejects changes.
     pub one_way: bool,
@@ -216,7 +211,7 @@ pub fn number(uid: &Uid) -> usize {
 }
 
 impl World {
-    /// Nobody has begun. `process` says in which process each runs.
+    /// Creates a world before any run. `process` assigns actors to processes.
     pub fn new(about: About, roles: &[Role], process: &[usize]) -> Self {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let actor = |(n, role): (usize, &Role)| Actor {
@@ -256,7 +251,7 @@ impl World {
         }
     }
 
-    /// What the record of somebody asks for.
+    /// Returns the specification in an actor's record.
     pub fn spec(&self, subject: usize, changed: bool) -> Spec {
         let off = Some(PowerTarget::Off);
         let (kind, parent, server_power) = match self.roles[subject] {
@@ -287,12 +282,12 @@ impl World {
         }
     }
 
-    /// The record that this one is about.
+    /// Returns an actor's record UID.
     pub fn subject(&self, actor: usize) -> Uid {
         uid(self.roles[actor].subject(actor))
     }
 
-    /// The hold that a record is, or acts under, by number.
+    /// Returns a record's maintenance, by number: its parent or itself.
     pub fn root(&self, subject: usize) -> usize {
         if let Role::Under(hold) = self.roles[subject] { hold } else { subject }
     }
@@ -301,13 +296,13 @@ impl World {
         &self.processes[self.actors[actor].process]
     }
 
-    /// The process in which this one runs, or ran last. Its identity says which it is.
+    /// Returns an actor's current or last process, with an ID per run.
     pub fn runner(&self, actor: usize) -> Runner {
         let (process, run) = (self.actors[actor].process, self.process(actor).run);
         Runner::new(format!("{process}.{run}"), "", "", 0)
     }
 
-    /// The random number of an attachment of this one, of which it has one in each run.
+    /// Returns an actor's attachment token, unique per run.
     pub fn token(&self, actor: usize) -> Token {
         Token(uuid::Uuid::from_u128(u128::from(self.process(actor).run) * 1000 + actor as u128 + 1))
     }
@@ -316,40 +311,39 @@ impl World {
         self.lock.get(&self.subject(actor))
     }
 
-    /// Whether the right to act that this one has, or had, is the one in force.
+    /// Returns true if an actor's attachment is current.
     pub fn in_force(&self, actor: usize) -> bool {
         let attachment = self.record(actor).and_then(|record| record.attachment.as_ref());
         attachment.is_some_and(|attachment| attachment.is(self.actors[actor].fence))
     }
 
-    /// Whether somebody is in the middle of a call that the BMC may still accept.
+    /// Returns true if an actor's call is in flight and the BMC can still accept it.
     pub fn is_calling(&self, actor: usize) -> bool {
         matches!(self.actors[actor].at, At::Calling { until, .. } if self.now < until)
     }
 
-    /// What `LeaseKeeper::is_safe_with` says.
+    /// Mirrors `LeaseKeeper::is_safe_with`.
     pub fn is_safe(&self, renewed: Timestamp) -> bool {
         self.now.duration_since(renewed) < self.about.safe()
     }
 
-    /// Whether anything runs in that process.
+    /// Returns true if any actor runs in the process.
     pub fn runs(&self, process: usize) -> bool {
         self.actors.iter().any(|actor| actor.process == process && actor.is_alive())
     }
 
-    /// Whether the process of that identity exists.
+    /// Returns true if the process with this ID exists.
     pub fn process_exists(&self, id: &RunnerId) -> bool {
         (0..self.actors.len()).any(|n| self.runs(self.actors[n].process) && self.runner(n).id == *id)
     }
 
-    /// Whether what a process has seen is lost: the store was set back behind it.
+    /// Returns true if the store was set back behind a process's last observed commit.
     pub fn is_behind(&self, seen: Seen) -> bool {
         let kept = self.backup.as_ref().map_or(u64::MAX, |(_, commit)| *commit);
         seen.line < self.here.line && seen.commit > kept
     }
 
-    /// Applies a change as every store does: to a copy, which replaces the lock when nothing was
-    /// refused.
+    /// Applies a change as every store does: to a copy, which replaces the lock after success.
     pub fn transact<T>(
         &mut self,
         change: impl FnOnce(&mut ServerLock, &Leases, Timestamp) -> Result<T, Refusal>,
@@ -364,7 +358,7 @@ impl World {
         Ok(said)
     }
 
-    /// The lock is another one from now on.
+    /// Replaces the lock.
     pub fn replace(&mut self, lock: ServerLock) {
         self.lock = Arc::new(lock);
         for actor in 0..self.actors.len() {
@@ -376,7 +370,7 @@ impl World {
         }
     }
 
-    /// What a store does for `Store::renew`.
+    /// Mirrors `Store::renew`.
     pub fn renew(&mut self, process: usize, begun: Timestamp, counted_from: Timestamp) {
         if self.one_way {
             return;
@@ -386,7 +380,7 @@ impl World {
         self.processes[process].renewed = begun;
     }
 
-    /// What a store does for `Store::resign`.
+    /// Mirrors `Store::resign`.
     pub fn resign(&mut self, id: &RunnerId) {
         if self.one_way {
             return;
@@ -395,13 +389,13 @@ impl World {
         self.leases.0.entry(id.clone()).and_modify(|until| *until = now.min(*until));
     }
 
-    /// Nothing drives the record any more, and the store was not told.
+    /// Stops an actor without an update in the store.
     pub fn vanish(&mut self, actor: usize) {
         let actor = &mut self.actors[actor];
         (actor.at, actor.replaced, actor.told) = (At::Away, None, Told::Nothing);
     }
 
-    /// Somebody is done. The process ends its lease when nothing runs in it any more.
+    /// Stops an actor. The process resigns its lease after its last actor.
     pub fn leave(&mut self, actor: usize) {
         self.vanish(actor);
         if !self.runs(self.actors[actor].process) {
@@ -409,7 +403,7 @@ impl World {
         }
     }
 
-    /// Time passes. Of leases that are over only those count that a record shows.
+    /// Advances time. Expired leases are kept only if a record refers to them.
     pub fn tick(&mut self) {
         self.now += TICK;
         self.machine.forget(self.now);
@@ -420,7 +414,7 @@ impl World {
         self.leases.0.retain(|id, until| *until > now || shown(id));
     }
 
-    /// The heartbeat of every process that runs reaches the store.
+    /// Renews every running process's lease.
     pub fn heartbeat(&mut self) {
         for process in 0..self.processes.len() {
             if self.runs(process) {

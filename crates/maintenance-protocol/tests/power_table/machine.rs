@@ -75,7 +75,7 @@ impl Machine {
         self.coming.push(Coming { at: self.now.checked_add(after).unwrap(), power, boots });
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub fn pass(&mut self, now: Timestamp) {
         self.now = now;
         while let Some(n) = self.coming.iter().position(|coming| coming.at <= now) {
@@ -93,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// Lets everything come that is on its way.
+    /// Applies all pending power changes.
     pub fn rest(&mut self) {
         self.pass(Timestamp::MAX);
     }
@@ -125,7 +125,7 @@ impl Machine {
         set(&mut self.boot.target, &wanted.target);
     }
 
-    /// Accepts every call, as BMCs do that answer 204 before they look.
+    /// Accepts every call, like BMCs that answer 204 before checking it.
     pub fn reset(&mut self, reset: ResetType) {
         let first = !self.calls.contains(&reset);
         self.calls.push(reset);

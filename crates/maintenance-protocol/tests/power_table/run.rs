@@ -22,9 +22,9 @@ use crate::{
     records::{AGING, key, request, runner, token},
 };
 
-/// The pause between two looks at the machine.
+/// Pause between two reads of the machine.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
-/// Rounds after which a run counts as one that never ends.
+/// Rounds after which a run counts as endless.
 const ROUNDS: usize = 2000;
 
 /// A record, its server and the process that drives it.
@@ -148,7 +148,7 @@ pub fn hold(run: &mut Run) -> Result<(), String> {
     run.drive(Goal::Hold(WaitFor::InMaintenance))
 }
 
-/// Releases it, some time later.
+/// Releases it ten minutes later.
 pub fn release(run: &mut Run) -> Result<(), String> {
     run.now = run.now.checked_add(SignedDuration::try_from(Duration::from_secs(600)).unwrap()).unwrap();
     run.drive(Goal::Release(Ending::Completed))

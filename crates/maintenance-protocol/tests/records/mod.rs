@@ -1,4 +1,4 @@
-//! Plain requests for tests: what matters is named, the rest is the simplest there is.
+//! Minimal requests for tests: each test sets only the relevant fields.
 
 #![allow(dead_code)]
 
@@ -18,7 +18,7 @@ pub fn runner(n: u32) -> Runner {
     Runner::new(format!("runner-{n}"), "ada", "desk", n)
 }
 
-/// A token; generations tell attachments apart in tests that lose no commits.
+/// Returns a fixed token. Generations distinguish attachments in tests that lose no commits.
 pub fn token() -> Token {
     Token(uuid::Uuid::from_u128(7))
 }
@@ -35,7 +35,7 @@ pub fn spec() -> Spec {
     Spec { hold_place_for: HOLD_PLACE, ..Spec::new(MaintenanceKind::Maintenance, "node-1") }
 }
 
-/// A request of process `n`; each has its own incarnation.
+/// Returns a request by process `n`, with a unique UID.
 pub fn request(name: &str, n: u32) -> EnqueueRequest {
     EnqueueRequest {
         location: None,

@@ -1,5 +1,5 @@
-//! What a host is told that allows to defer, while the provider's configuration is not known; and
-//! one that does not.
+//! Deferral while the provider's configuration is unknown, for hosts that allow it and hosts that
+//! do not.
 use serde_json::json;
 
 use crate::{
@@ -109,13 +109,13 @@ async fn everything_is_deferred_where_the_host_allows_it() {
 
     let response = host.provider.plan_action(act(true)).await.unwrap().into_inner();
     assert_eq!(reason(response.deferred), DEFERRED);
-    // What a person reads is the same.
+    // The visible output is the same.
     assert_eq!(warnings(&response.diagnostics), ["planned: work"]);
     host.shut_down().await;
 }
 
 async fn a_host_that_does_not_allow_it_is_answered_as_ever() {
-    // Also a provider that is configured, for a host that allows it.
+    // Includes a configured provider with a host that allows deferral.
     for (mut host, allowed) in [(start().await, false), (Host::start().await, true)] {
         let response = host.provider.read_resource(read(allowed)).await.unwrap().into_inner();
         assert_eq!((response.deferred, errors(&response.diagnostics).len()), (None, 1), "the fixture's own error");

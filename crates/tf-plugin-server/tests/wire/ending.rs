@@ -1,4 +1,4 @@
-//! How it stops: asked by the host, by a signal, or because the host is dead.
+//! Ends of the process: by the host's request, by a signal, and after the host's death.
 use std::{path::Path, time::Duration};
 
 use serde_json::json;
@@ -22,7 +22,7 @@ trials![
 
 type Applied = Result<tonic::Response<tfplugin6::apply_resource_change::Response>, tonic::Status>;
 
-/// Starts a create that waits for a stop, and returns when it runs.
+/// Starts a create that waits for a stop. Returns after it has started.
 async fn waiting(host: &Host, folder: &Path, deaf: bool) -> JoinHandle<Applied> {
     let state = value(&json!({ "folder": folder, "deaf": deaf, "reached": null }));
     let request = tfplugin6::apply_resource_change::Request {
@@ -74,7 +74,7 @@ async fn an_interrupt_is_left_to_the_host() {
     host.logs("SIGINT ignored").await;
     host.logs("SIGHUP ignored").await;
     answers(&mut host).await;
-    // Still waiting: neither was it told to stop nor did it end.
+    // The create still waits: it was not stopped and did not end.
     assert!(!create.is_finished() && !folder.path().join("stopped").exists());
     host.provider.stop_provider(tfplugin6::stop_provider::Request {}).await.unwrap();
     check_interrupted(create.await.unwrap());
@@ -106,13 +106,13 @@ async fn sigterm_does_not_wait_for_ever() {
 async fn a_shutdown_stops_what_runs() {
     let (host, folder) = (Host::start().await, tempfile::tempdir().unwrap());
     let create = waiting(&host, folder.path(), false).await;
-    // The host kills two seconds after this.
+    // The host kills the process two seconds after this.
     let ended = tokio::time::timeout(Duration::from_secs(2), host.shut_down()).await;
     assert!(ended.expect("in time").0.success());
     check_interrupted(create.await.unwrap());
 }
 
-/// A shell stands for the host: it is the provider's parent, and it gets killed.
+/// A shell acts as the host: it is the provider's parent, and the test kills it.
 async fn a_dead_host_stops_what_runs() {
     let start = Start { shell: Some(r#""$1" & wait"#), ..Start::default() };
     let (mut host, folder) = (Host::start_with(start).await, tempfile::tempdir().unwrap());
@@ -133,7 +133,7 @@ async fn a_broken_connection_does_not_cut_off_a_create() {
     let Host { mut child, socket, server_certificate, credentials, provider, channel, folder: parent, .. } = host;
     create.abort();
     drop((provider, channel));
-    // The parent lives, so this may be a network library that reconnects: the provider stays.
+    // The parent lives, so a network library could be reconnecting: the provider stays.
     let config = crate::host::client_config(&server_certificate, Some(&credentials));
     let channel = crate::host::connect(&socket, Some(config)).await.unwrap();
     let mut provider = crate::host::client(&channel);

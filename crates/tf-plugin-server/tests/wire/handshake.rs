@@ -1,4 +1,4 @@
-//! How the two processes find each other, and who is turned away.
+//! The handshake between host and provider, and rejected clients.
 use std::{os::unix::fs::PermissionsExt, process::Stdio};
 
 use crate::{
@@ -35,7 +35,7 @@ async fn metadata(channel: &tonic::transport::Channel) -> Result<(), tonic::Stat
 async fn without_a_certificate_nobody_gets_in() {
     let host = Host::start().await;
     for config in [Some(client_config(&host.server_certificate, None)), None] {
-        // In TLS 1.3 the client learns only afterwards that it was turned away.
+        // In TLS 1.3 the client's handshake succeeds before it is rejected.
         if let Ok(channel) = connect(&host.socket, config).await {
             assert!(metadata(&channel).await.is_err());
         }
@@ -50,7 +50,7 @@ async fn another_certificate_does_not_get_in() {
     if let Ok(channel) = connect(&host.socket, Some(config)).await {
         assert!(metadata(&channel).await.is_err());
     }
-    // The host itself may connect more than once.
+    // The host itself can connect more than once.
     let again = client_config(&host.server_certificate, Some(&host.credentials));
     metadata(&connect(&host.socket, Some(again)).await.unwrap()).await.unwrap();
     host.shut_down().await;
@@ -86,7 +86,7 @@ async fn the_services_of_every_plugin_answer() {
     let mut infos = broker.start_stream(tokio_stream::pending()).await.unwrap().into_inner();
     let (status, _) = host.shut_down().await;
     assert!(status.success());
-    // Both were open all the time, said nothing, and did not hold up the end.
+    // Both streams were open and silent, and did not delay the end.
     assert!(streams.message().await.ok().flatten().is_none());
     assert!(infos.message().await.ok().flatten().is_none());
 }
@@ -114,7 +114,7 @@ async fn a_debugger_gets_in_without_certificate_and_survives_a_shutdown() {
     controller.shutdown(plugin::Empty {}).await.unwrap();
     metadata(&channel).await.unwrap();
     drop((controller, channel));
-    // The next run connects anew, and Ctrl-C in the debugger's terminal ends it.
+    // The next run connects again, and Ctrl-C in the debugger's terminal ends the process.
     metadata(&connect(&socket, None).await.unwrap()).await.unwrap();
     host::signal("INT", child.id().unwrap());
     assert!(child.wait().await.unwrap().success());
@@ -138,7 +138,7 @@ async fn the_log_is_the_hosts_and_holds_no_values() {
         for field in ["@level", "@message", "@module", "@timestamp"] {
             assert!(line[field].is_string(), "{field} in {line}");
         }
-        // The one layout go-plugin parses.
+        // The only layout that go-plugin parses.
         let timestamp = line["@timestamp"].as_str().unwrap();
         assert_eq!(timestamp.len(), "2006-01-02T15:04:05.000000Z".len(), "{timestamp}");
     }

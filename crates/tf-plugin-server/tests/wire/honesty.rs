@@ -1,4 +1,4 @@
-//! Whatever the provider does, no resource is lost and no failure looks like success.
+//! No provider fault loses a resource or disguises a failure as success.
 use serde_json::json;
 
 use crate::{
@@ -17,7 +17,7 @@ trials![
 ];
 
 const NAME: &str = "fixture_misbehave";
-/// Faults without a result; of each, what the error has to tell.
+/// Faults without a result, each with the expected error.
 const FAULTS: [(&str, &str); 3] = [
     ("panic", "Internal error in RPC of fixture_misbehave"),
     ("silence", "Internal error in RPC of fixture_misbehave"),
@@ -35,7 +35,7 @@ fn check(diagnostics: &[tfplugin6::Diagnostic], fault: &str, wanted: &str, rpc: 
     if fault == "panic" {
         assert!(errors[0].contains("misbehave.rs") && errors[0].contains("the fixture panics"), "{errors:?}");
     }
-    // What was said before the fault is not lost.
+    // Diagnostics from before the fault are kept.
     assert_eq!(warnings(diagnostics).len(), 1);
 }
 
@@ -61,7 +61,7 @@ async fn a_create_that_fails_leaves_nothing_and_says_so() {
         check(&response.diagnostics, fault, wanted, "ApplyResourceChange");
         assert_eq!(json(response.new_state.as_ref()), json!(null));
     }
-    // A state beside an error is kept: the host marks it as tainted.
+    // A state next to an error is kept: the host marks it as tainted.
     let response = apply(&mut host, value(&()), state("both", "create")).await;
     assert_eq!(errors(&response.diagnostics).len(), 1);
     assert_eq!(json(response.new_state.as_ref())["fault"], "both");
@@ -87,7 +87,7 @@ async fn a_destroy_that_fails_leaves_the_prior_state() {
         check(&response.diagnostics, fault, wanted, "ApplyResourceChange");
         assert_eq!(response.new_state, prior);
     }
-    // "Done" beside an error is not done.
+    // A destroy with an error has not succeeded.
     let prior = state("both", "destroy");
     let response = apply(&mut host, prior.clone(), value(&())).await;
     assert_eq!(errors(&response.diagnostics).len(), 1);
@@ -122,7 +122,7 @@ async fn only_the_provider_says_that_a_resource_is_gone() {
     let response = read(&mut host, state("gone", "nowhere")).await;
     assert_eq!(errors(&response.diagnostics), [""; 0]);
     assert_eq!(json(response.new_state.as_ref()), json!(null));
-    // With an error it is not certain.
+    // With an error, the absence is not certain.
     let response = read(&mut host, state("gone", "read")).await;
     assert_eq!(errors(&response.diagnostics).len(), 1);
     assert_eq!(json(response.new_state.as_ref())["fault"], "gone");

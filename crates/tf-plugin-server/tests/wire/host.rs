@@ -1,5 +1,5 @@
-//! The host's side of the wire: starts a provider as go-plugin would (the fixture, unless another
-//! program is named), and calls it. The benchmarks use it too.
+//! The host's side of the wire: starts a provider like go-plugin (by default the fixture) and calls
+//! it. The benchmarks use it too.
 use std::{
     collections::BTreeMap,
     os::unix::net::UnixStream as StdUnixStream,
@@ -38,7 +38,7 @@ pub use tfplugin6::provider_client::ProviderClient;
 pub const COOKIE: (&str, &str) =
     ("TF_PLUGIN_MAGIC_COOKIE", "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2");
 
-/// A certificate as go-plugin makes one for every start: self-signed, on curve P-521.
+/// A self-signed certificate on curve P-521, which go-plugin creates for every start.
 pub struct Credentials {
     pub pem: String,
     certificate: CertificateDer<'static>,
@@ -62,7 +62,7 @@ pub struct Host {
     pub credentials: Credentials,
     pub provider: ProviderClient<Channel>,
     pub channel: Channel,
-    /// What the handshake line was, whole.
+    /// The complete handshake line.
     pub line: String,
     pub folder: TempDir,
     stdout: BufReader<ChildStdout>,
@@ -70,7 +70,7 @@ pub struct Host {
     log: tokio::sync::watch::Receiver<String>,
 }
 
-/// How to start: another program than the fixture, more variables, or a program in front.
+/// Start settings: another program, more variables, or a wrapper program.
 #[derive(Default)]
 pub struct Start {
     pub program: Option<PathBuf>,
@@ -78,8 +78,7 @@ pub struct Start {
     pub shell: Option<&'static str>,
 }
 
-/// The provider with the host's variables, not yet started. Nothing of the test's own environment
-/// that could change the outcome comes along.
+/// Returns the command with the host's variables, isolated from the test's environment.
 pub fn command(start: &Start, credentials: &Credentials, folder: &Path) -> Command {
     let program = start.program.clone().unwrap_or_else(|| std::env::current_exe().unwrap());
     let mut command = match start.shell {
@@ -147,19 +146,20 @@ impl Host {
         }
     }
 
-    /// Waits until it has logged something.
+    /// Waits for a text in its log.
     pub async fn logs(&mut self, wanted: &str) {
         self.log.wait_for(|log| log.contains(wanted)).await.unwrap();
     }
 
-    /// Asks the provider to end, and waits until it has. Returns how, and what it logged.
+    /// Requests the provider's end and waits for it. Returns the exit status and the log.
     pub async fn shut_down(mut self) -> (ExitStatus, String) {
         let mut controller = plugin::grpc_controller_client::GrpcControllerClient::new(self.channel.clone());
         controller.shutdown(plugin::Empty {}).await.unwrap();
         self.ended().await
     }
 
-    /// Waits for the end of the process: nothing more on standard output, no folder left behind.
+    /// Waits for the process's end. Checks that standard output is silent and the folder is
+    /// deleted.
     pub async fn ended(&mut self) -> (ExitStatus, String) {
         let status = self.child.wait().await.unwrap();
         let mut rest = String::new();
@@ -180,7 +180,7 @@ pub fn signal(name: &str, pid: u32) {
     assert!(status.unwrap().success());
 }
 
-/// Waits for a state of the world.
+/// Waits for a condition.
 #[allow(clippy::disallowed_methods, reason = "looks again and again, until a limit")]
 pub async fn until(what: &str, mut reached: impl FnMut() -> bool) {
     for _ in 0..2000 {
@@ -197,7 +197,7 @@ pub fn client(channel: &Channel) -> ProviderClient<Channel> {
     ProviderClient::new(channel.clone()).max_decoding_message_size(limit).max_encoding_message_size(limit)
 }
 
-/// Connects; without a configuration, in plain text.
+/// Connects; in plain text without a configuration.
 pub async fn connect(socket: &Path, tls: Option<ClientConfig>) -> Result<Channel, tonic::transport::Error> {
     let (socket, tls) = (socket.to_owned(), tls.map(Arc::new));
     let connector = tower::service_fn(move |_| {
@@ -220,7 +220,7 @@ pub async fn connect(socket: &Path, tls: Option<ClientConfig>) -> Result<Channel
 trait Duplex: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send {}
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send> Duplex for T {}
 
-/// Whether anything still listens.
+/// Returns true if a process still listens.
 pub fn listens(socket: &Path) -> bool {
     StdUnixStream::connect(socket).is_ok()
 }
@@ -244,8 +244,8 @@ pub fn client_config(server: &CertificateDer<'static>, credentials: Option<&Cred
     config
 }
 
-/// go-plugin makes the announced certificate its only root; that is equality. (rustls would refuse
-/// a root that presents itself.)
+/// go-plugin trusts only the announced certificate as root, which amounts to equality. (rustls
+/// would reject a root that presents itself.)
 #[derive(Debug)]
 struct OnlyTheProvider {
     expected: CertificateDer<'static>,
@@ -285,14 +285,14 @@ impl ServerCertVerifier for OnlyTheProvider {
     }
 }
 
-/// A value as hosts send it; in an option, as every message wants it.
+/// Returns a value as hosts send it, in an option like every message field.
 #[allow(clippy::unnecessary_wraps, reason = "fields of messages are options")]
 pub fn value(of: &impl Serialize) -> Option<tfplugin6::DynamicValue> {
     let msgpack = rmp_serde::to_vec_named(of).unwrap().into();
     Some(tfplugin6::DynamicValue { msgpack, ..Default::default() })
 }
 
-/// Every attribute, null where nothing is given: so hosts send configurations.
+/// Adds null for every missing attribute, as hosts do in configurations.
 #[allow(dead_code, reason = "the tests of the wire name every attribute")]
 pub fn completed(of: &[tfplugin6::schema::Attribute], given: &serde_json::Value) -> serde_json::Value {
     use serde_json::{Map, Value};
@@ -321,7 +321,7 @@ pub fn completed(of: &[tfplugin6::schema::Attribute], given: &serde_json::Value)
     Value::Object(of.iter().map(filled).collect())
 }
 
-/// What came back, as JSON in which unknown values are `"<unknown>"`.
+/// Returns a received value as JSON, with unknown values as `"<unknown>"`.
 pub fn json(of: Option<&tfplugin6::DynamicValue>) -> serde_json::Value {
     let of = of.expect("a value");
     if of.msgpack.is_empty() {
@@ -343,7 +343,7 @@ fn tree(of: ValueAny) -> serde_json::Value {
     }
 }
 
-/// The errors among diagnostics, as "summary: detail".
+/// Returns the errors among diagnostics, as "summary: detail".
 pub fn errors(of: &[tfplugin6::Diagnostic]) -> Vec<String> {
     texts(of, tfplugin6::diagnostic::Severity::Error)
 }

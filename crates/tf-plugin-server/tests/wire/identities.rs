@@ -1,4 +1,4 @@
-//! An identity is told wherever a host may ask for it, and never changes.
+//! Every relevant answer contains the identity, and it never changes.
 use serde_json::json;
 use tf_provider::value::Value;
 
@@ -32,7 +32,7 @@ fn shown(of: Option<tfplugin6::ResourceIdentityData>) -> serde_json::Value {
 
 type Plan = tfplugin6::plan_resource_change::Request;
 
-/// The plan from a state to another one.
+/// Returns a request to plan from a prior state to the next.
 fn plan(prior: Option<&State>, next: &State) -> Plan {
     Plan {
         type_name: SHAPES.into(),
@@ -56,7 +56,7 @@ async fn a_plan_tells_the_identity_that_it_will_have() {
     assert_eq!(shown(planned(&mut host, create).await), json!({ "name": "one" }));
     let unknown = plan(None, &State { name: Value::Unknown, ..State::default() });
     assert_eq!(planned(&mut host, unknown).await, None, "what is not known yet has no identity yet");
-    // What the host knows stays.
+    // An identity from the host stays.
     let known = Plan { prior_identity: identity("known"), ..plan(Some(&one), &one) };
     assert_eq!(shown(planned(&mut host, known).await), json!({ "name": "known" }));
     let gone = Plan {
@@ -72,7 +72,7 @@ async fn a_plan_tells_the_identity_that_it_will_have() {
 async fn a_replacement_has_the_identity_of_the_new_one() {
     let mut host = Host::start().await;
     let (one, two) = (named("one"), named("two"));
-    // Hosts ask twice: from the old one, and then as if there were none.
+    // Hosts plan a replacement twice: from the old resource, and then as a creation.
     for prior in [Some(&one), None] {
         let request = Plan { prior_identity: identity("one"), ..plan(prior, &two) };
         assert_eq!(shown(planned(&mut host, request).await), json!({ "name": "two" }));
@@ -95,7 +95,7 @@ async fn a_state_without_an_identity_gets_one() {
     let null = Some(tfplugin6::ResourceIdentityData { identity_data: value(&json!(null)) });
     let request = Plan { prior_identity: null, ..plan(Some(&one), &one) };
     assert_eq!(shown(planned(&mut host, request).await), json!({ "name": "one" }));
-    // A state that tells none keeps the known one.
+    // A state without an identity keeps the existing identity.
     let nameless = value(&State::default());
     let response = host.provider.read_resource(read(nameless, identity("one"))).await.unwrap().into_inner();
     assert_eq!(shown(response.new_identity), json!({ "name": "one" }));

@@ -1,4 +1,4 @@
-//! Lists of existing resources: streamed, limited, and honest about what went wrong.
+//! Lists of existing resources: streaming, limits and errors.
 use std::time::Duration;
 
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn a_list_has_a_schema_of_its_own() {
 async fn everything_found_comes_with_its_identity() {
     let mut host = Host::start().await;
     for include_resource_object in [false, true] {
-        // More than the stream holds at once.
+        // More than the stream can buffer.
         let found = events(&mut host, Request { include_resource_object, ..request(100, None) }).await;
         assert_eq!(found.len(), 100);
         assert_eq!(found[7].display_name, "Shape 7");
@@ -83,8 +83,8 @@ async fn a_host_that_stops_reading_ends_the_list() {
     let mut stream = host.provider.list_resource(request(1_000_000_000, None)).await.unwrap().into_inner();
     stream.message().await.unwrap().unwrap();
     drop(stream);
-    // Its end waits for every request that runs; a list that went on would be cut off, and say
-    // nothing.
+    // The process waits for running requests. A list that continued would be cut off without its
+    // log line.
     let (status, log) = tokio::time::timeout(Duration::from_secs(20), host.shut_down()).await.unwrap();
     assert!(status.success(), "{status}");
     assert!(log.contains("the list has ended"), "{log}");
@@ -108,7 +108,7 @@ async fn what_went_wrong_comes_after_what_was_found() {
     let unknown = Request { type_name: "fixture_none".into(), ..request(1, None) };
     let found = events(&mut host, unknown).await;
     assert!(errors(&found[0].diagnostic)[0].contains("fixture_none"));
-    // The provider goes on.
+    // The provider still works.
     assert_eq!(events(&mut host, request(1, None)).await.len(), 1);
     host.shut_down().await;
 }

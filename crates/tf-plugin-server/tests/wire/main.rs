@@ -1,8 +1,8 @@
-//! The wire, driven by a host made of nothing but the protocol.
+//! Tests of the wire with a host that uses only the protocol.
 //!
-//! This program plays both sides. Run by cargo it is the tests; started with the host's magic
-//! cookie (or `--debug`) it is a fixture provider with every schema shape and every misbehaviour
-//! the wire has to survive. So the fixture is always the one just built, and never ships.
+//! This program is both sides. With cargo it runs the tests. With the host's magic cookie (or
+//! `--debug`) it is a fixture provider with every schema shape and every fault. So the fixture is
+//! always current and never ships.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::doc_markdown, missing_docs, reason = "tests")]
 
 mod deferral;
@@ -22,7 +22,7 @@ use std::{process::ExitCode, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Far beyond what any test takes; a test that hangs must fail and not stop the build.
+/// Far longer than any test; a hanging test must fail instead of blocking the build.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// An async test under the deadline.
+/// Wraps an async test with the deadline.
 fn trial<F>(name: &str, test: fn() -> F) -> Trial
 where
     F: Future<Output = ()> + 'static,
@@ -57,7 +57,7 @@ where
     })
 }
 
-/// Builds the list of a module's tests from their names.
+/// Builds a module's list of tests from their names.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {
         pub fn trials() -> Vec<libtest_mimic::Trial> {

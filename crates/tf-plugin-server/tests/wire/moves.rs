@@ -1,4 +1,4 @@
-//! `moved` blocks across types: the state of another type becomes one of ours, or nothing does.
+//! `moved` blocks across types: a state is converted completely or not.
 use serde_json::json;
 
 use crate::{

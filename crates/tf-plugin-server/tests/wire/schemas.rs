@@ -1,4 +1,4 @@
-//! What the provider says it has.
+//! The provider's metadata and schemas.
 use crate::{
     host::{Host, errors, tfplugin6},
     trials,

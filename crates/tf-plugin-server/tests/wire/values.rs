@@ -1,4 +1,4 @@
-//! Values there and back, through every request that carries some.
+//! Values in both directions, through every request with values.
 use serde_json::json;
 use tf_provider::value::Value;
 
@@ -63,7 +63,7 @@ fn everything() -> State {
     }
 }
 
-/// What `everything` is on the wire, once its numbers are as hosts write them.
+/// `everything` on the wire, with numbers in the host's form.
 fn expected() -> serde_json::Value {
     let disk = |size: serde_json::Value| json!({ "size": size, "serial": null });
     let rule = |port: i64| json!({ "port": port, "ranges": ["0.5", 1] });
@@ -177,7 +177,7 @@ async fn a_new_name_replaces() {
 
 async fn decimals_survive() {
     let mut host = Host::start().await;
-    // As hosts send them: exact floats as floats, others as decimals.
+    // Host values: exact floats as floats, others as decimals.
     for (sent, wanted) in [
         (json!("0.1"), json!("0.1")),
         (json!(0.5), json!("0.5")),
@@ -226,7 +226,7 @@ async fn an_old_state_is_upgraded() {
     let response = upgrade(&mut host, 1, json!({ "title": "one", "id": "id-one" })).await;
     assert_eq!(errors(&response.diagnostics), [""; 0]);
     assert_eq!(json(response.upgraded_state.as_ref()), json!({ "name": "one", "id": "id-one" }));
-    // The fixture says nothing about a state it cannot upgrade; the wire does.
+    // The fixture returns no error for a state that it cannot upgrade, so the wire adds it.
     let response = upgrade(&mut host, 1, json!({ "id": "id-one" })).await;
     assert_eq!(errors(&response.diagnostics).len(), 1);
     assert!(response.upgraded_state.is_none());
@@ -286,7 +286,7 @@ async fn import_by_id_and_by_identity() {
 async fn a_write_only_value_needs_a_host_that_does_not_store_it() {
     let mut host = Host::start().await;
     let set = || text("hunter2");
-    // One that is not known yet may turn out to be null, and the host asks again.
+    // An unknown value can still become null, and the host validates again.
     for (token, allowed, refused) in
         [(set(), false, true), (set(), true, false), (Value::Null, false, false), (Value::Unknown, false, false)]
     {

@@ -1,4 +1,4 @@
-//! Actions and ephemeral resources: what lives for one walk of a host.
+//! Actions and ephemeral resources, which live for one host walk.
 use serde_json::json;
 use tf_provider::value::Value;
 
@@ -36,8 +36,8 @@ async fn begin(host: &mut Host, what: &str) -> tonic::Streaming<tfplugin6::invok
     host.provider.invoke_action(request).await.unwrap().into_inner()
 }
 
-/// The lines of progress, and the diagnostics of the end, which has to be the last event and the
-/// only end.
+/// Returns the progress lines and the last event's diagnostics. The end must be the last event and
+/// occur once.
 async fn to_the_end(
     mut events: tonic::Streaming<tfplugin6::invoke_action::Event>,
 ) -> (Vec<String>, Vec<tfplugin6::Diagnostic>) {
@@ -84,7 +84,7 @@ async fn an_action_that_fails_ends_with_an_error() {
     host.shut_down().await;
 }
 
-/// Terraform 1.15.5 crashes where anything else comes after it asked to stop.
+/// Terraform 1.15.5 crashes if anything else follows its stop request.
 async fn an_action_that_is_stopped_tells_its_end_only() {
     let mut host = Host::start().await;
     let mut events = begin(&mut host, "wait").await;
