@@ -147,7 +147,7 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
 }
 
 /// Returns the power that the operator will enforce after an entered host's release; `None` if
-/// unknown. `None` also in mode `image`: a release restores the prior `spec.online`.
+/// unknown. In mode `image`, `None` means that the release restores the prior `spec.online`.
 pub(super) fn power_after(host: Host<'_>, hold: Hold) -> Option<PowerAfter> {
     match hold {
         Hold::Image => None,
