@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use secrecy::SecretString;
 
-/// Reads an environment variable; `None` if it is unset or empty.
+/// Looks up an environment variable; `None` if it is unset or empty.
 pub type Variables<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
 /// A block attribute, and the environment variable that supplies its default.

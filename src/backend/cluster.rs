@@ -62,12 +62,10 @@ pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> Option<&'a s
     object.data.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Returns an annotation's value.
 pub(super) fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Returns the object's name.
 pub(super) fn name(object: &DynamicObject) -> &str {
     object.metadata.name.as_deref().unwrap_or_default()
 }

@@ -99,7 +99,6 @@ pub(super) fn variables() -> String {
     format!("{} or {}", KUBECONFIG.variable(), CONTEXT.variable())
 }
 
-/// Returns the backend's namespace.
 pub(super) fn namespace(block: &Block, env: Variables<'_>) -> String {
     namespace_setting("").value(block, env).unwrap_or_else(|| "default".to_owned())
 }

@@ -100,17 +100,14 @@ struct ClusterInner {
     address: OnceLock<String>,
 }
 
-/// The current client.
 #[derive(Default)]
 struct Connection {
     connected: Option<Connected>,
-    /// The number of clients created so far.
     number: u64,
     /// The monotonic time of the last client created for rejected credentials.
     renewed: Option<Duration>,
 }
 
-/// A client with its credentials.
 struct Connected {
     client: Client,
     /// When the exec plugin's credentials expire.
@@ -150,7 +147,6 @@ impl Cluster {
             .unwrap_or_else(|| "the Kubernetes cluster".to_owned())
     }
 
-    /// Returns the clock that measures pauses.
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }

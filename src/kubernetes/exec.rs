@@ -25,7 +25,6 @@ const MOST: u64 = 1024 * 1024;
 /// How long before expiry credentials are renewed.
 const MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// Credentials from a plugin.
 pub(super) struct Credentials {
     /// The client's authentication settings.
     pub(super) auth: AuthInfo,

@@ -28,7 +28,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// A watch's duration, in seconds. A silently broken connection is noticed after this time.
 const WATCH: u32 = 60;
 
-/// The page size of lists.
 const PAGE: u32 = 500;
 
 /// Namespace and name.
@@ -38,7 +37,6 @@ pub(super) type Objects = BTreeMap<Key, Arc<DynamicObject>>;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
 
-/// The copy's state.
 #[derive(Debug, Default)]
 pub(super) enum WatchState {
     /// The copy is being requested.
@@ -46,7 +44,6 @@ pub(super) enum WatchState {
     Asking,
     /// A watch is open.
     Watching,
-    /// The request failed.
     Failed(ClusterError),
 }
 
@@ -54,7 +51,6 @@ pub(super) enum WatchState {
 #[derive(Debug, Default)]
 pub(super) struct KindCache {
     pub(super) state: WatchState,
-    /// The number of failures.
     pub(super) failures: u64,
     pub(super) objects: Objects,
     /// Objects by their text at the pointer.

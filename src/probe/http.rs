@@ -16,7 +16,6 @@ use crate::{
     tls,
 };
 
-/// The maximum number of redirects.
 const MOST_REDIRECTS: usize = 10;
 
 /// The settings of HTTP probes.

@@ -28,7 +28,6 @@ use super::{
     metal3_machines::Metal3Machines,
 };
 
-/// The API group of Machines.
 pub(super) const GROUP: &str = "cluster.x-k8s.io";
 /// The supported versions, newest first.
 pub(super) const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
@@ -44,7 +43,6 @@ pub(super) struct Clusters {
     kind: OnceCell<ApiResource>,
     /// The UIDs of management and workload cluster, if roles allow reading them.
     uids: OnceCell<(Option<String>, Option<String>)>,
-    /// Machines by namespace.
     machines: Mutex<BTreeMap<String, Arc<Mirror>>>,
     pub(super) nodes: Mirror,
     pub(super) metal3_machines: Metal3Machines,
@@ -92,7 +90,6 @@ impl Clusters {
         found.await
     }
 
-    /// Returns both clusters' UIDs.
     pub(super) async fn uids(&self) -> Result<&(Option<String>, Option<String>), BackendError> {
         let ClusterApiSettings { management, workload, .. } = &self.settings;
         let ask = || async { Ok((cluster::uid(management, meaning).await?, cluster::uid(workload, meaning).await?)) };

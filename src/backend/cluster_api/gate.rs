@@ -37,7 +37,6 @@ const TIDY: Duration = Duration::from_secs(20);
 /// Poll interval for both clusters during that wait.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// A server's gate.
 pub(super) struct MachineGate {
     pub(super) clusters: Arc<Clusters>,
     pub(super) server: String,

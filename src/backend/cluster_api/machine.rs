@@ -93,7 +93,6 @@ pub(super) enum LabelValue<'a> {
     Other(&'a str),
 }
 
-/// A Cluster API Machine.
 #[derive(Clone, Copy)]
 pub(super) struct Machine<'a>(pub(super) &'a DynamicObject);
 
@@ -129,7 +128,6 @@ impl<'a> Machine<'a> {
         Some(Author { store: store.to_owned(), uid: uid.to_owned() })
     }
 
-    /// Returns our hook's value.
     pub(super) fn hook(self) -> Option<HookValue> {
         serde_json::from_str(annotation(self.0, HOOK)?).ok()
     }
@@ -157,7 +155,6 @@ impl<'a> Machine<'a> {
         self.0.metadata.deletion_timestamp.is_some()
     }
 
-    /// Returns the Machine's Node.
     pub(super) fn node(self) -> Option<&'a str> {
         text(self.0, "/status/nodeRef/name")
     }
@@ -166,17 +163,14 @@ impl<'a> Machine<'a> {
         text(self.0, "/spec/providerID")
     }
 
-    /// Returns the phase, for display.
     pub(super) fn phase(self) -> &'a str {
         text(self.0, "/status/phase").unwrap_or("without a phase")
     }
 
-    /// Returns true if health checks skip the Machine.
     pub(super) fn skips_remediation(self) -> bool {
         annotation(self.0, SKIP_REMEDIATION).is_some()
     }
 
-    /// Returns the Machine's MachineDeployment.
     pub(super) fn deployment(self) -> Option<&'a str> {
         label(self.0, DEPLOYMENT)
     }
@@ -271,7 +265,6 @@ impl<'a> Node<'a> {
         self.state() == Some("operational") && !self.is_cordoned()
     }
 
-    /// Describes the Node's state for display.
     pub(super) fn shown(self) -> String {
         let cordoned = self.is_cordoned();
         let state = self.state().unwrap_or("unknown to the maintenance controller");

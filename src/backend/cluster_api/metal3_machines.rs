@@ -24,7 +24,6 @@ use super::{
 
 /// The Metal3 kind that links a host to its Machine.
 const METAL3_MACHINE: &str = "Metal3Machine";
-/// The API group of Metal3Machines.
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
 /// A management cluster's Metal3Machines.

@@ -22,7 +22,6 @@ pub(super) fn machine() -> Value {
     })
 }
 
-/// Returns the Machine's Node.
 pub(super) fn node() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -31,7 +30,6 @@ pub(super) fn node() -> Value {
     })
 }
 
-/// Returns a request for the Machine.
 pub(super) fn wish() -> ExternalRequest {
     ExternalRequest {
         store: "s".to_owned(),

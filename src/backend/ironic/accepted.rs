@@ -19,7 +19,6 @@ use super::{
     node::Node,
 };
 
-/// An accepted change.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
     /// The request, as errors name it.

@@ -31,7 +31,6 @@ use super::{
 const VERSION: &str = "X-OpenStack-Ironic-API-Version";
 /// The header in every answer with the newest supported version.
 const NEWEST: &str = "X-OpenStack-Ironic-API-Maximum-Version";
-/// Attempts per read.
 const READ_TRIES: usize = 3;
 /// The pause between attempts.
 const READ_PAUSE: Duration = Duration::from_millis(300);
@@ -61,7 +60,6 @@ enum Access {
     Keystone(Box<Keystone>),
 }
 
-/// A request's base URL and token.
 struct Way {
     base: String,
     token: Option<SecretString>,
@@ -171,7 +169,6 @@ impl Client {
         BackendError::Unsupported { address: self.address(), what }
     }
 
-    /// Sends a read.
     pub(super) async fn get(&self, path: &str, minor: u32) -> Result<Value, BackendError> {
         self.tried(|| self.request(&Method::GET, path, minor, None, self.read_limit)).await
     }

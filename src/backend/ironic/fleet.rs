@@ -26,15 +26,12 @@ use super::{
 const FRESH: Duration = Duration::from_secs(1);
 /// Individual reads within [`FRESH`] before further reads share a list.
 const ONE_BY_ONE: usize = 6;
-/// Nodes per page.
 const PAGE: usize = 500;
-/// The maximum number of pages.
 const MOST_PAGES: usize = 2000;
 
 /// Settable boot devices by node UUID and management interface, which determines them.
 type SettableDevices = BTreeMap<(String, Option<String>), Vec<String>>;
 
-/// An Ironic service's nodes.
 #[derive(Debug)]
 pub(super) struct IronicNodes {
     pub(super) client: Client,
@@ -45,7 +42,6 @@ pub(super) struct IronicNodes {
     pub(super) protect: bool,
     /// The last boot devices, by node UUID. Reading a device needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
-    /// The settable boot devices.
     pub(super) devices: Mutex<SettableDevices>,
     /// Nodes, by UUID, with the disk set as the replacement for no device.
     cleared: Mutex<BTreeSet<String>>,
@@ -260,7 +256,6 @@ impl IronicNodes {
         result
     }
 
-    /// Reads a node part.
     pub(super) async fn part(&self, node: &Node, part: &str, minor: u32) -> Result<Value, BackendError> {
         self.client.get(&path(&node.uuid, part), minor).await
     }

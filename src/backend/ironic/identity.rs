@@ -33,7 +33,6 @@ pub(super) struct HardwareFacts {
     pub(super) uuid: Option<String>,
     pub(super) manufacturer: Option<String>,
     pub(super) serial_number: Option<String>,
-    /// The reasons for a missing UUID.
     why: Vec<String>,
 }
 

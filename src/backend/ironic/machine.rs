@@ -25,7 +25,6 @@ use super::{
 /// How long a call waits for an accepted change's outcome.
 pub(super) const NEXT: Duration = Duration::from_secs(3);
 
-/// An Ironic node.
 #[derive(Debug)]
 pub(super) struct NodeMachine {
     pub(super) fleet: Arc<IronicNodes>,

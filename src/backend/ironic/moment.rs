@@ -57,7 +57,6 @@ struct Recent {
     booted: BTreeMap<String, Duration>,
 }
 
-/// The recent reads.
 #[derive(Debug, Default)]
 pub(super) struct Moment(Mutex<Recent>);
 

@@ -62,7 +62,6 @@ pub(super) fn fields(version: u32, list: bool) -> String {
     known.map(|(name, _)| *name).collect::<Vec<&str>>().join(",")
 }
 
-/// An Ironic node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are fields of Ironic")]

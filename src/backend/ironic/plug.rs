@@ -96,7 +96,6 @@ fn address(text: &str) -> Result<Url, Problem> {
     Ok(url)
 }
 
-/// Reads a cloud by name.
 fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
     let at = if block.has("clouds_file") { "clouds_file" } else { "cloud" };
     let places = clouds::places(block.text("clouds_file").as_deref(), &|name| env(name));

@@ -19,7 +19,6 @@ const LONGEST: usize = 300;
 pub(super) struct Mark {
     /// The coordination store's ID.
     pub(super) store: String,
-    /// The maintenance's UID.
     pub(super) uid: String,
     /// The maintenance, as `namespace/name`.
     pub(super) id: String,

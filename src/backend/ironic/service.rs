@@ -206,7 +206,6 @@ fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
     wrong
 }
 
-/// Returns a runbook's steps.
 fn steps_of(runbook: &Value) -> Vec<ServiceStep> {
     let text = |step: &Value, name: &str| step[name].as_str().unwrap_or_default().to_owned();
     let steps = runbook["steps"].as_array().into_iter().flatten();

@@ -6,7 +6,6 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A recorded service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// The steps, as listed in the start record.
@@ -16,7 +15,6 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns true if the service contained this step.
     pub(super) fn had(&self, step: &str) -> bool {
         self.began.contains(&format!("'step': '{step}'"))
     }

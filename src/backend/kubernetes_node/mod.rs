@@ -66,7 +66,6 @@ pub struct KubernetesNodes {
     blocked: Mutex<BTreeMap<String, String>>,
 }
 
-/// Returns the Node kind.
 fn nodes() -> ApiResource {
     ApiResource::erase::<Node>(&())
 }
@@ -181,7 +180,6 @@ impl KubernetesNodes {
         cluster::now(&self.cluster, &nodes(), None, name).await.map_err(meaning)
     }
 
-    /// Lists every cordoned Node, by name.
     async fn all_cordoned(&self) -> Result<BTreeMap<String, DynamicObject>, BackendError> {
         let cordoned = ListParams::default().fields("spec.unschedulable=true");
         let all = cluster::list_of(&self.cluster, &nodes(), None, &cordoned).await.map_err(meaning)?;

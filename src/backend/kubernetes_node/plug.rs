@@ -14,7 +14,6 @@ use crate::{
 
 use super::KubernetesNodes;
 
-/// The default drain timeout.
 const DRAIN: Duration = Duration::from_mins(10);
 
 const NODES: Setting = Setting::new(

@@ -23,7 +23,6 @@ const REDFISH: [&str; 7] = [
 pub(super) enum BmcAddress {
     /// Redfish.
     Redfish {
-        /// Scheme, host and port.
         endpoint: Url,
         /// The system's path; `None` if there is only one.
         system: Option<String>,

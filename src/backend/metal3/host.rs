@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::backend::cluster::{MANAGER, OUR_STORE, OUR_UID, annotation, name, text};
 use crate::maintenance::{gate::ExternalRequest, machine::PowerTarget};
 
-/// The API group of all kinds.
 const GROUP: &str = "metal3.io";
 
 /// Detaches a host from the operator.
@@ -99,13 +98,11 @@ impl fmt::Display for Hold {
 /// A host's state before entry, stored on the host itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Before {
-    /// The provisioning state.
     pub(super) state: String,
     /// The ID of the host's Ironic node. Detaching deletes the node (`ironic.go`, `Detach`), and
     /// registration creates another (`register.go`, `enrollNode`). So a different ID proves the
     /// registration. Empty if an ID cannot prove it.
     pub(super) id: String,
-    /// The error.
     pub(super) error: String,
     /// The owner's desired power, if the hold mode changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +125,6 @@ struct OurValue {
 /// The maintenance that an annotation identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Author {
-    /// The maintenance's incarnation.
     pub(super) uid: String,
     /// The ID of its coordination store; empty if unknown.
     pub(super) store: String,
@@ -163,7 +159,6 @@ pub(super) fn consumer(wish: &ExternalRequest, namespace: &str) -> Value {
     json!({ "apiVersion": format!("{MANAGER}/v1"), "kind": "Maintenance", "name": wish.uid, "namespace": namespace })
 }
 
-/// A `BareMetalHost`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host<'a>(pub(super) &'a DynamicObject);
 
@@ -204,7 +199,6 @@ impl<'a> Host<'a> {
         matches!(self.state(), "provisioned" | "externally provisioned")
     }
 
-    /// Returns the operational status.
     pub(super) fn status(self) -> &'a str {
         text(self.0, "/status/operationalStatus").unwrap_or_default()
     }
@@ -273,7 +267,6 @@ impl<'a> Host<'a> {
         (able && free).then_some(if wanted { PowerTarget::On } else { PowerTarget::Off })
     }
 
-    /// Returns true if deletion was requested.
     pub(super) fn is_deleting(self) -> bool {
         self.0.metadata.deletion_timestamp.is_some()
     }
@@ -283,7 +276,6 @@ impl<'a> Host<'a> {
         self.state() == "unmanaged" || self.bmc_address().is_empty()
     }
 
-    /// Returns the BMC's address.
     pub(super) fn bmc_address(self) -> &'a str {
         text(self.0, "/spec/bmc/address").unwrap_or_default()
     }
@@ -298,7 +290,6 @@ impl<'a> Host<'a> {
         self.flag("/spec/bmc/disableCertificateVerification")
     }
 
-    /// Returns the consumer for display.
     pub(super) fn consumer(self) -> Option<String> {
         let found = self.0.data.pointer("/spec/consumerRef").filter(|found| found.is_object())?;
         let part = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -358,7 +349,6 @@ impl<'a> Host<'a> {
         serde_json::from_str(annotation(self.0, REBOOT)?).ok().map(|value: OurValue| value.ours)
     }
 
-    /// Returns true if reconciliation is paused.
     pub(super) fn is_paused(self) -> bool {
         annotation(self.0, PAUSED).is_some()
     }
@@ -397,7 +387,6 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns our release time.
     pub(super) fn released(self) -> Option<Timestamp> {
         annotation(self.0, RELEASED).map(|text| text.parse().unwrap_or(Timestamp::UNIX_EPOCH))
     }

@@ -136,7 +136,6 @@ impl Hosts {
         self.health_checks.get_or_init(|| health_checks::read(self)).await
     }
 
-    /// Returns a BMC's user name and password.
     pub(super) async fn credentials(&self, secret: &str) -> Result<Account, BackendError> {
         self.secrets.account(self, secret).await
     }

@@ -35,7 +35,6 @@ impl<'a> Host<'a> {
         text(self.0, "/spec/image/url").is_some() || text(self.0, "/spec/customDeploy/method").is_some()
     }
 
-    /// Returns the image in the spec.
     pub(super) fn image(self) -> Option<&'a str> {
         text(self.0, "/spec/image/url")
     }

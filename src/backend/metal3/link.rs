@@ -94,7 +94,6 @@ impl BmcLink {
         Err(BackendError::Unauthorized { address, message })
     }
 
-    /// Ends the BMC session.
     pub(super) async fn close(&self) {
         self.end().await;
     }

@@ -30,7 +30,6 @@ use super::{
     standing::standing,
 };
 
-/// A host in the namespace.
 #[derive(Debug)]
 pub(super) struct HostMachine {
     pub(super) hosts: Arc<Hosts>,

@@ -22,10 +22,8 @@ const RECENT: Duration = Duration::from_secs(20);
 /// v0.14).
 const LABEL: &str = "environment.metal3.io=baremetal";
 
-/// A BMC's user name and password.
 pub(super) type Account = (String, SecretString);
 
-/// A namespace's Secrets.
 #[derive(Debug)]
 pub(super) struct Secrets(BulkReads<Account>);
 
@@ -45,7 +43,6 @@ impl Secrets {
         account(hosts, name, found.as_ref())
     }
 
-    /// Discards all cached accounts.
     pub(super) async fn forget(&self) {
         self.0.forget().await;
     }

@@ -337,8 +337,8 @@ fn is_proven(host: Host<'_>, before: &Before) -> bool {
     renamed || written
 }
 
-/// Returns the missing proof for a host that is about to count as managed again; `None` if the
-/// proof exists or the host is not in that state.
+/// Returns the proof that a host lacks although it is about to count as managed again; `None` in
+/// any other case.
 pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
     let over = host.hold() == Some(Hold::Detach) && host.released().is_some() && !host.is_deleting();
     let left = over && matches!(standing(host, wish, Hold::Detach, now), ExternalState::Leftovers(_));
@@ -351,9 +351,9 @@ pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -
     })
 }
 
-/// Describes how a host's provisioning state has changed when it is managed again; `None` if it has
-/// not, or if the host is not yet managed. The owner can have changed or ended its use, which is
-/// not undone.
+/// Describes a changed provisioning state when the host is managed again; `None` if it is unchanged
+/// or the host is not yet managed. The owner can have changed or ended its use, which is not
+/// undone.
 pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
     let (hold, before) = (host.hold()?, host.before());
     let over = host.released().is_some() && !host.is_deleting() && !host.detaches();

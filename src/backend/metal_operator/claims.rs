@@ -17,7 +17,6 @@ use super::{
     objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, reference, resource},
 };
 
-/// An owner's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApprovalCheck {
     NotNeeded,

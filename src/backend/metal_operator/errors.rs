@@ -7,7 +7,6 @@ use crate::{
 
 pub(super) use crate::backend::cluster::not_now;
 
-/// Converts a cluster error into a machine error.
 pub(super) fn error(problem: ClusterError) -> BackendError {
     cluster::error(problem, attribute)
 }

@@ -51,7 +51,6 @@ pub(super) struct ClusterObjects {
     pub(super) cluster: Cluster,
     /// The cluster whose Nodes run on the servers.
     pub(super) nodes: Cluster,
-    /// Our own objects' namespace.
     pub(super) namespace: String,
     pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
@@ -191,7 +190,6 @@ impl ClusterObjects {
             .map_err(|problem| cluster::unserved(problem).unwrap_or_else(error))
     }
 
-    /// Lists all objects of a kind.
     pub(super) async fn list(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, BackendError> {
         cluster::list(&self.cluster, kind, None).await.map_err(error)
     }

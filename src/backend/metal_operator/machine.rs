@@ -41,7 +41,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A Redfish machine and the backend that owns its session.
 type BmcSession = (Arc<dyn Machine>, RedfishBackend);
 
-/// A cluster's Server.
 #[derive(Debug)]
 pub(super) struct OperatorMachine {
     pub(super) fleet: Arc<ClusterObjects>,
@@ -67,7 +66,6 @@ impl OperatorMachine {
         Ok(&link.await?.0)
     }
 
-    /// Ends the BMC session.
     pub(super) async fn close(&self) {
         if let Some((_, backend)) = self.link.get() {
             backend.close().await;

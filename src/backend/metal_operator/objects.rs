@@ -14,7 +14,6 @@ pub(super) use crate::backend::cluster::{
 pub(super) const METAL: &str = "metal.ironcore.dev";
 /// The group of metal-maintenance-operator.
 pub(super) const MAINTENANCE: &str = "maintenance.metal.ironcore.dev";
-/// The version of all kinds.
 pub(super) const VERSION: &str = "v1alpha1";
 
 /// Annotation that requests an operation, shared by all authors (operation values: metal-operator
@@ -45,7 +44,6 @@ pub(super) const OUR_BOOT: &str = "terraform-provider-metal/boot";
 /// not apply to the new configuration.
 pub(super) const OUR_OLD_BOOT: &str = "terraform-provider-metal/boot-before";
 
-/// Returns a kind in a group.
 pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     ApiResource {
         group: group.to_owned(),
@@ -61,12 +59,10 @@ pub(super) fn no_server(name: &str) -> String {
     format!("the cluster has no Server {name:?}")
 }
 
-/// Returns a label's value.
 pub(super) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Returns an object's namespace.
 pub(super) fn namespace(object: &DynamicObject) -> &str {
     object.metadata.namespace.as_deref().unwrap_or_default()
 }

@@ -32,7 +32,6 @@ const UNCLAIMABLE: &str = "unclaimable";
 /// server.
 const CLOSED: &str = "terraform-provider-metal/unclaimable";
 
-/// Our parking of a server.
 #[derive(Debug)]
 pub(super) struct Parking<'a> {
     pub(super) fleet: &'a ClusterObjects,

@@ -29,7 +29,6 @@ use super::{
     template::Template,
 };
 
-/// A maintenance's request for a server.
 #[derive(Debug)]
 pub(super) struct ServerMaintenanceRequest<'a> {
     pub(super) fleet: &'a ClusterObjects,

@@ -5,10 +5,8 @@ use serde_json::{Map, Value, json};
 
 use crate::backend::Toleration;
 
-/// The claim's field.
 pub(super) const FIELD: &str = "tolerations";
 
-/// Reads a claim's tolerations.
 pub(super) fn tolerated(claim: &DynamicObject) -> Vec<Toleration> {
     let all = claim.data.pointer("/spec/tolerations").and_then(Value::as_array);
     let read = |one: &Value| {

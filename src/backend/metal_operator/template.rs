@@ -14,7 +14,6 @@ use super::{
 /// A request's desired boot template.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// The operator's template.
     pub(super) spec: Value,
     /// The template's source, which observations report.
     pub(super) made_from: String,

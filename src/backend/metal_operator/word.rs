@@ -22,7 +22,6 @@ use super::{
     objects::{APPROVAL, APPROVED, MANAGER, METAL, OUR_WORD, annotation, label, resource},
 };
 
-/// An approval's location.
 struct ApprovalMark {
     cluster: Cluster,
     kind: ApiResource,

@@ -23,7 +23,6 @@ use super::{
 /// The maximum body size; a system has a few kilobytes.
 const LARGEST_BODY: usize = 4 << 20;
 
-/// A completely read answer.
 #[derive(Debug)]
 pub(super) struct RedfishResponse {
     pub(super) body: Value,

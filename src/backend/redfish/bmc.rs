@@ -43,7 +43,6 @@ pub(super) const MOST_AT_ONCE: usize = 10;
 /// The default session collection; the service root can override it (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
-/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// For a request that can change something.
@@ -85,13 +84,11 @@ struct Resources {
     moved: HashMap<String, String>,
     /// The monotonic time of the first senseless answer.
     odd_since: Option<Duration>,
-    /// The session collection.
     sessions: Option<String>,
     /// Requests with invalid JSON in the answer, each with the reason.
     flaws: BTreeMap<String, String>,
 }
 
-/// A BMC.
 #[derive(Debug)]
 pub(super) struct Bmc {
     pub(super) endpoint: Url,
@@ -176,7 +173,6 @@ impl Bmc {
         self.endpoint.origin().ascii_serialization()
     }
 
-    /// Returns host and port.
     pub(super) fn authority(&self) -> String {
         self.endpoint.authority().to_owned()
     }
@@ -327,7 +323,6 @@ impl Bmc {
         resources.moved.insert(path.to_owned(), to.to_owned());
     }
 
-    /// Returns a request's time limit.
     pub(super) fn limit(&self, method: &Method) -> Duration {
         if *method == Method::GET { self.limits.read } else { self.limits.change }
     }

@@ -26,7 +26,6 @@ pub(super) enum OverrideHolder {
     System,
 }
 
-/// An object that lists the override.
 struct OverrideObject<'a> {
     holder: OverrideHolder,
     object: &'a RedfishResponse,

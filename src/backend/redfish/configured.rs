@@ -34,7 +34,6 @@ pub(super) struct ServerInput {
 }
 
 impl ServerInput {
-    /// Returns a block's server.
     pub(super) fn of(block: &Block) -> Self {
         let listed = InventoryServer {
             endpoint: block.text("endpoint"),

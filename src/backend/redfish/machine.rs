@@ -21,7 +21,6 @@ const MOST_PAGES: usize = 50;
 /// The reset types to assume if a BMC does not list any.
 const UNLISTED_RESETS: [&str; 5] = ["On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart"];
 
-/// A system behind a BMC.
 #[derive(Debug)]
 pub(super) struct RedfishMachine {
     pub(super) bmc: Arc<Bmc>,
@@ -88,14 +87,12 @@ impl RedfishMachine {
         Ok(Arc::new(self.system().await?.body))
     }
 
-    /// Reads the system.
     pub(super) async fn system(&self) -> Result<RedfishResponse, BackendError> {
         let answer = self.read_system().await?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(answer.body.clone()));
         Ok(answer)
     }
 
-    /// Extracts a system's identity.
     async fn identity_in(&self, system: &Value) -> Result<HardwareIdentity, BackendError> {
         let text = |name: &str| system[name].as_str().map(str::to_owned);
         Ok(HardwareIdentity {

@@ -21,7 +21,6 @@ const MOST_TRIES: usize = 4;
 /// The maximum number of systems to search for sharers of a drive.
 const MOST_SHARING: usize = 32;
 
-/// Returns the paths in a list of links.
 fn links(list: &Value) -> Vec<String> {
     let paths = list.as_array().into_iter().flatten().filter_map(|link| link["@odata.id"].as_str());
     paths.map(str::to_owned).collect()

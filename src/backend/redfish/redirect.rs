@@ -10,7 +10,6 @@ use crate::backend::BackendError;
 
 use super::bmc::Bmc;
 
-/// The maximum number of consecutive redirects.
 pub(super) const MOST: usize = 3;
 
 impl Bmc {

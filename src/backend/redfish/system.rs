@@ -42,12 +42,10 @@ pub(super) fn settings_path(system: &Value) -> Option<&str> {
     system["@Redfish.Settings"]["SettingsObject"]["@odata.id"].as_str()
 }
 
-/// Returns the firmware boot menu's path.
 pub(super) fn boot_menu(system: &Value) -> Option<&str> {
     system["Boot"]["BootOptions"]["@odata.id"].as_str()
 }
 
-/// Converts a boot menu entry.
 pub(super) fn boot_option(option: &Value) -> BootOption {
     BootOption {
         reference: text(&option["BootOptionReference"]).or_else(|| text(&option["Id"])).unwrap_or_default(),

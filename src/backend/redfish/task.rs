@@ -23,7 +23,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// A task that outlived its call.
 #[derive(Clone, Debug)]
 struct TaskMonitor {
-    /// The changed resource.
     changed: String,
     request: String,
     monitor: String,

@@ -25,7 +25,6 @@ impl Bmc {
         resources.flaws.iter().map(|(request, flaw)| format!("{request}: {flaw}")).collect()
     }
 
-    /// Returns the user name.
     pub(in crate::backend::redfish) fn username(&self) -> &str {
         &self.username
     }
