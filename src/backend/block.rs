@@ -1,51 +1,50 @@
-//! The block of a backend or of a gate in the provider configuration: its attributes, each named
-//! once, and what is written of them.
+//! Attributes of a backend's or gate's block in the provider configuration, and their values.
 
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use secrecy::SecretString;
 
-/// A variable of the environment, where it is set and not empty.
+/// Looks up an environment variable; `None` if it is unset or empty.
 pub type Variables<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
 
-/// One attribute of a block, and the variable of the environment that holds where it is not set.
+/// A block attribute, and the environment variable that supplies its default.
 #[derive(Debug)]
 pub struct Setting {
-    /// Its name.
+    /// The attribute name.
     pub name: &'static str,
-    /// What it holds.
+    /// The value type.
     pub kind: AttributeKind,
     text: &'static str,
     variable: Option<&'static str>,
     otherwise: &'static str,
-    /// Whether a block without it is refused.
+    /// True if a block without this attribute is rejected.
     pub required: bool,
 }
 
 impl Setting {
-    /// An attribute that only the block sets. `text`: its description in Markdown, with its default
-    /// where it has one.
+    /// Returns an attribute that only the block can set. `text` is its Markdown description,
+    /// including any default.
     #[must_use]
     pub const fn new(name: &'static str, kind: AttributeKind, text: &'static str) -> Self {
         Self { name, kind, text, variable: None, otherwise: "", required: false }
     }
 
-    /// The attribute with a variable of the environment as its default. `otherwise`: what holds
-    /// where that is not set either, as the end of the sentence that names the variable.
+    /// Sets an environment variable as the default. `otherwise` ends the sentence about that
+    /// variable: it describes the fallback if the variable is unset too.
     #[must_use]
     pub const fn or_env(mut self, variable: &'static str, otherwise: &'static str) -> Self {
         (self.variable, self.otherwise) = (Some(variable), otherwise);
         self
     }
 
-    /// The attribute as one that a block must have.
+    /// Marks the attribute as required.
     #[must_use]
     pub const fn required(mut self) -> Self {
         self.required = true;
         self
     }
 
-    /// Its description in Markdown.
+    /// Returns the Markdown description.
     #[must_use]
     pub fn description(&self) -> String {
         match self.variable {
@@ -54,70 +53,70 @@ impl Setting {
         }
     }
 
-    /// The name of its variable, for messages; that of the attribute where it has none.
+    /// Returns the environment variable's name for messages, or the attribute's name without one.
     #[must_use]
     pub fn variable(&self) -> &'static str {
         self.variable.unwrap_or(self.name)
     }
 
-    /// What its variable says.
+    /// Returns the environment variable's value.
     #[must_use]
     pub fn from_env(&self, env: Variables<'_>) -> Option<String> {
         self.variable.and_then(env)
     }
 
-    /// The text of a block, else that of the variable.
+    /// Returns the block's text, or the environment variable's value.
     #[must_use]
     pub fn value(&self, block: &Block, env: Variables<'_>) -> Option<String> {
         block.text(self.name).or_else(|| self.from_env(env))
     }
 
-    /// The secret of a block, else that of the variable.
+    /// Returns the block's secret, or the environment variable's value.
     #[must_use]
     pub fn secret(&self, block: &Block, env: Variables<'_>) -> Option<SecretString> {
         block.secret(self.name).or_else(|| self.from_env(env).map(SecretString::from))
     }
 }
 
-/// What an attribute holds.
+/// The value type of an attribute.
 #[derive(Debug)]
 pub enum AttributeKind {
-    /// A text.
+    /// A string.
     Text,
-    /// A text that may not be empty.
+    /// A non-empty string.
     Name,
-    /// A text that no plan, state, log or message shows.
+    /// A string that never appears in a plan, state, log or message.
     Secret,
     /// `true` or `false`.
     Flag,
     /// A duration such as `"90s"`.
     Duration,
-    /// Texts by name.
+    /// A map of strings.
     Texts,
-    /// Objects by name, with these attributes.
+    /// A map of objects with these attributes.
     Objects(&'static [Setting]),
 }
 
-/// A value of an attribute.
+/// An attribute value.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// Of [`AttributeKind::Text`] and [`AttributeKind::Name`].
+    /// A value for [`AttributeKind::Text`] or [`AttributeKind::Name`].
     Text(String),
-    /// Of [`AttributeKind::Secret`].
+    /// A value for [`AttributeKind::Secret`].
     Secret(SecretString),
-    /// Of [`AttributeKind::Flag`].
+    /// A value for [`AttributeKind::Flag`].
     Flag(bool),
-    /// Of [`AttributeKind::Duration`].
+    /// A value for [`AttributeKind::Duration`].
     Duration(Duration),
-    /// Of [`AttributeKind::Texts`].
+    /// A value for [`AttributeKind::Texts`].
     Texts(BTreeMap<String, String>),
-    /// Of [`AttributeKind::Objects`].
+    /// A value for [`AttributeKind::Objects`].
     Objects(BTreeMap<String, Block>),
-    /// Known only after apply.
+    /// A value that Terraform supplies during apply.
     Unknown,
 }
 
-/// A block as it is written. An attribute that is not set is absent.
+/// A configuration block. Attributes that are not set are absent.
 #[derive(Clone, Debug, Default)]
 pub struct Block(BTreeMap<String, Given>);
 
@@ -127,7 +126,7 @@ impl Block {
         self.0.insert(name.to_owned(), value);
     }
 
-    /// A text, where it is set and known.
+    /// Returns a string if it is set and known.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         match self.0.get(name)? {
@@ -136,7 +135,7 @@ impl Block {
         }
     }
 
-    /// A secret, where it is set and known.
+    /// Returns a secret if it is set and known.
     #[must_use]
     pub fn secret(&self, name: &str) -> Option<SecretString> {
         match self.0.get(name)? {
@@ -145,7 +144,7 @@ impl Block {
         }
     }
 
-    /// A flag, where it is set and known.
+    /// Returns a flag if it is set and known.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
         match self.0.get(name)? {
@@ -154,7 +153,7 @@ impl Block {
         }
     }
 
-    /// A duration, where it is set and known.
+    /// Returns a duration if it is set and known.
     #[must_use]
     pub fn duration(&self, name: &str) -> Option<Duration> {
         match self.0.get(name)? {
@@ -163,7 +162,7 @@ impl Block {
         }
     }
 
-    /// Texts by name; empty where they are not set or not known.
+    /// Returns a map of strings, empty if it is unset or unknown.
     #[must_use]
     pub fn texts(&self, name: &str) -> BTreeMap<String, String> {
         match self.0.get(name) {
@@ -172,7 +171,7 @@ impl Block {
         }
     }
 
-    /// Objects by name; none where they are not set or not known.
+    /// Returns the objects of a map, none if it is unset or unknown.
     pub fn objects(&self, name: &str) -> impl Iterator<Item = (&String, &Self)> {
         let objects = match self.0.get(name) {
             Some(Given::Objects(objects)) => Some(objects),
@@ -181,25 +180,25 @@ impl Block {
         objects.into_iter().flatten()
     }
 
-    /// Whether an attribute is set, perhaps to a value that is not known yet.
+    /// Returns true if an attribute is set, even to an unknown value.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Whether an attribute is set to a value that is known.
+    /// Returns true if an attribute is set to a known value.
     #[must_use]
     pub fn is_known(&self, name: &str) -> bool {
         self.has(name) && !self.is_unknown(name)
     }
 
-    /// Whether an attribute is known only after apply.
+    /// Returns true if an attribute is unknown until apply.
     #[must_use]
     pub fn is_unknown(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(Given::Unknown))
     }
 
-    /// Whether any attribute of it, or of an object in it, is known only after apply.
+    /// Returns true if any attribute, including those of nested objects, is unknown until apply.
     #[must_use]
     pub fn has_unknown(&self) -> bool {
         self.0.values().any(|given| match given {
@@ -210,18 +209,18 @@ impl Block {
     }
 }
 
-/// A value of a block that is wrong or missing. Holds no secret.
+/// A wrong or missing value in a block. Contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Problem {
-    /// The attribute in the block, outermost first; the second step is a name in a map.
+    /// The attribute's path, outermost first; the second step is a map key.
     pub at: Vec<String>,
-    /// What is wrong and what to do.
+    /// The problem and its fix.
     pub problem: String,
 }
 
 impl Problem {
-    /// A problem of an attribute.
+    /// Returns a problem at an attribute path.
     pub fn of(at: &[&str], problem: impl Into<String>) -> Self {
         Self { at: at.iter().map(|step| (*step).to_owned()).collect(), problem: problem.into() }
     }

@@ -1,8 +1,7 @@
-//! Objects of a cluster that are read one by one while they are few, and by one list once they are
-//! many.
+//! Reads cluster objects one at a time while they are few, and with a single list otherwise.
 //!
-//! A single refresh must not list what a large cluster has, and a refresh of hundreds must not ask
-//! for each. `get` alone is enough for a role.
+//! Refreshing one server must not list a large cluster, and refreshing hundreds must not send a
+//! request for each. A role with only the `get` permission is sufficient.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -12,14 +11,14 @@ use crate::clock::Clock;
 
 use super::BackendError;
 
-/// So many are read one by one before all are listed.
+/// Number of single reads before all objects are listed.
 const FEW: usize = 8;
 
-/// What was listed a moment ago, by name.
+/// Recently listed objects, by name.
 pub(super) struct BulkReads<T> {
-    /// In words, for the log.
+    /// The object kind, for the log.
     kind: &'static str,
-    /// How long a listed object counts as one that was read now.
+    /// How long a listed object counts as current.
     recent: Duration,
     state: Mutex<State<T>>,
 }
@@ -44,20 +43,21 @@ impl<T> fmt::Debug for BulkReads<T> {
 }
 
 impl<T> BulkReads<T> {
-    /// Sends no request.
+    /// Returns an empty cache without sending a request.
     pub(super) fn new(kind: &'static str, recent: Duration) -> Self {
         Self { kind, recent, state: Mutex::new(State::default()) }
     }
 
-    /// What the list has of this name; `None`: it is to be read by itself. `list` is only polled
-    /// where all are to be listed.
+    /// Returns the listed object with this name; `None` means that the caller must read it. `list`
+    /// is polled only if all objects should be listed.
     pub(super) async fn take(
         &self,
         clock: &dyn Clock,
         name: &str,
         list: impl Future<Output = Result<BTreeMap<String, T>, BackendError>> + Send,
     ) -> Option<T> {
-        // Held while all are listed: the others wait for that instead of asking for one each.
+        // The lock is held during the list, so that other tasks wait for it instead of reading one
+        // object each.
         let mut state = self.state.lock().await;
         let now = clock.monotonic();
         if now.saturating_sub(state.at) > self.recent {
@@ -72,16 +72,16 @@ impl<T> BulkReads<T> {
                         tracing::debug!("{} are read one by one: {message}", self.kind);
                         state.denied = true;
                     }
-                    // The get tells it better, or works.
+                    // The single read that follows succeeds or reports a better error.
                     Err(_) => {}
                 }
             }
         }
-        // Given once: a second reader has reason to believe that the object changed.
+        // Each listed object is returned once: a second read probably expects a change.
         state.listed.remove(name)
     }
 
-    /// Forgets all of them.
+    /// Discards all listed objects.
     pub(super) async fn forget(&self) {
         self.state.lock().await.listed.clear();
     }

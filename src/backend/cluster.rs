@@ -1,4 +1,4 @@
-//! Objects of a Kubernetes cluster, as backends read and change them.
+//! Helpers with which backends read and change Kubernetes objects.
 
 use std::collections::BTreeMap;
 
@@ -21,28 +21,28 @@ use crate::{
 
 use super::{BackendError, before_change};
 
-/// The field manager of every change; also in the names of our own annotations.
+/// The field manager of every change, and the prefix of our annotations.
 pub(super) const MANAGER: &str = "terraform-provider-metal";
-/// Our annotation: the incarnation of the maintenance.
+/// Our annotation with the maintenance's incarnation.
 pub(super) const OUR_UID: &str = "terraform-provider-metal/uid";
-/// Our annotation: the maintenance, as `namespace/name`.
+/// Our annotation with the maintenance, as `namespace/name`.
 pub(super) const OUR_ID: &str = "terraform-provider-metal/maintenance";
-/// Our annotation: the provider's `owner`.
+/// Our annotation with the provider's `owner`.
 pub(super) const OUR_OWNER: &str = "terraform-provider-metal/owner";
-/// Our annotation: run, host and person that requested it.
+/// Our annotation with the requesting run, host and person.
 pub(super) const OUR_RUN: &str = "terraform-provider-metal/run";
-/// Our annotation: the ticket.
+/// Our annotation with the ticket.
 pub(super) const OUR_TICKET: &str = "terraform-provider-metal/ticket";
-/// Our annotation: the coordination store that has the record.
+/// Our annotation with the coordination store that has the record.
 pub(super) const OUR_STORE: &str = "terraform-provider-metal/store";
 
-/// All of these.
+/// All of our annotations.
 pub(super) const MARKS: [&str; 6] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_TICKET, OUR_STORE];
 
-/// The namespace in which kubelets renew the Leases of their Nodes.
+/// The namespace where kubelets renew their Nodes' Leases.
 const HEARTBEATS: &str = "kube-node-lease";
 
-/// Annotations that name the maintenance of an external request, without its reason.
+/// Returns the annotations that identify an external request's maintenance, without its reason.
 pub(super) fn marks(wish: &ExternalRequest) -> BTreeMap<String, String> {
     let mut all = BTreeMap::from([
         (OUR_UID.to_owned(), wish.uid.clone()),
@@ -57,22 +57,20 @@ pub(super) fn marks(wish: &ExternalRequest) -> BTreeMap<String, String> {
     all
 }
 
-/// The text at a place of an object; `None` where it is absent or empty.
+/// Returns the text at a JSON pointer; `None` if it is absent or empty.
 pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> Option<&'a str> {
     object.data.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The value of an annotation.
 pub(super) fn annotation<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The name of an object.
 pub(super) fn name(object: &DynamicObject) -> &str {
     object.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// An object as it is now; `None` where there is none of that name.
+/// Reads an object; `None` if it does not exist.
 pub(super) async fn now(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -85,7 +83,8 @@ pub(super) async fn now(
         .await
 }
 
-/// Whether an answer says that an object is not there: it names it.
+/// Converts a 404 that names the object into `None`. Any other 404 concerns the kind or the
+/// namespace.
 fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
     match error {
         kube::Error::Api(status)
@@ -97,8 +96,7 @@ fn absent(error: kube::Error, name: &str) -> Result<Option<DynamicObject>, kube:
     }
 }
 
-/// The error of a read that found no such kind, and not only no such object: that says nothing
-/// about the object.
+/// Converts a 404 for a whole kind. It does not prove that the object is absent.
 pub(super) fn unserved(problem: ClusterError) -> Result<BackendError, ClusterError> {
     match problem {
         ClusterError::NotFound { address, request } => Ok(BackendError::Rejected {
@@ -113,7 +111,7 @@ pub(super) fn unserved(problem: ClusterError) -> Result<BackendError, ClusterErr
     }
 }
 
-/// All objects of a kind, in one namespace or in all.
+/// Lists all objects of a kind, in one namespace or in all.
 pub(super) async fn list(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -122,7 +120,7 @@ pub(super) async fn list(
     list_of(cluster, kind, namespace, &ListParams::default()).await
 }
 
-/// Those that a selector names.
+/// Lists the objects that a selector matches.
 pub(super) async fn list_of(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -134,8 +132,8 @@ pub(super) async fn list_of(
     Ok(listed.await?.items)
 }
 
-/// Changes an object on the condition that it is still the one that was read, and tells what it is
-/// now. `meaning` makes a machine's error of a cluster's.
+/// Patches an object if it has not changed since it was read, and returns the result. `meaning`
+/// converts cluster errors into machine errors.
 pub(super) async fn patched(
     cluster: &Cluster,
     kind: &ApiResource,
@@ -157,8 +155,8 @@ pub(super) async fn patched(
     patched.await.map_err(meaning)
 }
 
-/// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role does
-/// not let it be read. `meaning` makes a machine's error of a cluster's.
+/// Returns the UID of the namespace `kube-system`, which identifies the cluster; `None` without
+/// permission to read it. `meaning` converts cluster errors into machine errors.
 pub(super) async fn uid(
     cluster: &Cluster,
     meaning: impl FnOnce(ClusterError) -> BackendError,
@@ -174,17 +172,17 @@ pub(super) async fn uid(
     }
 }
 
-/// Whether a Node is Ready, as its conditions say.
+/// Returns true if a Node's conditions report it as Ready.
 pub(super) fn node_is_ready(node: &DynamicObject) -> bool {
     let conditions = node.data.pointer("/status/conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// When the kubelet of a Node was heard last; `None`: it renews no Lease, or a role does not let it
-/// be read. `meaning` makes a machine's error of a cluster's.
+/// Returns when a Node's kubelet last renewed its Lease; `None` without a Lease or without
+/// permission to read it. `meaning` converts cluster errors into machine errors.
 ///
 /// # Errors
-/// The API server does not say: what it believes of the Node may be older than a restart.
+/// The API server does not answer. Its view of the Node could then predate a restart.
 pub(super) async fn node_heard(
     cluster: &Cluster,
     node: &str,
@@ -198,8 +196,8 @@ pub(super) async fn node_heard(
     }
 }
 
-/// User name and password of a BMC from a Secret, or from an object whose `data` is encoded as that
-/// of a Secret. `shown` names it in errors.
+/// Extracts a BMC's user name and password from a Secret, or from an object with the same `data`
+/// encoding. `shown` names the object in errors.
 pub(super) fn credentials(
     found: Option<&DynamicObject>,
     address: &str,
@@ -217,14 +215,13 @@ pub(super) fn credentials(
     Ok((part("username")?, SecretString::from(part("password")?)))
 }
 
-/// The error of a change that is not possible now, because of something else that goes on with the
-/// object.
+/// Returns the error for a change that another activity on the object currently prevents.
 pub(super) fn not_now(address: String, request: String, message: String) -> BackendError {
     BackendError::Rejected { address, request, status: 409, message, retry_after: None, transient: true }
 }
 
-/// A cluster's error as a machine's. `attribute`: the attribute of a maintenance that a refused
-/// field was made from.
+/// Converts a cluster error into a machine error. `attribute` maps a rejected field to the
+/// maintenance attribute that it came from.
 pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> Option<&'static str>) -> BackendError {
     let message = problem.to_string();
     match problem {

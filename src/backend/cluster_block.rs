@@ -1,5 +1,4 @@
-//! Settings that every backend with a Kubernetes cluster has, what is checked of them, and the
-//! cluster that they name.
+//! Settings, validation and connection shared by every backend that uses a Kubernetes cluster.
 
 use std::path::PathBuf;
 
@@ -10,7 +9,7 @@ use super::{
     redfish::{Trust, certificate_trust, several_trusts},
 };
 
-/// An operator of the cluster boots the server.
+/// The boot method in which a cluster operator boots the server.
 pub(super) const BOOT_OPERATOR: ExternalBootMethod = ExternalBootMethod {
     name: "boot_operator",
     text: "where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`",
@@ -55,18 +54,18 @@ pub(super) const REQUEST_TIMEOUT: Setting = Setting::new(
 pub(super) const BMC_INSECURE: Setting =
     Setting::new("bmc_insecure", AttributeKind::Flag, "Trust any certificate of any BMC. Default: `false`.");
 
-/// The setting with the namespace that the backend works in. `text`: what is in it.
+/// Returns the setting for the backend's namespace. `text` describes the namespace's content.
 pub(super) const fn namespace_setting(text: &'static str) -> Setting {
     Setting::new("namespace", AttributeKind::Name, text).or_env("METAL_KUBE_NAMESPACE", ", else `default`")
 }
 
-/// The setting with the authority of BMCs, whose text is the backend's own.
+/// The setting with the BMCs' certificate authority. Each backend supplies its own description.
 pub(super) const BMC_AUTHORITY: &str = "bmc_ca_certificate_file";
 
-/// What is wrong with these settings as they are written.
+/// Validates these settings without the environment or files.
 pub(super) fn check(block: &Block) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
-    // A value that is not known yet may turn out to be absent.
+    // An unknown value can still turn out to be null.
     if block.is_known(HOST.name) && (block.is_known(KUBECONFIG.name) || block.is_known(CONTEXT.name)) {
         let problem = "host is instead of a kubeconfig: leave out kubeconfig and context, or host";
         problems.push(Problem::of(&[HOST.name], problem));
@@ -82,7 +81,7 @@ pub(super) fn check(block: &Block) -> Vec<Problem> {
     problems
 }
 
-/// The cluster that they name.
+/// Returns the cluster that the settings select.
 pub(super) fn cluster(block: &Block, env: Variables<'_>) -> ClusterSettings {
     let path = |text: Option<String>| text.map(PathBuf::from);
     ClusterSettings {
@@ -95,17 +94,16 @@ pub(super) fn cluster(block: &Block, env: Variables<'_>) -> ClusterSettings {
     }
 }
 
-/// The variables that name the cluster, for messages.
+/// Returns the environment variables that select the cluster, for messages.
 pub(super) fn variables() -> String {
     format!("{} or {}", KUBECONFIG.variable(), CONTEXT.variable())
 }
 
-/// The namespace that the backend works in.
 pub(super) fn namespace(block: &Block, env: Variables<'_>) -> String {
     namespace_setting("").value(block, env).unwrap_or_else(|| "default".to_owned())
 }
 
-/// How the certificates of BMCs are judged.
+/// Returns how BMC certificates are verified.
 pub(super) fn bmc_trust(block: &Block) -> Result<Trust, Problem> {
     let authority = block.text(BMC_AUTHORITY);
     certificate_trust(block.flag(BMC_INSECURE.name), None, authority.as_deref(), &[BMC_AUTHORITY])

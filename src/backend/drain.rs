@@ -1,4 +1,4 @@
-//! What drains the Nodes that run on servers.
+//! Draining of the Nodes that run on servers.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -10,88 +10,88 @@ use crate::maintenance::{
     gate::ExternalRequest,
 };
 
-/// A Node that one of our maintenances cordoned.
+/// A Node cordoned for a maintenance of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cordon {
     /// The Node's name.
     pub node: String,
-    /// The coordination store that knows the maintenance, by its id.
+    /// The ID of the coordination store that has the maintenance.
     pub store: String,
-    /// The incarnation of the maintenance.
+    /// The maintenance's incarnation.
     pub uid: String,
-    /// The maintenance, as its own words name it.
+    /// The maintenance, as its annotation names it.
     pub id: String,
-    /// The command with which a person uncordons the Node.
+    /// The command that uncordons the Node.
     pub by_hand: String,
 }
 
 impl Cordon {
-    /// The words of the maintenance, as far as the Node tells them.
+    /// Returns the maintenance's request, as far as the Node's annotations describe it.
     #[must_use]
     pub fn by(&self) -> ExternalRequest {
         super::wish_of_ended(&self.store, &self.uid)
     }
 }
 
-/// What was done to a Node that was to be uncordoned.
+/// The result of uncordoning a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UncordonOutcome {
-    /// It is uncordoned, and our annotations are gone.
+    /// The Node is uncordoned and our annotations are removed.
     Uncordoned,
-    /// Only our annotations were removed: the cordon that we set was removed before.
+    /// Only our annotations were removed, because our cordon no longer existed.
     AnnotationsRemoved {
-        /// Whether another author has cordoned it since.
+        /// True if another author has cordoned the Node since.
         cordoned: bool,
     },
-    /// Nothing: it has no annotation of this maintenance, or is gone.
+    /// Nothing changed: the Node lacks this maintenance's annotations, or no longer exists.
     Nothing,
 }
 
-/// Nodes that run on servers, whatever backend drives those.
+/// Access to the Nodes that run on servers of any backend.
 ///
-/// `by` names the maintenance: what one maintenance cordoned, no other uncordons.
+/// `by` identifies the maintenance. A maintenance uncordons only the Nodes that it cordoned.
 #[async_trait]
 pub trait NodeDrain: Send + Sync + Debug {
-    /// Where they are, for people.
+    /// Returns the cluster's address for messages.
     fn address(&self) -> String;
 
-    /// The command with which a person uncordons a Node.
+    /// Returns the command that uncordons a Node.
     fn by_hand(&self, node: &str) -> String;
 
-    /// How a Node is now. With `wish` also its Pods, as far as they matter for a drain.
+    /// Reads a Node's state. With `wish`, the result includes the Pods that affect the drain.
     async fn look(&self, node: &str, by: &ExternalRequest, wish: Option<&DrainWish>)
     -> Result<DrainView, BackendError>;
 
-    /// Follows a Node for as long as the value lives. Sends no request before it is used.
+    /// Watches a Node while the returned value lives. Sends no request before its first use.
     fn follow(self: Arc<Self>, node: &str) -> Arc<dyn FollowedNode>;
 
-    /// How a Node is, or was some seconds ago: without its Pods and the last word of its kubelet.
-    /// Many of these at once cost a list.
+    /// Reads a Node's state, which can be some seconds old, without its Pods or kubelet heartbeat.
+    /// Many concurrent calls share one list request.
     async fn glance(&self, node: &str, by: &ExternalRequest) -> Result<DrainView, BackendError>;
 
-    /// Cordons a Node and marks it as ours; does nothing where it is cordoned.
+    /// Cordons a Node and annotates it as ours; does nothing if it is already cordoned.
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError>;
 
-    /// Asks once for the eviction of each Pod that has to leave. Returns before they have left.
+    /// Requests eviction of each Pod that must leave. Returns before the Pods have left.
     async fn evict(&self, wish: &DrainWish) -> Result<(), BackendError>;
 
-    /// Uncordons a Node and removes our marks; does nothing where it is not ours.
+    /// Uncordons a Node and removes our annotations; does nothing if it is not ours.
     async fn uncordon(&self, node: &str, by: &ExternalRequest) -> Result<UncordonOutcome, BackendError>;
 
-    /// Every Node that a maintenance of ours cordoned, of all stores.
+    /// Lists every Node cordoned for our maintenances, in all stores.
     async fn cordons(&self) -> Result<Vec<Cordon>, BackendError>;
 }
 
-/// A Node that is followed by watches, while its Pods leave or until it is Ready again.
+/// A watched Node, while its Pods leave or until it is Ready again.
 ///
-/// It tells only that waiting goes on. What ends a wait is read by [`NodeDrain::look`]: a watch may
-/// be late.
+/// A watch can lag, so it can only prolong a wait. [`NodeDrain::look`] decides that a wait has
+/// ended.
 #[async_trait]
 pub trait FollowedNode: Send + Sync + Debug {
-    /// What [`NodeDrain::look`] would show, where that still has to be waited for; `None`: it has
-    /// to be read.
+    /// Returns the current view if the wait must continue; `None` if the caller must call
+    /// [`NodeDrain::look`].
     async fn still(&self, by: &ExternalRequest, wish: Option<&DrainWish>) -> Option<DrainView>;
 
-    /// Returns once [`Self::still`] may have ended. Never returns where watching is not possible.
+    /// Returns when [`Self::still`] could have ended. Never returns if watching is not possible.
     async fn ended(&self, by: &ExternalRequest, wish: Option<&DrainWish>);
 }

@@ -1,153 +1,149 @@
-//! What can go wrong between us and a machine.
+//! Errors of requests to machines.
 
 use std::time::Duration;
 
-/// A failed request to a machine. Messages name no credential and echo no request body.
+/// A failed request to a machine. Messages contain no credentials and no request body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// The name is not in the configuration.
+    /// The configuration does not list this server.
     #[error("no server named {server:?} is configured; configured are: {known}")]
     UnknownServer {
-        /// The name that was asked for.
+        /// The requested name.
         server: String,
-        /// The configured names, shortened for people.
+        /// The configured names, shortened for display.
         known: String,
-        /// Where a server is added: a whole sentence for people.
+        /// How to add a server, as a whole sentence.
         advice: &'static str,
     },
-    /// Nothing of the request reached the machine.
+    /// The request did not reach the machine.
     #[error("{address}: {cause}")]
     Unreachable {
-        /// Where it was tried, without credentials.
+        /// The address, without credentials.
         address: String,
-        /// Why, for example `connection refused` or `no answer within 10s`.
+        /// The cause, for example `connection refused` or `no answer within 10s`.
         cause: String,
     },
-    /// Nothing of the request reached the cluster that knows the machine.
+    /// The request did not reach the machine's cluster.
     #[error("{address}: {cause}")]
     ClusterAway {
-        /// Where it was tried.
+        /// The address.
         address: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// A change was sent and no reply came: it may have been applied. Observe before anything else.
+    /// No reply to a change arrived; its outcome is unknown. Observe the machine first.
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
     ReplyLost {
-        /// Where it was sent, without credentials.
+        /// The address, without credentials.
         address: String,
         /// Method and path.
         request: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// A change was answered, and the answer does not tell whether it was applied: 5xx other than
-    /// 503, or a success that cannot be read. Observe before anything else.
+    /// The answer leaves the change's outcome unknown: 5xx except 503, or an unreadable success.
+    /// Observe the machine first.
     #[error("{address}: {request} was answered with {answer}; it may have been applied")]
     OutcomeUnknown {
-        /// Where it was sent, without credentials.
+        /// The address, without credentials.
         address: String,
         /// Method and path.
         request: String,
-        /// Status, and the machine's own words.
+        /// Status and the machine's message.
         answer: String,
     },
-    /// A change was accepted, and the task that carries it out failed.
+    /// The machine accepted a change, but the task for it failed.
     #[error("{address}: {request} was accepted, and its task failed: {message}")]
     TaskFailed {
-        /// Where it was sent, without credentials.
+        /// The address, without credentials.
         address: String,
         /// Method and path.
         request: String,
         /// The task's state and the machine's message.
         message: String,
-        /// Whether the message shows that the task changed nothing. Otherwise only the machine
-        /// shows how far it came.
+        /// True if the message proves that the task changed nothing. Otherwise observe the machine.
         nothing_changed: bool,
     },
-    /// A request that follows another one of the same call was not sent, because the process may
-    /// not act any more, or cannot know whether it may. What the earlier ones did is to be
-    /// observed.
+    /// A later request of the same call was not sent, because the process lost its lock or cannot
+    /// confirm it. Observe the effect of the earlier requests.
     #[error("{request} was not sent: {cause}")]
     NotSent {
         /// Method and path.
         request: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// The machine's certificate was not the expected one, or is signed by nobody we were told to
-    /// trust.
+    /// The machine's certificate is not the expected one, or no trusted authority signed it.
     #[error("{address}: {cause}")]
     Untrusted {
-        /// Where it was tried.
+        /// The address.
         address: String,
-        /// What is wrong with the certificate and what to do.
+        /// The certificate problem and its fix.
         cause: String,
     },
-    /// User name or password were refused. Tried once, so that no account is locked out.
+    /// The machine rejected user name or password. Tried once, to avoid locking the account.
     #[error("{address}: the BMC refused the credentials ({message})")]
     Unauthorized {
-        /// Where it was tried.
+        /// The address.
         address: String,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// The machine understood the request and refused it.
+    /// The machine rejected the request.
     #[error("{address}: {request} was answered with {status}: {message}")]
     Rejected {
-        /// Where it was sent, without credentials.
+        /// The address, without credentials.
         address: String,
         /// Method and path.
         request: String,
         /// HTTP status.
         status: u16,
-        /// The machine's own words: Redfish extended information with its message id and
-        /// resolution.
+        /// The machine's message: Redfish extended information with message ID and resolution.
         message: String,
-        /// How long the machine asked us to wait, when it did.
+        /// The machine's `Retry-After`, if it sent it.
         retry_after: Option<Duration>,
-        /// Whether the same request may be accepted later (for example 503, or 409 while in POST).
+        /// True if the same request can succeed later (for example 503, or 409 during POST).
         transient: bool,
     },
-    /// The configured system is not behind its BMC.
+    /// The BMC does not have the configured system.
     #[error("{address}: {what}")]
     NoSystem {
-        /// Where it was looked for.
+        /// The BMC's address.
         address: String,
-        /// What there is instead.
+        /// The systems that the BMC has.
         what: String,
     },
-    /// The system that manages servers answers that it does not have this one.
+    /// The system that manages servers does not have this server.
     #[error("{address}: {what}")]
     NoServer {
         /// The system's address.
         address: String,
-        /// The name, and where to find the existing ones.
+        /// The server's name, and where to find the existing names.
         what: String,
     },
-    /// The machine cannot do that at all.
+    /// The machine does not support the operation.
     #[error("{address}: {what}")]
     Unsupported {
-        /// Where it was tried.
+        /// The address.
         address: String,
-        /// What it lacks.
+        /// The missing capability.
         what: String,
     },
-    /// Something that has to be there is not: an API, an object, a part of one.
+    /// A required API, object or part of an object is missing.
     #[error("{address}: {what}")]
     Missing {
-        /// Where it was looked for.
+        /// The address.
         address: String,
-        /// What is missing.
+        /// The missing item.
         what: String,
     },
-    /// We are not allowed to, or not known. The message says what a role would have to allow.
+    /// Authentication or authorization failed. The message names the permissions that a role needs.
     #[error("{message}")]
     Denied {
         /// The message.
         message: String,
     },
-    /// An object that was made from the configuration was refused.
+    /// An object built from the configuration was rejected.
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
         /// The address, without credentials.
@@ -156,48 +152,46 @@ pub enum BackendError {
         request: String,
         /// The message, field by field.
         message: String,
-        /// The attribute that the refused field was made from, for example
-        /// `boot_configuration.image`.
+        /// The attribute behind the rejected field, for example `boot_configuration.image`.
         attribute: Option<&'static str>,
     },
-    /// This configuration does not reach the place of the record.
+    /// This configuration does not reach the record's location.
     #[error("{message}")]
     Elsewhere {
-        /// Both places.
+        /// Both locations.
         message: String,
     },
-    /// Another server is there than the one whose lock a record has.
+    /// The address belongs to another server than the record's locked server.
     #[error("{address} is another server than the one that is held: it shows {shown}; nothing was done to it")]
     OtherServer {
-        /// Where it was asked.
+        /// The address.
         address: String,
-        /// Its identifiers, and the lock of each.
+        /// The observed identifiers, and the lock for each.
         shown: String,
     },
-    /// The Node of a server, or its Lease, was not reached or not changed. The server itself may be
-    /// well.
+    /// The server's Node, or the Node's Lease, could not be reached or changed. The server itself
+    /// can be healthy.
     #[error("{what}: {cause}; {block}.kubeconfig or METAL_NODE_KUBECONFIG names its cluster")]
     Node {
-        /// What may be left there, and for which maintenance.
+        /// Leftovers on the Node, and their maintenance.
         what: String,
-        /// The block of the configuration that is about it.
+        /// The related configuration block.
         block: &'static str,
-        /// What its cluster said.
+        /// The cluster's error.
         cause: Box<BackendError>,
     },
-    /// What came back is not what the protocol says.
+    /// The answer violates the protocol.
     #[error("{address}: {what}")]
     Protocol {
-        /// Where it came from.
+        /// The address.
         address: String,
-        /// What was wrong with it.
+        /// The violation.
         what: String,
     },
 }
 
 impl BackendError {
-    /// Whether the configuration of the server is wrong: nothing but a change of it, or of the
-    /// BMC's account, helps.
+    /// Returns true if only a change to the server's configuration or the BMC account can help.
     #[must_use]
     pub fn is_misconfigured(&self) -> bool {
         matches!(
@@ -210,7 +204,7 @@ impl BackendError {
         )
     }
 
-    /// Whether the change may have been applied: no reply came, or one that does not tell.
+    /// Returns true if the change could have been applied.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         match self {
@@ -220,7 +214,7 @@ impl BackendError {
         }
     }
 
-    /// How long the machine asked to be left alone, when it did.
+    /// Returns the pause that the machine requested, if any.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -230,7 +224,7 @@ impl BackendError {
         }
     }
 
-    /// Whether asking again later can help without anybody's doing.
+    /// Returns true if a later retry can succeed without intervention.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

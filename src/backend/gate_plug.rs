@@ -1,5 +1,5 @@
-//! What makes a gate before the servers of any backend configurable: its block. The gate's folder
-//! brings it; the one line outside is its entry in [`GATES`].
+//! Configuration of gates that apply to servers of any backend. Each gate lives in its own folder;
+//! its entry in [`GATES`] registers it.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -17,35 +17,36 @@ use super::{
     cluster_api, cluster_block, kubernetes_node,
 };
 
-/// The gates that stand before the servers of any backend, and what minds their Nodes.
+/// Every gate that applies to servers of any backend, and the Node helpers.
 pub static GATES: &[&dyn GatePlugin] = &[&cluster_api::Plugin, &kubernetes_node::Drains, &kubernetes_node::Leases];
 
-/// How long a Node may take to be Ready again when nothing else is said.
+/// Default time in which a Node must become Ready again.
 pub(super) const READY: Duration = Duration::from_mins(15);
 
-/// A block of the provider configuration that stands before the servers of any backend.
+/// A provider block that applies to servers of any backend.
 pub trait GatePlugin: Sync + Debug {
-    /// The name of its block.
+    /// Returns the block's name.
     fn name(&self) -> &'static str;
 
-    /// What the block is for, in Markdown.
+    /// Returns the block's Markdown description.
     fn description(&self) -> &'static str;
 
-    /// The attributes of the block.
+    /// Returns the block's attributes.
     fn settings(&self) -> &'static [Setting];
 
-    /// Everything that is wrong with a block as it is written: found without the environment, files
-    /// or the network, so that `validate` reports it. A value that is not known yet is never wrong.
+    /// Validates a block without the environment, files or network, so that `validate` can report
+    /// problems. Unknown values are never wrong.
     fn check(&self, block: &Block) -> Vec<Problem>;
 
-    /// The servers whose Node it drains, or has drained, with the attribute that names them.
+    /// Returns the servers whose Nodes this gate drains or drained, each with the attribute that
+    /// lists it.
     fn drains(&self, _block: &Block) -> Vec<(String, &'static str)> {
         Vec::new()
     }
 
-    /// The gate that external systems open. Also where nothing configures it: the command line
-    /// withdraws the requests of a hold. Nothing is read or asked before. `None`: it minds Nodes
-    /// alone.
+    /// Returns the external systems' gate without reading or requesting anything. `None` if the
+    /// block concerns only Nodes. The gate exists even without a block, because the command line
+    /// withdraws a maintenance's requests.
     fn connect(
         &self,
         _block: Option<&Block>,
@@ -56,8 +57,8 @@ pub trait GatePlugin: Sync + Debug {
     }
 }
 
-/// The servers that name what another server names too: the release of one would open it while the
-/// other is held.
+/// Reports servers that map to the same name: releasing the first would open the gate while the
+/// second is held.
 pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Problem> {
     let mut first: BTreeMap<String, String> = BTreeMap::new();
     let named = block.texts(attribute).into_iter().filter(|(_, name)| !name.is_empty());
@@ -75,12 +76,12 @@ pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Pro
     twice.collect()
 }
 
-/// The cluster of the kubeconfig file that is used where nothing else names one.
+/// Returns the default kubeconfig file's cluster.
 pub(super) fn usual(env: Variables<'_>) -> ClusterSettings {
     cluster(cluster_block::KUBECONFIG.from_env(env), None)
 }
 
-/// A cluster by its kubeconfig file and a context of it.
+/// Returns a cluster by kubeconfig file and context.
 pub(super) fn cluster(kubeconfig: Option<String>, context: Option<String>) -> ClusterSettings {
     ClusterSettings { kubeconfig: kubeconfig.map(PathBuf::from), context, ..ClusterSettings::default() }
 }

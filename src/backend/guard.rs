@@ -1,14 +1,13 @@
-//! The right to act, asked again between the requests of one call.
+//! Checks the lock again between a call's requests.
 //!
-//! The engine checks that it may act right before each call. But one call may become several
-//! requests: a refused form is followed by another one, a `PATCH` with an outdated entity tag by a
-//! second one. A process that was stopped between them may have been replaced meanwhile. So the
-//! engine hands down how to ask again, and a backend asks with [`before_change`] right before each
-//! request that changes something; the first one of a call is covered by the check of the engine
-//! itself.
+//! The engine checks the lock immediately before each call. A single call can send several
+//! requests: a rejected form is followed by another, and a `PATCH` with an outdated entity tag is
+//! repeated. Another process can replace a stopped process between them. So backends call
+//! [`before_change`] immediately before each request that changes something. The engine's own check
+//! covers the first request of a call.
 //!
-//! It travels with the task and not as an argument, so that no layer between the engine and the
-//! request can forget to pass it on.
+//! The check is task-local instead of an argument, so that no layer in between can fail to pass
+//! it.
 
 use std::{
     future::Future,
@@ -22,10 +21,10 @@ use async_trait::async_trait;
 
 use super::BackendError;
 
-/// Asks whether the process that makes a call still may.
+/// Checks the calling process's lock.
 #[async_trait]
 pub trait StillOurs: Send + Sync {
-    /// Why not, or why that cannot be known at the moment; `Ok` when it may.
+    /// Returns `Ok` while the lock is held by the process, otherwise the reason.
     async fn check(&self) -> Result<(), String>;
 }
 
@@ -38,14 +37,16 @@ tokio::task_local! {
     static GUARD: Guard;
 }
 
-/// Runs one call. Only what runs in the same task is guarded.
+/// Runs a call under guard. Covers only requests in the same task.
 pub async fn guarded<T>(ours: Arc<dyn StillOurs>, call: impl Future<Output = T> + Send) -> T {
     GUARD.scope(Guard { ours, sent: AtomicBool::new(false) }, call).await
 }
 
-/// To be awaited right before each request that changes a machine or a cluster. Outside of
-/// [`guarded`] it asks nobody. The error is [`BackendError::NotSent`]; the request must not be sent
-/// then.
+/// Checks the lock; await it immediately before each request that changes a machine or cluster.
+/// Without [`guarded`] it always succeeds.
+///
+/// # Errors
+/// [`BackendError::NotSent`]: the caller must not send the request.
 pub async fn before_change(request: &str) -> Result<(), BackendError> {
     let asked = GUARD.try_with(|guard| guard.sent.swap(true, Ordering::Relaxed).then(|| Arc::clone(&guard.ours)));
     let Ok(Some(ours)) = asked else { return Ok(()) };
@@ -80,7 +81,7 @@ mod tests {
         assert!(error.outcome_unknown(), "the first one was sent: {error:?}");
         assert_eq!(error.to_string(), "POST /b was not sent: replaced");
         assert_eq!(replaced.0.load(Ordering::Relaxed), 1);
-        // Each call begins again, and what nobody guards goes through.
+        // Each call starts over, and unguarded changes pass.
         guarded(replaced.clone(), before_change("POST /c")).await.unwrap();
         before_change("POST /d").await.unwrap();
         before_change("POST /e").await.unwrap();

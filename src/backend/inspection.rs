@@ -1,4 +1,4 @@
-//! What a BMC shows of itself beside its systems: what a person who sets it up has to know.
+//! Inspection of a BMC itself, for the person who sets it up.
 
 use std::time::Duration;
 
@@ -7,58 +7,57 @@ use jiff::Timestamp;
 
 use super::BackendError;
 
-/// The certificate that a BMC presents.
+/// A BMC's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// The SHA-256 of its DER form, as `certificate_sha256` takes it.
+    /// SHA-256 of the DER form, in the format of `certificate_sha256`.
     pub sha256: String,
-    /// Its subject, where it can be read.
+    /// The subject, if readable.
     pub subject: Option<String>,
-    /// Its issuer, where it can be read.
+    /// The issuer, if readable.
     pub issuer: Option<String>,
-    /// The end of its validity, where it can be read.
+    /// The end of the validity period, if readable.
     pub expires: Option<Timestamp>,
-    /// The setting that decides whether it is trusted.
+    /// The setting that decides about trust.
     pub judged_by: &'static str,
 }
 
 /// The account in use on a BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its name.
+    /// The user name.
     pub username: String,
-    /// Its role, where the BMC tells.
+    /// The role, if the BMC reports it.
     pub role: Option<String>,
-    /// Its privileges in Redfish's spelling, where the BMC tells (DSP0266, "Roles").
+    /// The privileges in Redfish spelling, if the BMC reports them (DSP0266, "Roles").
     pub privileges: Option<Vec<String>>,
-    /// Whether the BMC refuses everything until the password is changed.
+    /// True if the BMC rejects everything until the password is changed.
     pub must_change_password: bool,
 }
 
-/// The time that requests took, and the time that they may take.
+/// Observed request durations and their limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The slowest read so far.
     pub slowest_read: Duration,
-    /// The limit of one read.
+    /// The time limit of a read.
     pub read_timeout: Duration,
-    /// The limit of one change.
+    /// The time limit of a change.
     pub request_timeout: Duration,
 }
 
-/// A BMC that can be inspected. Only reads.
+/// Read-only inspection of a BMC.
 #[async_trait]
 pub trait BmcInspection: Send + Sync {
-    /// The certificate that it presents now, trusted or not; `None` without TLS. Sends no
-    /// credentials.
+    /// Returns the presented certificate, trusted or not; `None` without TLS. Sends no credentials.
     async fn certificate(&self) -> Result<Option<Certificate>, BackendError>;
 
-    /// The account in use, as far as it may read that itself.
+    /// Returns the account in use, as far as it can read itself.
     async fn account(&self) -> Result<Account, BackendError>;
 
-    /// The time that requests took in this process.
+    /// Returns this process's request durations.
     fn timing(&self) -> Timing;
 
-    /// This process's requests whose answers were not valid JSON, each with the reason.
+    /// Returns this process's requests with invalid JSON in the answer, each with the reason.
     fn flaws(&self) -> Vec<String>;
 }

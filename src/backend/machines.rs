@@ -1,4 +1,4 @@
-//! Machines of servers that are not configured one by one, and the end of their sessions.
+//! Machines of servers without their own configuration entry, and logout from their BMCs.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use futures_util::future::join_all;
 
 use crate::clock::within;
 
-/// How long ending all sessions may take.
+/// Time limit for ending all sessions.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Machines by the name of their server, each made once.
+/// Machines by server name, each created once.
 #[derive(Debug)]
 pub(super) struct Machines<M>(Mutex<BTreeMap<String, Arc<M>>>);
 
@@ -29,19 +29,20 @@ impl<M> Machines<M> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine of a server; made where it is asked for the first time.
+    /// Returns a server's machine, creating it on first use.
     pub(super) fn get(&self, server: &str, make: impl FnOnce(String) -> M) -> Arc<M> {
         let mut machines = self.locked();
         Arc::clone(machines.entry(server.to_owned()).or_insert_with(|| Arc::new(make(server.to_owned()))))
     }
 
-    /// Every machine that was asked for.
+    /// Returns every machine created so far.
     pub(super) fn all(&self) -> Vec<Arc<M>> {
         self.locked().values().cloned().collect()
     }
 }
 
-/// Ends sessions, all at once and bounded in time: a BMC that does not answer ends its own.
+/// Ends all sessions concurrently within a time limit. A BMC that does not answer expires its own
+/// sessions.
 pub(super) async fn end_sessions<F: Future<Output = ()> + Send>(sessions: impl IntoIterator<Item = F>) {
     if within(GOODBYE, join_all(sessions)).await.is_none() {
         tracing::debug!("not every session was ended in time; they end by themselves");

@@ -1,8 +1,9 @@
-//! Machines. This room knows no queue, lock or window.
+//! Machines and the backends that reach them. This layer does not depend on queues, locks or
+//! windows.
 //!
-//! A backend turns a server's name into a [`Machine`]; a machine is a handful of small
-//! capabilities. None of them repeats a call whose reply was lost: that is said with
-//! [`BackendError::ReplyLost`], and the caller observes.
+//! A backend maps a server's name to a [`Machine`], which consists of small capabilities. No
+//! capability repeats a change without a reply: it returns [`BackendError::ReplyLost`], and the
+//! caller observes the machine.
 
 mod block;
 mod bulk;
@@ -53,10 +54,10 @@ pub use ownership::{
     ExternalWaiter, GateState, OwnershipTexts, Toleration,
 };
 
-/// What a server says it is, in its own spelling. The rules that follow are those of maintenance.
+/// A server's reported identity, in its own spelling. The maintenance layer interprets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HardwareIdentity {
-    /// The lock key of the configuration.
+    /// The configured lock key.
     pub lock_key: Option<String>,
     /// The system UUID.
     pub uuid: Option<String>,
@@ -64,16 +65,16 @@ pub struct HardwareIdentity {
     pub manufacturer: Option<String>,
     /// The serial number.
     pub serial_number: Option<String>,
-    /// Whether more systems are behind the same BMC, which may report one serial number for all.
+    /// True if the BMC manages several systems, which can all report the same serial number.
     pub has_siblings: bool,
     /// Host and port of the BMC or API server.
     pub authority: String,
-    /// The path of the system there.
+    /// The system's path at that address.
     pub path: String,
 }
 
 impl HardwareIdentity {
-    /// The id of the system behind its BMC: the end of its path.
+    /// Returns the system ID behind the BMC: the last segment of the path.
     #[must_use]
     pub fn system_id(&self) -> Option<String> {
         let last = self.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -81,174 +82,176 @@ impl HardwareIdentity {
     }
 }
 
-/// A server as the configuration lists it. No secret.
+/// A server as listed in the configuration, without secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// The address of its BMC, where it has one of its own.
+    /// The server's own BMC address, if any.
     pub endpoint: Option<String>,
-    /// Its configured system id.
+    /// The configured system ID.
     pub system_id: Option<String>,
-    /// Its labels.
+    /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// The backend that reaches it, as the provider block names it.
+    /// The backend that reaches the server, as named in the provider block.
     pub backend: &'static str,
 }
 
-/// What an external system says of a server.
+/// An external system's view of a server's use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUse {
-    /// Its state there.
+    /// The server's state there.
     pub state: String,
-    /// What uses it there, as the system names it.
+    /// The server's user there, in the system's terms.
     pub user: Option<String>,
 }
 
-/// A way to reach servers.
+/// Access to servers of one kind.
 #[async_trait]
 pub trait Backend: Send + Sync + Debug {
-    /// The names of all configured servers, sorted.
+    /// Returns the names of all configured servers, sorted.
     fn servers(&self) -> Vec<String>;
 
-    /// What the configuration lists of a server. Does no I/O; empty for one that it does not list.
+    /// Returns a server's configuration entry without I/O; empty if the server is not listed.
     fn listed(&self, _server: &str) -> Listed {
         Listed::default()
     }
 
-    /// All servers. Asks no BMC; the cluster where it alone knows them.
+    /// Returns all servers. Queries no BMC, but the cluster if only the cluster has the list.
     async fn inventory(&self) -> Result<BTreeMap<String, Listed>, BackendError> {
         Ok(self.servers().into_iter().map(|name| (name.clone(), self.listed(&name))).collect())
     }
 
-    /// These servers as an inventory file in JSON, which names passwords and holds none. Empty
-    /// where the servers of this backend come from no file.
+    /// Returns these servers as a JSON inventory file that references passwords without containing
+    /// them. Empty for a backend without an inventory file.
     fn inventory_file(&self, _servers: &BTreeSet<String>) -> String {
         "{}".to_owned()
     }
 
-    /// The machine behind a configured name, without I/O; else [`BackendError::UnknownServer`].
+    /// Returns the machine for a configured name without I/O, or [`BackendError::UnknownServer`].
     fn machine(&self, server: &str) -> Result<Arc<dyn Machine>, BackendError>;
 
-    /// Where a server is reached, as records keep it. Asks what identifies the cluster, where there
-    /// is one.
+    /// Returns the server's location in the form that records store. Queries the cluster's identity
+    /// if there is a cluster.
     async fn location(&self, server: &str) -> Result<Location, BackendError>;
 
     /// Receives a record's location. The server's name or its neighbors can have changed since.
     fn remember(&self, _server: &str, _location: &Location) {}
 
-    /// Keeps what the configuration gave for booted systems, by its SHA-256 in hexadecimal digits,
-    /// for as long as the process lives: records name it, and never hold it.
+    /// Stores configuration content for booted systems by SHA-256 (hexadecimal) until the process
+    /// ends. Records contain only the hash.
     fn keep(&self, _sha256: String, _content: SecretString) {}
 
-    /// Every external request that one of our processes made, for any server; `None`: servers of
-    /// this backend have no external system.
+    /// Returns every external request of our processes, for any server; `None` if the backend has
+    /// no external system.
     async fn external_requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>> {
         Some(self.ownership()?.requests().await)
     }
 
-    /// The state of a server in its external system, in the words of that system. `None`: it is
-    /// part of none, or that one does not answer.
+    /// Returns a server's state in its external system's terms. `None` without such a system or
+    /// without its answer.
     async fn external_state(&self, server: &str) -> Option<ServerUse> {
         let found = self.ownership()?.state(server, false).await.ok()?;
         Some(ServerUse { state: found.state, user: found.claim })
     }
 
-    /// The claims and approvals of the servers' own maintenance system, where they have one.
+    /// Returns access to the claims and approvals of the servers' own maintenance system, if it has
+    /// them.
     fn ownership(&self) -> Option<&dyn ExternalOwnership> {
         None
     }
 
-    /// Ends what is open on the BMCs (sessions). Called once, on every way out of the process;
-    /// bounded in time.
+    /// Ends open BMC sessions within a time limit. Called once, on every exit path of the process.
     async fn close(&self);
 }
 
 /// One physical machine.
 #[async_trait]
 pub trait Machine: PowerControl + BootControl + MediaControl + Send + Sync + Debug {
-    /// Where it is reached, for people: a URL without credentials.
+    /// Returns the address for display: a URL without credentials.
     fn address(&self) -> String;
 
-    /// Its hardware identity.
+    /// Reads the hardware identity.
     async fn identify(&self) -> Result<HardwareIdentity, BackendError>;
 
-    /// What it is now. One request where sessions are warm.
+    /// Reads the current state. Costs one request if a session exists.
     async fn observe(&self) -> Result<MachineView, BackendError>;
 
-    /// Both of them, where one answer tells both in one request.
+    /// Reads identity and state, in one request if a single answer contains both.
     async fn recognize(&self) -> (Result<HardwareIdentity, BackendError>, Result<MachineView, BackendError>) {
         (self.identify().await, self.observe().await)
     }
 
-    /// Why the last change was not made, where that is known only after its call was accepted and
-    /// had returned. Told once.
+    /// Returns once why the last change failed, if the failure appeared after its call had
+    /// returned.
     ///
-    /// Each machine says for itself: one in front of another has to pass on what that one learns.
+    /// This method lacks a default on purpose: a wrapping machine must forward the inner machine's
+    /// answer.
     async fn late_answer(&self) -> Option<BackendError>;
 
-    /// What it can be told to do.
+    /// Reads the machine's supported operations.
     async fn capabilities(&self) -> Result<Capabilities, BackendError>;
 
-    /// Its BMC, where it is asked directly.
+    /// Returns the BMC if the backend talks to it directly.
     fn bmc(&self) -> Option<&dyn BmcInspection> {
         None
     }
 
-    /// Work that its external system carries out by itself, where there is such a system.
+    /// Returns access to work that an external system performs automatically, if there is one.
     fn service(&self) -> Option<&dyn ServiceControl> {
         None
     }
 
-    /// The maintenance system that the server itself is part of, where there is one.
+    /// Returns the server's own maintenance system, if it has one.
     fn maintenance_system(&self) -> Option<&dyn MaintenanceSystem> {
         None
     }
 
-    /// The object of a cluster that uses the server, where its backend knows one.
+    /// Returns the cluster object that uses the server, if the backend supports this.
     async fn consumer(&self) -> Result<Option<Consumer>, BackendError> {
         Ok(None)
     }
 
-    /// Whether a provider ID of Kubernetes names the server; `None`: its backend cannot tell.
+    /// Returns true if a Kubernetes provider ID names this server; `None` if the backend cannot
+    /// decide.
     async fn has_provider_id(&self, _id: &str) -> Result<Option<bool>, BackendError> {
         Ok(None)
     }
 
-    /// Whether another author keeps the server off once it is released, or its system has it no
-    /// more, where its backend knows that.
+    /// Returns true if another author keeps the server off after its release, or if its system no
+    /// longer has it.
     async fn stays_off(&self) -> Result<bool, BackendError> {
         Ok(false)
     }
 }
 
-/// A request to a server's own maintenance system that one of our processes made, wherever it is.
+/// One of our requests to a server's own maintenance system, from any process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalRequestRef {
-    /// The coordination store that knows the maintenance, by its id; empty where the request does
-    /// not say it.
-    pub store: String,
-    /// The incarnation of the maintenance that it was made for.
-    pub uid: String,
-    /// What it is and what it is called there.
-    pub name: String,
-    /// The server that it is for.
-    pub server: String,
-    /// Whether it is no object of its own, but written on the server, which is out of service by
+    /// The ID of the coordination store with the maintenance; empty if the request does not contain
     /// it.
+    pub store: String,
+    /// The maintenance incarnation behind the request.
+    pub uid: String,
+    /// The object's kind and name.
+    pub name: String,
+    /// The requested server.
+    pub server: String,
+    /// True if the request is not a separate object but written on the server, which it takes out
+    /// of service.
     pub parks: bool,
-    /// The gate before the server that it was made to; `None`: the server's own maintenance system.
+    /// The gate that received the request; `None` for the server's own maintenance system.
     pub gate: Option<&'static str>,
-    /// What of the record's memory is needed to find it again, for a record that is gone.
+    /// The record's memory entries that locate the request after the record was deleted.
     pub memory: BTreeMap<String, String>,
 }
 
 impl ExternalRequestRef {
-    /// The wish of a maintenance whose record is gone: only the request tells of it.
+    /// Rebuilds the maintenance's request from this object alone, after its record was deleted.
     fn wish(&self) -> ExternalRequest {
         ExternalRequest { memory: self.memory.clone(), ..wish_of_ended(&self.store, &self.uid) }
     }
 }
 
-/// The wish of a maintenance that asks for nothing any more, known by its store and incarnation.
+/// Returns an ended maintenance's request, identified only by store and incarnation.
 fn wish_of_ended(store: &str, uid: &str) -> ExternalRequest {
     ExternalRequest {
         store: store.to_owned(),
@@ -270,140 +273,140 @@ fn wish_of_ended(store: &str, uid: &str) -> ExternalRequest {
     }
 }
 
-/// An external system between a request and its start: it says when the server may be taken.
+/// An external system that decides when a requested maintenance can start.
 ///
-/// A request is found again by the incarnation of its maintenance, never by its name alone, and one
-/// of somebody else is never touched.
+/// A request is identified by its maintenance's incarnation, never by name alone. Requests of other
+/// authors are never touched.
 #[async_trait]
 pub trait Gate: Send + Sync {
-    /// What there is; `None`: the server is not part of it. `operation`: for a power operation.
+    /// Returns the external system; `None` if the server is not part of it. `operation` is true for
+    /// a power operation.
     async fn system(&self, operation: bool) -> Result<Option<ExternalSystem>, BackendError>;
 
-    /// Where a request stands. `fresh`: not older than this call; otherwise what the last word of
-    /// the system was.
+    /// Reads a request's progress. With `fresh`, the result is not older than this call; otherwise
+    /// it is the system's last known answer.
     async fn look(&self, wish: &ExternalRequest, fresh: bool) -> Result<GateView, BackendError>;
 
-    /// Makes the request, or does nothing where it is there.
+    /// Creates the request, or does nothing if it exists.
     async fn enter(&self, wish: &ExternalRequest) -> Result<(), BackendError>;
 
-    /// Takes it back, or removes what it left. Returns once that is accepted, not once the server
-    /// is back.
+    /// Withdraws the request, or removes its leftovers. Returns after acceptance, possibly before
+    /// the server is usable again.
     async fn leave(&self, wish: &ExternalRequest) -> Result<(), BackendError>;
 
-    /// Requests of ours for this server.
+    /// Lists our requests for this server.
     async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError>;
 
-    /// Takes back a request whose maintenance is no more.
+    /// Withdraws a request whose maintenance no longer exists.
     async fn discard(&self, request: &ExternalRequestRef) -> Result<(), BackendError>;
 
-    /// How a person takes a request back, for when we cannot. Asks nobody.
+    /// Returns instructions for withdrawing a request manually, without I/O.
     fn by_hand(&self, wish: &ExternalRequest, order: QueueAuthority) -> String;
 
-    /// What follows, for people, where a request is withdrawn of a server that was not restored;
-    /// `None`: nothing of its own.
+    /// Returns the consequence of withdrawing a request before the server was restored, for
+    /// display; `None` if there is nothing specific.
     fn after_no_restore(&self) -> Option<&'static str> {
         None
     }
 
-    /// Returns when something about this server or its requests may have changed.
+    /// Returns when this server or its requests could have changed.
     async fn changed(&self);
 
-    /// What a reviewer of a plan should know.
+    /// Returns the facts that a plan's reviewer needs.
     async fn outlook(&self, wish: &ExternalRequest) -> Result<Outlook, BackendError>;
 
-    /// How the server is there, for people; `None`: it is not part of it, or that is told
-    /// elsewhere.
+    /// Returns the server's state there, for display; `None` if the server is not part of the
+    /// system or another output shows it.
     async fn state(&self) -> Result<Option<String>, BackendError> {
         Ok(None)
     }
 }
 
-/// Gates of one kind that stand before the servers of any backend.
+/// A kind of gate that applies to servers of any backend.
 #[async_trait]
 pub trait GateKind: Send + Sync + Debug {
-    /// Its name, as records keep it.
+    /// Returns the kind's name in records.
     fn id(&self) -> &'static str;
 
-    /// The gate of a server, whether it is configured or only known from a record. `machine`: as
-    /// every reader has it. Does no I/O.
+    /// Returns a server's gate without I/O, even if it appears only in a record. `machine` is the
+    /// machine that readers use.
     fn of(&self, server: &str, machine: Option<Arc<dyn Machine>>) -> Arc<dyn Gate>;
 
-    /// Every request that one of our processes made, for any configured server; `None`: none is
+    /// Lists every request of our processes for any configured server; `None` if no server is
     /// configured.
     async fn requests(&self) -> Option<Result<Vec<ExternalRequestRef>, BackendError>>;
 }
 
-/// The maintenance system that a server itself is part of: the innermost gate.
+/// The maintenance system that a server itself belongs to: the innermost gate.
 #[async_trait]
 pub trait MaintenanceSystem: Gate {
-    /// The machine, as far as a granted request may change it. What it shows is not older than the
-    /// question.
+    /// Returns the machine, limited to changes that a granted request allows. Its observations are
+    /// fresh.
     fn under(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
 
-    /// The machine of a request, for a reader: the last known state of the system is enough.
+    /// Returns the machine for readers, who accept the system's last known state.
     fn shown(&self, wish: &ExternalRequest) -> Arc<dyn Machine>;
 
-    /// The machine, where the system itself makes an operation in its own turn; `None`: the server
-    /// is told directly.
+    /// Returns the machine if the system performs operations itself; `None` if the server receives
+    /// them directly.
     fn operating(&self, _wish: &ExternalRequest) -> Option<Arc<dyn Machine>> {
         None
     }
 
-    /// Whether an operation in its own turn would last.
+    /// Returns `Ok` if an operation that the system performs would last.
     ///
     /// # Errors
-    /// [`BackendError::Unsupported`] where the system would undo it at once.
+    /// [`BackendError::Unsupported`] if the system would revert it immediately.
     async fn would_last(&self, _reset: ResetType) -> Result<(), BackendError> {
         Ok(())
     }
 }
 
-/// Work of an external system, which ends by itself.
+/// Work of an external system that ends automatically.
 #[async_trait]
 pub trait ServiceControl: Send + Sync {
-    /// What keeps the server from it now, a sentence each; empty: nothing. For a plan.
+    /// Returns the current blockers for a plan, a sentence each; empty if there are none.
     async fn problems(&self, service: &ServiceSpec) -> Result<Vec<String>, BackendError>;
 
-    /// Where it stands. `since`: the stamp from before it was begun; `None`: it was not.
+    /// Reads the progress. `since` is the stamp from before the start; `None` if it was not
+    /// started.
     async fn look(&self, service: &ServiceSpec, since: Option<&str>) -> Result<ServiceView, BackendError>;
 
-    /// Lets it begin, and returns once that is accepted. Refused where the stamp is not that of the
-    /// server any more.
+    /// Starts the work and returns after acceptance. Rejected if the server's stamp has changed.
     async fn begin(&self, service: &ServiceSpec, stamp: &str) -> Result<(), BackendError>;
 }
 
-/// Power.
+/// Power control.
 #[async_trait]
 pub trait PowerControl {
-    /// Asks for one power change and returns once it is accepted, not once it is done.
+    /// Requests a power change and returns after acceptance, possibly before completion.
     async fn reset(&self, reset: ResetType) -> Result<(), BackendError>;
 }
 
-/// Boot override.
+/// Boot override control.
 #[async_trait]
 pub trait BootControl {
-    /// Makes the boot override equal to `wanted` in every property that `wanted` names and that
-    /// differs now; other properties are not sent. `clear_http_boot_uri` says that a listed
-    /// `HttpBootUri` is to be emptied.
+    /// Sets the boot override to `wanted`. Sends only properties that `wanted` names and that
+    /// differ. With `clear_http_boot_uri`, a listed `HttpBootUri` is cleared.
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError>;
 
-    /// The firmware's boot menu; empty where it is not listed.
+    /// Returns the firmware's boot menu; empty if the machine does not list it.
     async fn boot_menu(&self) -> Result<Vec<BootOption>, BackendError> {
         Ok(Vec::new())
     }
 }
 
-/// Virtual media.
+/// Virtual media control.
 #[async_trait]
 pub trait MediaControl {
-    /// Every virtual drive and what is in it; empty where the machine has none. `known` are drives
-    /// that were listed before, by this process or by another one: while they are all there, a
-    /// machine need not be asked which drives it has.
+    /// Returns every virtual drive and its medium; empty without drives. `known` are drives that
+    /// any process listed before: while all of them exist, the machine can skip the search for
+    /// drives.
     async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError>;
 
-    /// Inserts the image at `image` into the drive `slot`.
+    /// Inserts `image` into the drive `slot`.
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError>;
 
-    /// Empties the drive `slot`.
+    /// Ejects the medium from the drive `slot`.
     async fn eject_medium(&self, slot: &str) -> Result<(), BackendError>;
 }

@@ -1,4 +1,4 @@
-//! What keeps the Leases that components of a cluster share for the Nodes that run on servers.
+//! Leases that cluster components share for the Nodes that run on servers.
 
 use std::fmt::Debug;
 
@@ -7,25 +7,24 @@ use async_trait::async_trait;
 use super::BackendError;
 use crate::maintenance::node::{NodeLease, SeenLease};
 
-/// The Leases of the Nodes of one cluster, whatever store keeps the lock and whatever backend
-/// drives the servers.
+/// The Node Leases of one cluster, independent of lock store and backend.
 ///
-/// `us` is the name under which a maintenance holds a Lease.
+/// `us` is the holder name of a maintenance.
 #[async_trait]
 pub trait NodeLeasing: Send + Sync + Debug {
-    /// Reads whose a Lease is.
+    /// Reads a Lease's holder.
     ///
     /// # Errors
-    /// The cluster does not answer, or refuses.
+    /// The cluster does not answer, or rejects the request.
     async fn look(&self, lease: &NodeLease, us: &str) -> Result<SeenLease, BackendError>;
 
-    /// Takes a Lease; does nothing while another component holds it.
+    /// Acquires a Lease; does nothing while another component holds it.
     ///
     /// # Errors
-    /// As [`look`](Self::look), or the Node is not there.
+    /// As [`look`](Self::look), or the Node does not exist.
     async fn take(&self, lease: &NodeLease, us: &str) -> Result<(), BackendError>;
 
-    /// Deletes a Lease; does nothing where it is not ours.
+    /// Deletes a Lease; does nothing if it is not ours.
     ///
     /// # Errors
     /// As [`look`](Self::look).

@@ -1,44 +1,44 @@
-//! What a plan says of a server's external system.
+//! A server's external system as a plan reports it.
 
-/// What a reviewer of a plan should know of a server's external system.
+/// Facts about a server's external system for a plan's reviewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// All of it, a sentence each.
+    /// All facts, a sentence each.
     pub lines: Vec<String>,
-    /// The approval that it would wait for.
+    /// The missing approval that would block the maintenance.
     pub approval_missing: Option<String>,
-    /// The maintenances of others on the server.
+    /// Other maintenances on the server.
     pub ahead: Option<String>,
-    /// What uses the server, where only a gate before it could ask that.
+    /// The server's consumer, if only a configured gate could request its consent.
     pub unasked: Option<UnaskedConsumer>,
 }
 
-/// What a plan says of a consumer that a server's own external system neither asks nor drains.
+/// Plan warnings about a consumer that the server's external system neither consults nor drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnaskedConsumer {
-    /// Where no gate drains its Node either.
+    /// Used if no gate drains the consumer's Node either.
     pub undrained: PlanWarning,
-    /// What else may become of it.
+    /// Other possible consequences for the consumer.
     pub more: Option<PlanWarning>,
 }
 
-/// A warning of a plan.
+/// A plan warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanWarning {
-    /// What it warns of.
+    /// The summary.
     pub summary: &'static str,
-    /// Why, and what to do before apply; without the name of the server.
+    /// Reason and fix before apply, without the server's name.
     pub detail: String,
 }
 
 impl Outlook {
-    /// One sentence.
+    /// Returns an outlook with one sentence.
     #[must_use]
     pub fn of_line(line: String) -> Self {
         Self { lines: vec![line], ..Self::default() }
     }
 
-    /// Adds what a gate behind this one tells.
+    /// Appends an inner gate's outlook.
     pub fn add(&mut self, inner: Self) {
         self.lines.extend(inner.lines);
         self.approval_missing = self.approval_missing.take().or(inner.approval_missing);

@@ -1,5 +1,4 @@
-//! Claims and approvals of a server's own maintenance system, where it has them: words and the
-//! capability.
+//! Claims and approvals of a server's own maintenance system.
 
 use async_trait::async_trait;
 
@@ -7,241 +6,242 @@ use crate::maintenance::machine::{Ignition, PowerTarget};
 
 use super::{BackendError, ExternalRequestRef};
 
-/// A taint of servers that a claim puts up with, in the words of their own system.
+/// A server taint that a claim tolerates, in the system's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Toleration {
     /// The taint's key.
     pub key: String,
-    /// `Exists`, or `Equal`, which is also what is meant when nothing is said.
+    /// `Exists` or `Equal`; absent means `Equal`.
     pub operator: Option<String>,
     /// The taint's value, with `Equal`.
     pub value: Option<String>,
-    /// The taint's effect; `None`: any.
+    /// The taint's effect; `None` means any.
     pub effect: Option<String>,
 }
 
-/// An object of a Kubernetes cluster that uses a server.
+/// A Kubernetes object that uses a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
-    /// Its kind.
+    /// The kind.
     pub kind: String,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// A claim as it shall be.
+/// A claim's desired state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalClaim {
-    /// Where it is.
+    /// The namespace.
     pub namespace: String,
-    /// What it is called there.
+    /// The name.
     pub name: String,
-    /// The server that is wanted.
+    /// The requested server.
     pub server: String,
     /// The provider's `owner`.
     pub owner: String,
-    /// Who asks: run, host, person.
+    /// The requesting run, host and person.
     pub run: String,
-    /// Where the owner is reached.
+    /// The owner's contact.
     pub contact: Option<String>,
-    /// What the server boots.
+    /// The image to boot.
     pub image: String,
-    /// What configures the booted system.
+    /// The booted system's configuration.
     pub ignition: Option<Ignition>,
-    /// The power that the owner wants.
+    /// The owner's desired power state.
     pub power: PowerTarget,
-    /// The taints that the server may have.
+    /// The tolerated taints.
     pub tolerations: Vec<Toleration>,
 }
 
 impl ExternalClaim {
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// A claim as it is.
+/// A claim's observed state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalClaimView {
     /// `namespace/name`.
     pub id: String,
-    /// This incarnation.
+    /// The claim's incarnation.
     pub uid: String,
-    /// The provider's owner that made it; `None`: somebody else did.
+    /// The provider owner that created the claim; `None` if another author did.
     pub owner: Option<String>,
-    /// Where the owner is reached.
+    /// The owner's contact.
     pub contact: Option<String>,
-    /// The server that it names.
+    /// The claimed server.
     pub server: Option<String>,
-    /// Since when, in RFC 3339.
+    /// The creation time in RFC 3339.
     pub since: Option<String>,
-    /// What its system says of it.
+    /// The phase that the system reports.
     pub phase: Option<String>,
-    /// What the server boots.
+    /// The image to boot.
     pub image: Option<String>,
-    /// The Secret with what configures the booted system.
+    /// The Secret with the booted system's configuration.
     pub ignition_secret: Option<String>,
-    /// The power that the owner wants, `On` or `Off`.
+    /// The owner's desired power state, `On` or `Off`.
     pub power: Option<String>,
-    /// The taints that the server may have.
+    /// The tolerated taints.
     pub tolerations: Vec<Toleration>,
-    /// Whether the owner is told that the server is needed.
+    /// True if the owner is notified that a maintenance needs the server.
     pub needed: bool,
-    /// Whether the owner has said yes.
+    /// True if the owner has approved.
     pub approved: bool,
-    /// Whether it is being deleted.
+    /// True if the claim is being deleted.
     pub leaving: bool,
 }
 
-/// How a server and a claim stand to each other.
+/// The binding between a server and a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// The server is the claim's.
+    /// The claim has the server.
     Bound,
-    /// Not yet. The words complete "waiting for".
+    /// Not bound yet. The text completes "waiting for".
     Waiting(String),
-    /// It will not be, as things are; why, and whose doing that is.
+    /// Binding is impossible in the current state; reason and responsible party.
     Impossible(String),
 }
 
-/// What a server's own system says about it, in a few words.
+/// A short summary of a server's state in its own system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateState {
-    /// Its state, in the system's own word.
+    /// The state in the system's terms.
     pub state: String,
-    /// The claim to which it is bound, as `namespace/name`.
+    /// The bound claim, as `namespace/name`.
     pub claim: Option<String>,
-    /// Whether it is kept out of use once its claim is gone, until somebody has looked after it.
+    /// True if the server stays out of use after its claim is deleted, until a person releases it.
     pub retained: bool,
 }
 
-/// A request for a server, as its own system knows it.
+/// A request for a server, as its own system has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalWaiter {
-    /// The maintenance of this provider that it stands for, or what it is called there.
+    /// The maintenance of this provider, or the request's name there.
     pub id: String,
-    /// The store that knows the maintenance, when it is of this provider.
+    /// The maintenance's store, if it belongs to this provider.
     pub store: Option<String>,
-    /// What it is called there.
+    /// The request's name there.
     pub name: String,
-    /// Whether it has started.
+    /// True if the maintenance has started.
     pub started: bool,
-    /// Whether the owner is asked, and not only told.
+    /// True if the owner must approve; false if the owner is only notified.
     pub asks: bool,
-    /// Its priority.
+    /// The priority.
     pub priority: i64,
-    /// Who asks.
+    /// The requester.
     pub by: String,
-    /// The reason, for people.
+    /// The reason, for display.
     pub reason: Option<String>,
-    /// Where it is discussed.
+    /// The ticket.
     pub ticket: Option<String>,
-    /// Since when, in RFC 3339.
+    /// The creation time in RFC 3339.
     pub since: Option<String>,
 }
 
-/// An approval, and where it is written.
+/// An approval and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalMarkRef {
-    /// This incarnation: it is written beside the yes, so that nobody else's is taken back.
+    /// This approval's incarnation, stored with it so that other authors' approvals are never
+    /// revoked.
     pub uid: String,
-    /// `namespace/name` of the claim.
+    /// The claim, as `namespace/name`.
     pub claim: String,
-    /// The claim's incarnation, once that is known.
+    /// The claim's incarnation, if already known.
     pub claim_uid: Option<String>,
-    /// The Node that is marked instead of the claim: a controller copies from there.
+    /// The Node that carries the mark instead of the claim; a controller copies it from there.
     pub node: Option<String>,
 }
 
-/// The state of an approval.
+/// An approval's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalMarkState {
-    /// The mark and where it is, for people.
+    /// The mark and its location, for display.
     pub place: String,
-    /// Whether the mark is there.
+    /// True if the mark exists.
     pub present: bool,
-    /// Whether it is the one that was written for this word.
+    /// True if the mark belongs to this approval.
     pub ours: bool,
 }
 
-/// What such a system calls things and what its approvals mean, for people.
+/// Display texts for a system's terms and its approvals' meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnershipTexts {
-    /// The command line's flag for it, with its dashes.
+    /// The command-line flag for it, including dashes.
     pub flag: &'static str,
-    /// What it calls a claim.
+    /// The system's term for a claim.
     pub claim: &'static str,
-    /// What its approvals do not know: a sentence without its full stop.
+    /// The limits of its approvals: a sentence without its full stop.
     pub limits: &'static str,
-    /// For what an approval counts: completes "One approval on a claim".
+    /// An approval's scope: completes "One approval on a claim".
     pub counts: &'static str,
 }
 
-/// The claims and approvals of servers' own maintenance system.
+/// The claims and approvals in the servers' own maintenance system.
 ///
-/// What somebody else wrote is never taken back.
+/// Approvals of other authors are never revoked.
 #[async_trait]
 pub trait ExternalOwnership: Send + Sync {
-    /// Where they are, for people.
+    /// Returns the system's address for display.
     fn address(&self) -> String;
 
-    /// What it calls things.
+    /// Returns the system's terms.
     fn texts(&self) -> OwnershipTexts;
 
-    /// What the system does with a server whose claim goes, a sentence each; `None`: how the server
-    /// stands there is not known.
+    /// Returns the consequences for a server when its claim is deleted, a sentence each. `state` is
+    /// `None` if the server's state is unknown.
     fn after_claim(&self, state: Option<&GateState>) -> Vec<String>;
 
-    /// How a server stands there. `fresh`: not older than this call.
+    /// Reads a server's state. With `fresh`, it is not older than this call.
     async fn state(&self, server: &str, fresh: bool) -> Result<GateState, BackendError>;
 
-    /// Every claim.
+    /// Lists every claim.
     async fn claims(&self) -> Result<Vec<ExternalClaimView>, BackendError>;
 
-    /// One claim by `namespace/name`. `fresh`: not older than this call.
+    /// Reads a claim by `namespace/name`. With `fresh`, it is not older than this call.
     async fn claim_view(&self, id: &str, fresh: bool) -> Result<Option<ExternalClaimView>, BackendError>;
 
-    /// Whether a claim can put up with taints there; `Err` inside: why not.
+    /// Returns `Ok` if claims can tolerate taints there; the inner `Err` is the reason why not.
     async fn tolerates(&self) -> Result<Result<(), String>, BackendError>;
 
-    /// How a server and the claim of this `namespace/name`, which puts up with these taints, stand
-    /// to each other now.
+    /// Reads the binding between a server and a claim, by `namespace/name`, that tolerates these
+    /// taints.
     async fn binding(&self, id: &str, server: &str, tolerated: &[Toleration]) -> Result<Binding, BackendError>;
 
-    /// Makes the claim as it shall be; `uid`: it must be this incarnation, whoever made it. Without
-    /// it, a claim of that name that is not of the same owner is refused.
+    /// Creates or updates the claim. With `uid`, it must be this incarnation, whatever its owner.
+    /// Without `uid`, a claim with the same name but another owner is rejected.
     async fn claim(&self, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError>;
 
-    /// Gives exactly this incarnation of a claim up. Returns once that is accepted, not once the
+    /// Deletes exactly this incarnation of a claim. Returns after acceptance, possibly before the
     /// server is free.
     async fn unclaim(&self, id: &str, uid: &str) -> Result<(), BackendError>;
 
-    /// What keeps a server with a claim that was given up, in words that complete "waiting for";
-    /// `None`: nothing does.
+    /// Returns the reason why a deleted claim still blocks its server; completes "waiting for".
+    /// `None` if the server is free.
     async fn kept(&self, id: &str, uid: &str, server: &str) -> Result<Option<String>, BackendError>;
 
-    /// The name of the Secret that content with this SHA-256 gets for a claim.
+    /// Returns a claim's Secret name for content with this SHA-256.
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String;
 
-    /// Every request that one of our processes made, for any server.
+    /// Lists every request of our processes, for any server.
     async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError>;
 
-    /// The requests for a server, in no order.
+    /// Lists the requests for a server, unordered.
     async fn asked(&self, server: &str) -> Result<Vec<ExternalWaiter>, BackendError>;
 
-    /// Reads the state of an approval.
+    /// Reads an approval's state.
     async fn word(&self, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError>;
 
-    /// Writes an approval, unless there is one.
+    /// Writes an approval unless one exists.
     async fn approve(&self, word: &ApprovalMarkRef) -> Result<(), BackendError>;
 
-    /// Takes exactly this yes back.
+    /// Revokes exactly this approval.
     async fn withdraw(&self, word: &ApprovalMarkRef) -> Result<(), BackendError>;
 
-    /// Returns when something about claims or servers may have changed.
+    /// Returns when claims or servers could have changed.
     async fn changed(&self);
 }

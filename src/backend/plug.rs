@@ -1,5 +1,5 @@
-//! What makes a backend configurable. A backend brings all of it in its own folder; the one line
-//! outside is its entry in [`PLUGINS`].
+//! Configuration of backends. Each backend lives in its own folder; its entry in [`PLUGINS`]
+//! registers it.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -13,110 +13,110 @@ use super::{Backend, ironic, metal_operator, metal3, redfish};
 
 pub use super::block::{AttributeKind, Block, Given, Problem, Setting, Variables};
 
-/// The backends. The first is used unless the configuration names another.
+/// The first backend is the default.
 static PLUGINS: &[&dyn BackendPlugin] = &[&redfish::Plugin, &metal_operator::Plugin, &metal3::Plugin, &ironic::Plugin];
 
-/// All backends. The first one is used where the configuration names none.
+/// Returns all backends. The first is the default.
 #[must_use]
 pub fn plugins() -> &'static [&'static dyn BackendPlugin] {
     PLUGINS
 }
 
-/// The longest request that may change something: half of a lease, which is what is left of it when
-/// a call begins in time (`engine/lease.rs`), so that the call ends before another process can
-/// conclude that its process is gone.
+/// The time limit of a request that can change something. A call starts with at least half of the
+/// lease left (`engine/lease.rs`), so it ends before another process can conclude that its process
+/// died.
 const LONGEST_REQUEST: Duration = Duration::from_secs(15);
 
-/// The backend of that name.
+/// Returns the backend with this name.
 #[must_use]
 pub fn plugin(name: &str) -> Option<&'static dyn BackendPlugin> {
     plugins().iter().find(|plugin| plugin.name() == name).copied()
 }
 
-/// The backend that reaches a place; `None`: none is recorded, or this version has none of that
-/// name.
+/// Returns the backend for a location; `None` if no location is recorded or this version lacks the
+/// backend.
 #[must_use]
 pub fn plugin_at(location: Option<&Location>) -> Option<&'static dyn BackendPlugin> {
     plugin(location?.backend.name())
 }
 
-/// What a backend brings besides its machines.
+/// A backend's configuration interface.
 pub trait BackendPlugin: Sync + Debug {
-    /// Its name: the block in the provider configuration, and the `backend` of records and data
-    /// sources.
+    /// Returns the name of the provider block, and the `backend` value in records and data sources.
     fn name(&self) -> &'static str;
 
-    /// What the block is for, in Markdown.
+    /// Returns the block's Markdown description.
     fn description(&self) -> &'static str;
 
-    /// The attributes of the block.
+    /// Returns the block's attributes.
     fn settings(&self) -> &'static [Setting];
 
-    /// The flags that it brings to the command line.
+    /// Returns the backend's command-line flags.
     fn flags(&self) -> &'static [BackendFlag] {
         &[]
     }
 
-    /// Everything that is wrong with a block as it is written: found without the environment, files
-    /// or the network, so that `validate` reports it. A value that is not known yet is never wrong.
+    /// Validates a block without the environment, files or network, so that `validate` can report
+    /// problems. Unknown values are never wrong.
     fn check(&self, block: &Block) -> Vec<Problem>;
 
-    /// The backend of a block that was checked. Reads the environment and files; asks no server.
+    /// Connects a validated block. Reads the environment and files, but contacts no server.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first problem found.
     fn connect(&self, block: &Block, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Result<Connected, Problem>;
 
-    /// The boot methods that it brings: its external system boots the server.
+    /// Returns the boot methods with which the backend's external system boots servers.
     fn boot_methods(&self) -> &'static [&'static ExternalBootMethod] {
         &[]
     }
 
-    /// How the command line reaches servers of this backend: completes "Run it with".
+    /// Returns how the command line reaches this backend's servers: completes "Run it with".
     fn reach(&self) -> String;
 
-    /// How a person finds a request of ours in the servers' external system and takes it back,
-    /// where this process does not reach that; `None`: there is none, or it is not known by hand.
+    /// Returns instructions for withdrawing our request manually, for processes that cannot reach
+    /// the external system. `None` without such a system or without a manual way.
     fn by_hand(&self, _server: &str) -> Option<String> {
         None
     }
 
-    /// Whether claims are kept by the servers' external system, and not in the coordination store.
+    /// Returns true if the servers' external system stores claims instead of the coordination
+    /// store.
     fn has_own_claims(&self) -> bool {
         false
     }
 }
 
-/// A boot method of a backend. Its external system knows what the image stands for and boots it;
-/// two backends may bring the same one.
+/// A boot method in which an external system resolves and boots the image. Two backends can share
+/// it.
 #[derive(Debug)]
 pub struct ExternalBootMethod {
-    /// Its name in the configuration, for example `boot_operator`.
+    /// The configured name, for example `boot_operator`.
     pub name: &'static str,
-    /// Where it is possible, in Markdown: completes "the method, …".
+    /// Where the method is available, in Markdown: completes "the method, …".
     pub text: &'static str,
-    /// What `image` is for it, in Markdown: a whole sentence.
+    /// The meaning of `image`, in Markdown: a whole sentence.
     pub image: &'static str,
-    /// Whether it hands an ignition file to the booted system.
+    /// True if the booted system receives an ignition file.
     pub takes_ignition: bool,
 }
 
 impl ExternalBootMethod {
-    /// The boot source by which a machine lists it.
+    /// Returns the boot source under which a machine lists this method.
     #[must_use]
     pub fn target(&self) -> String {
         BootMethod::External(self.name.to_owned()).target().into_owned()
     }
 }
 
-/// The backends whose external system keeps the claims, for messages.
+/// Returns the backends whose external system stores claims, for messages.
 #[must_use]
 pub fn with_own_claims() -> String {
     let names: Vec<&str> = plugins().iter().filter(|it| it.has_own_claims()).map(|it| it.name()).collect();
     names.join(" or ")
 }
 
-/// The boot methods that backends of this program bring, each once.
+/// Returns the boot methods of all backends, without duplicates.
 #[must_use]
 pub fn boot_methods() -> Vec<&'static ExternalBootMethod> {
     let mut found: Vec<&'static ExternalBootMethod> = Vec::new();
@@ -128,32 +128,31 @@ pub fn boot_methods() -> Vec<&'static ExternalBootMethod> {
     found
 }
 
-/// A flag of the command line: one that selects its backend, or one whose value is an attribute of
-/// the backend's block.
+/// A command-line flag that selects a backend, or whose value sets an attribute in its block.
 #[derive(Debug)]
 pub struct BackendFlag {
-    /// Its name, without the dashes.
+    /// The name, without dashes.
     pub name: &'static str,
-    /// The attribute that its value, the path of a file, sets; `None`: it has no value and selects
-    /// the backend.
+    /// The attribute that receives the flag's value, a file path; `None` for a flag without value,
+    /// which only selects the backend.
     pub setting: Option<&'static Setting>,
     text: &'static str,
 }
 
 impl BackendFlag {
-    /// A flag that selects its backend. `text`: what it says.
+    /// Returns a flag that selects its backend. `text` is its help.
     #[must_use]
     pub const fn selects(name: &'static str, text: &'static str) -> Self {
         Self { name, setting: None, text }
     }
 
-    /// A flag that names a file for an attribute of the block.
+    /// Returns a flag that sets a block attribute to a file path.
     #[must_use]
     pub const fn file(name: &'static str, setting: &'static Setting, text: &'static str) -> Self {
         Self { name, setting: Some(setting), text }
     }
 
-    /// What it says, with the variable that holds where it is not given.
+    /// Returns the help text, including the default's environment variable.
     #[must_use]
     pub fn help(&self) -> String {
         match self.setting {
@@ -163,32 +162,32 @@ impl BackendFlag {
     }
 }
 
-/// Something that a user should know although it works.
+/// A user warning about something that works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// Constant words, without names: hosts fold equal summaries.
+    /// A constant text without names: hosts fold equal summaries.
     pub summary: &'static str,
-    /// More.
+    /// The details.
     pub detail: String,
 }
 
-/// A backend, and what its user should know.
+/// A connected backend and its user warnings.
 #[derive(Debug)]
 pub struct Connected {
     /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// What its user should know.
+    /// The warnings.
     pub warnings: Vec<Warning>,
 }
 
 impl Connected {
-    /// A backend of which its user has to know nothing.
+    /// Returns a connected backend without warnings.
     pub fn quiet(backend: impl Backend + 'static) -> Self {
         Self { backend: Arc::new(backend), warnings: Vec::new() }
     }
 }
 
-/// Refuses a `request_timeout` that could outlive the right to make the request.
+/// Rejects a `request_timeout` that could outlive the lock.
 #[must_use]
 pub fn check_request_timeout(block: &Block) -> Option<Problem> {
     block.duration("request_timeout").filter(|limit| *limit > LONGEST_REQUEST).map(|_| {
@@ -200,7 +199,7 @@ pub fn check_request_timeout(block: &Block) -> Option<Problem> {
 /// Reads a file that the configuration names in the attribute `at`.
 ///
 /// # Errors
-/// It cannot be read, or is not safe to trust (`files.rs`).
+/// The file cannot be read or is not safe to trust (`files.rs`).
 pub fn read_file(path: &str, at: &[&str]) -> Result<String, Problem> {
     files::read(path, files::SMALL).map_err(|error| Problem::of(at, error.to_string()))
 }

@@ -1,5 +1,5 @@
-//! What the HTTP clients of this room share: bodies within limits, causes in plain words, pauses
-//! that a service asks for, and how certificates are judged.
+//! Shared HTTP client helpers: body limits, readable causes, `Retry-After`, and certificate
+//! verification.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub(super) enum BodyError {
     /// The connection broke.
     #[error("{0}")]
     Broken(String),
-    /// It is longer than what is read, in bytes.
+    /// The body exceeds this limit, in bytes.
     #[error("larger than {} MiB", .0 >> 20)]
     TooLarge(usize),
 }
 
-/// Reads a body part by part, and stops as soon as it is longer than `most` bytes.
+/// Reads a body in parts, up to `most` bytes.
 pub(super) async fn body(response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
     let mut bytes = Vec::new();
     let mut parts = response.bytes_stream();
@@ -34,7 +34,7 @@ pub(super) async fn body(response: Response, most: usize) -> Result<Vec<u8>, Bod
     Ok(bytes)
 }
 
-/// The innermost cause of a failed request. Without the address, which may hold what is secret.
+/// Returns the innermost cause of a failed request, without the address, which can contain secrets.
 pub(super) fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
@@ -42,7 +42,7 @@ pub(super) fn cause(error: &reqwest::Error) -> String {
     tls::innermost(error).unwrap_or_else(|| error.to_string())
 }
 
-/// How long a service asks to be left alone: seconds or a date (RFC 9110, section 10.2.3).
+/// Parses `Retry-After`: seconds or a date (RFC 9110, section 10.2.3).
 pub(super) fn pause(retry_after: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = retry_after.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -51,7 +51,7 @@ pub(super) fn pause(retry_after: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 
-/// Trusts only the authorities of a PEM bundle.
+/// Restricts trust to a PEM bundle's authorities.
 pub(super) fn only_authorities(builder: ClientBuilder, pem: &str) -> Result<ClientBuilder, String> {
     let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
         .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(body(response(vec![Ok("ab"), Ok("cd")]), 4).await.unwrap(), b"abcd");
         let error = body(response(vec![Ok("ab"), Ok("cde")]), 4).await.unwrap_err();
         assert!(matches!(error, BodyError::TooLarge(4)), "{error}");
-        // One that never ends is not read to its end.
+        // An endless body is not read to its end.
         let endless = futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 1 << 16]));
         let endless = Response::from(http::Response::new(reqwest::Body::wrap_stream(endless)));
         assert!(matches!(body(endless, 1 << 20).await, Err(BodyError::TooLarge(_))));

@@ -1,4 +1,4 @@
-//! One API server and how we are known to it.
+//! Connection to an API server, with configuration, credentials and retries.
 
 use std::{
     fmt,
@@ -21,57 +21,56 @@ use crate::{
     files::{self, Pipes},
 };
 
-/// How a cluster is reached, as it was configured. What is not given comes from `KUBECONFIG`,
-/// `~/.kube/config`, or, inside a pod, from its service account.
+/// A cluster's configured access. Missing settings come from `KUBECONFIG`, `~/.kube/config` or,
+/// inside a Pod, from its service account.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSettings {
-    /// A kubeconfig file. Its users may be certificates, tokens, token files and exec plugins,
-    /// which get no terminal.
+    /// A kubeconfig file. Its users can be certificates, tokens, token files and exec plugins,
+    /// which do not get a terminal.
     pub kubeconfig: Option<PathBuf>,
-    /// Which of its contexts, instead of the current one.
+    /// The context, if it is not the current one.
     pub context: Option<String>,
     /// The API server's address, instead of a kubeconfig.
     pub host: Option<String>,
     /// With `host`: a file with a bearer token; it is read again when it changes.
     pub token_file: Option<PathBuf>,
-    /// With `host`: the authority that signed the API server's certificate, as PEM.
+    /// With `host`: the PEM authority that signed the API server's certificate.
     pub ca_certificate_file: Option<PathBuf>,
-    /// Time limit of one request; `None`: 10 s.
+    /// Time limit of a request; `None` means 10 s.
     pub request_timeout: Option<Duration>,
 }
 
-/// How long one request may take when nothing else is said.
+/// Default time limit of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// How long a connection may say nothing while an answer is awaited.
+/// How long a connection can be silent while an answer is pending.
 const SILENCE: Duration = Duration::from_secs(75);
 
-/// How often a request that was turned away for being one too many is made again, before that is
-/// told.
+/// Retries after 429 before the error is returned.
 const AGAIN: u32 = 4;
 
-/// The longest wait before it is made again, whatever the server asks for.
+/// The longest pause before a retry, whatever the server requests.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often credentials that are refused are asked for again: an exec plugin may cost a log-in,
-/// and a refusal that lasts has to be told.
+/// The minimum interval between renewals of rejected credentials: an exec plugin can cost a login,
+/// and a lasting rejection must be reported.
 const RENEWAL: Duration = Duration::from_mins(1);
 
-/// One request, for messages: `verb` and `resource` are what a role would have to allow.
+/// A request, for messages. A role must allow `verb` on `resource`.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestInfo<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub verb: &'static str,
-    /// For example `servers.metal.ironcore.dev`, or `leases.coordination.k8s.io`.
+    /// The resource, for example `servers.metal.ironcore.dev` or `leases.coordination.k8s.io`.
     pub resource: &'a str,
-    /// Where; `None` for what belongs to the whole cluster.
+    /// The namespace; `None` for cluster-scoped resources.
     pub namespace: Option<&'a str>,
-    /// Which one, when it is one.
+    /// The object's name, if it is a single object.
     pub name: Option<&'a str>,
 }
 
 impl RequestInfo<'_> {
-    /// Whether it may have changed something although no answer came.
+    /// Returns true if the request could have changed something even without an answer.
     pub(super) fn writes(&self) -> bool {
         !matches!(self.verb, "get" | "list" | "watch")
     }
@@ -89,32 +88,29 @@ impl fmt::Display for RequestInfo<'_> {
     }
 }
 
-/// A cluster. Cheap to make: nothing is read or asked before the first request.
+/// A cluster. Cheap to create: nothing is read or requested before the first call.
 #[derive(Clone)]
 pub struct Cluster(Arc<ClusterInner>);
 
 struct ClusterInner {
     settings: ClusterSettings,
     clock: Arc<dyn Clock>,
-    /// Locked while one is made, so that one run of an exec plugin serves all who wait.
+    /// Locked while a client is created, so that a single exec plugin run serves all waiters.
     connection: Mutex<Connection>,
     address: OnceLock<String>,
 }
 
-/// The client that is used now.
 #[derive(Default)]
 struct Connection {
     connected: Option<Connected>,
-    /// How many clients were made.
     number: u64,
-    /// On our own clock: when one was made because its credentials were refused.
+    /// The monotonic time of the last client created for rejected credentials.
     renewed: Option<Duration>,
 }
 
-/// A client with its credentials.
 struct Connected {
     client: Client,
-    /// When the credentials end that an exec plugin gave.
+    /// When the exec plugin's credentials expire.
     until: Option<Timestamp>,
 }
 
@@ -125,18 +121,18 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// The cluster of these settings.
+    /// Returns the cluster with these settings.
     #[must_use]
     pub fn new(settings: ClusterSettings, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(ClusterInner { settings, clock, connection: Mutex::default(), address: OnceLock::new() }))
     }
 
-    /// A client. Reads the configuration at the first call; asks no server.
+    /// Returns a client. Reads the configuration in the first call without sending a request.
     pub async fn client(&self) -> Result<Client, ClusterError> {
         Ok(self.connected().await?.0)
     }
 
-    /// Where it is, for people; what was configured while that has not been read.
+    /// Returns the address for display; before the first connection, the configured source.
     #[must_use]
     pub fn address(&self) -> String {
         if let Some(address) = self.0.address.get() {
@@ -151,12 +147,11 @@ impl Cluster {
             .unwrap_or_else(|| "the Kubernetes cluster".to_owned())
     }
 
-    /// What its pauses are measured with.
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
 
-    /// The client and its number; a new one where the credentials of the last one end.
+    /// Returns the client and its number, or a new client if the credentials are about to expire.
     async fn connected(&self) -> Result<(Client, u64), ClusterError> {
         let mut last = self.0.connection.lock().await;
         if let Some(connected) = &last.connected
@@ -167,9 +162,8 @@ impl Cluster {
         self.replace(&mut last).await
     }
 
-    /// Another client than the one with this number, whose credentials were refused: a token may
-    /// end before it says so, and what a kubeconfig names may have changed. `None` where
-    /// that was tried a short while ago.
+    /// Replaces the client whose credentials were rejected. A token can expire early, and files
+    /// that a kubeconfig references can change. `None` if this was tried recently.
     async fn renewed(&self, refused: u64) -> Result<Option<(Client, u64)>, ClusterError> {
         let mut last = self.0.connection.lock().await;
         if let (Some(connected), true) = (&last.connected, last.number != refused) {
@@ -191,12 +185,12 @@ impl Cluster {
 
     async fn connect(&self) -> Result<Connected, String> {
         let mut config = self.config().await?;
-        // A request that was answered with 503 or 504 may have been carried out: who asks decides
-        // what is done then.
+        // A request answered with 503 or 504 could have been applied, so the caller decides about a
+        // retry.
         config.default_retry = false;
         config.connect_timeout = Some(self.patience());
-        // A list that a watch begins with has no time limit of its own. A quiet watch is heard of
-        // before this.
+        // A watch's initial list does not have its own time limit. A quiet watch ends before this
+        // limit.
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
         let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -214,7 +208,7 @@ impl Cluster {
         self.0.settings.request_timeout.unwrap_or(REQUEST)
     }
 
-    /// What a client's error means for a request.
+    /// Converts a client error for a request.
     pub(super) fn failure(&self, error: kube::Error, request: RequestInfo<'_>) -> ClusterError {
         ClusterError::classify(error, request, &self.address(), self.patience())
     }
@@ -235,7 +229,7 @@ impl Cluster {
                 config.root_cert = Some(pems.into_iter().map(|pem| pem.contents).collect());
             }
             if let Some(path) = &settings.token_file {
-                // The client reads it again and again.
+                // The client rereads the file regularly.
                 files::check(path, files::SMALL, Pipes::Refused).map_err(|error| error.to_string())?;
             }
             let token_file = settings.token_file.as_ref().map(|path| path.display().to_string());
@@ -256,7 +250,7 @@ impl Cluster {
         }
         match Config::from_kubeconfig(&options).await {
             Ok(config) => Ok(config),
-            // Whoever names a context means a file.
+            // A configured context requires a file.
             Err(error) if settings.context.is_some() => Err(words(&error)),
             Err(error) => Config::incluster_env().map_err(|inside| {
                 format!(
@@ -268,10 +262,9 @@ impl Cluster {
         }
     }
 
-    /// Makes a request: bounded in time, made again while the server says that it is one too many
-    /// (429), made once more with other credentials where it does not accept ours (401, which it
-    /// answers before it does anything), and its error told in our words. `make` is called for each
-    /// try.
+    /// Sends a request within a time limit and converts its error. Retries after 429. Retries once
+    /// with new credentials after 401, which the server returns before any effect. `make` is called
+    /// for each attempt.
     pub async fn call<T, F>(
         &self,
         request: RequestInfo<'_>,
@@ -312,7 +305,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
 
-    /// Whether the connection or the request runs out of time first is chance: both are told alike.
+    /// Connection and request timeouts race, so both produce the same error.
     #[tokio::test]
     async fn a_server_that_takes_connections_and_says_nothing_is_told_in_one_way() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

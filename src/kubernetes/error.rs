@@ -1,4 +1,4 @@
-//! What an API server said, in our words.
+//! Classification of API server errors.
 
 use kube::client::AuthError;
 use std::{fmt, io, time::Duration};
@@ -8,12 +8,12 @@ use kube::core::Status;
 use super::RequestInfo;
 use crate::clock::no_answer_within;
 
-/// One field of an object that the API server refused.
+/// A rejected object field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
-    /// Where, as the API server writes it, for example `spec.image`.
+    /// The API server's path, for example `spec.image`.
     pub field: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -23,36 +23,36 @@ impl fmt::Display for FieldProblem {
     }
 }
 
-/// A failed request to an API server. Messages name no credential.
+/// A failed request to an API server. Messages contain no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// There is no usable configuration; nothing was asked.
+    /// There is no usable configuration; no request was sent.
     #[error("{address}: {cause}")]
     Configuration {
-        /// What was configured.
+        /// The configured source.
         address: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// Nothing of the request reached the server, or it was only a read.
+    /// The request did not reach the server, or it was only a read.
     #[error("{address}: {cause}")]
     Unreachable {
-        /// Where it was tried.
+        /// The address.
         address: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// A change was sent and no reply came: it may have been applied.
+    /// No reply to a change arrived; its outcome is unknown.
     #[error("{address}: the reply to {request} was lost ({cause}); it may have been applied")]
     ReplyLost {
-        /// Where it was sent.
+        /// The address.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// Who we are was not believed (401), or could not be told.
+    /// Authentication failed (401), or credentials were unavailable.
     #[error("{address}: the cluster does not accept the credentials: {message}")]
     Unauthorized {
         /// The address, without credentials.
@@ -60,7 +60,7 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
-    /// We may not (403). Says what a role would have to allow.
+    /// Authorization failed (403). Names the permission that a role needs.
     #[error(
         "{address}: {request} is not allowed; a Role or ClusterRole has to give the verb {verb:?} on {resource} ({message})"
     )]
@@ -76,7 +76,7 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
-    /// We may, and a rule of the cluster is against it: an admission webhook or plugin (403).
+    /// The role allows the request, but an admission webhook or plugin rejected it (403).
     #[error("{address}: a rule of the cluster denied {request}, which no role changes: {message}")]
     Denied {
         /// The address, without credentials.
@@ -86,7 +86,7 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
-    /// It is not there (404).
+    /// The object does not exist (404).
     #[error("{address}: {request}: not found")]
     NotFound {
         /// The address, without credentials.
@@ -94,7 +94,7 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
     },
-    /// It is there already (409 `AlreadyExists`).
+    /// The object already exists (409 `AlreadyExists`).
     #[error("{address}: {request}: it exists already")]
     AlreadyExists {
         /// The address, without credentials.
@@ -102,18 +102,18 @@ pub enum ClusterError {
         /// Verb, resource and name.
         request: String,
     },
-    /// Somebody else changed it meanwhile, or owns a field (409 `Conflict`).
+    /// Another author changed the object or owns a field (409 `Conflict`).
     #[error("{address}: {request}: {message}")]
     Conflict {
         /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// The message; of a conflict of field managers it names them.
+        /// The message; for field conflicts it names the managers.
         message: String,
     },
-    /// What was seen last is too long ago for the server to tell what changed since (410): all has
-    /// to be read again.
+    /// The server no longer has the history since the last observation (410): everything must be
+    /// listed again.
     #[error("{address}: {request}: {message}")]
     Expired {
         /// The address, without credentials.
@@ -123,7 +123,7 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
-    /// The server is asked too much (429); nothing was done.
+    /// The server is overloaded (429); the request was not applied.
     #[error("{address}: the API server has too much to do ({request}: {message})")]
     Busy {
         /// The address, without credentials.
@@ -132,10 +132,10 @@ pub enum ClusterError {
         request: String,
         /// The message.
         message: String,
-        /// How long it asked us to wait.
+        /// The requested pause.
         retry_after: Option<Duration>,
     },
-    /// The object is not one that the API server takes (400, 422).
+    /// The API server rejects the object (400, 422).
     #[error("{address}: {request} was refused: {message}")]
     Invalid {
         /// The address, without credentials.
@@ -144,7 +144,7 @@ pub enum ClusterError {
         request: String,
         /// The message.
         message: String,
-        /// Field by field, where it was said so.
+        /// The rejected fields, if the server listed them.
         fields: Vec<FieldProblem>,
     },
     /// Any other answer.
@@ -159,20 +159,20 @@ pub enum ClusterError {
         /// The message.
         message: String,
     },
-    /// What came back is not what the API says.
+    /// The answer violates the API.
     #[error("{address}: {request}: {what}")]
     Protocol {
         /// The address, without credentials.
         address: String,
         /// Verb, resource and name.
         request: String,
-        /// What was wrong with it.
+        /// The violation.
         what: String,
     },
 }
 
 impl ClusterError {
-    /// Whether asking again later can help without anybody's doing.
+    /// Returns true if a later retry can succeed without intervention.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -186,7 +186,7 @@ impl ClusterError {
         }
     }
 
-    /// No answer came in time.
+    /// Returns the error for an answer that did not arrive in time.
     pub(super) fn silence(request: RequestInfo<'_>, address: &str, limit: Duration) -> Self {
         Self::no_reply(request, address, no_answer_within(limit))
     }
@@ -199,7 +199,7 @@ impl ClusterError {
         }
     }
 
-    /// What a client's error means for a request; `limit`: how long a connection may take.
+    /// Converts a client error for a request. `limit` is the connection's time limit.
     pub(super) fn classify(error: kube::Error, request: RequestInfo<'_>, address: &str, limit: Duration) -> Self {
         let at = || address.to_owned();
         match error {
@@ -209,7 +209,7 @@ impl ClusterError {
                 let never_sent = any(&*error, hyper_util::client::legacy::Error::is_connect);
                 let late = any(&*error, |error: &io::Error| error.kind() == io::ErrorKind::TimedOut);
                 match chain(&*error) {
-                    // Whether a connection or a request runs out of time first is chance.
+                    // Connection and request timeouts race, so both produce the same error.
                     _ if never_sent && late => Self::Unreachable { address: at(), cause: no_answer_within(limit) },
                     cause if never_sent => Self::Unreachable { address: at(), cause },
                     cause => Self::no_reply(request, address, cause),
@@ -221,7 +221,7 @@ impl ClusterError {
             error @ (kube::Error::InferConfig(_) | kube::Error::InferKubeconfig(_) | kube::Error::RustlsTls(_)) => {
                 Self::Configuration { address: at(), cause: chain(&error) }
             }
-            // A write that was carried out may be answered in a way that is not understood.
+            // A write could have been applied even if its answer is unreadable.
             error => Self::Protocol { address: at(), request: request.to_string(), what: chain(&error) },
         }
     }
@@ -252,7 +252,7 @@ impl ClusterError {
                 let retry_after = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
                 Self::Busy { address, request, message, retry_after }
             }
-            // Strict validation of an unknown field is answered with 500 and no reason (seen with
+            // For an unknown field, strict validation returns 500 without a reason (observed with
             // kube-apiserver 1.36).
             (400 | 422, _) => {
                 let causes = details.map(|details| details.causes.as_slice()).unwrap_or_default();
@@ -266,24 +266,24 @@ impl ClusterError {
             (500, "") if message.contains("field not declared in schema") || message.contains("unknown field") => {
                 Self::Invalid { address, request, message, fields: Vec::new() }
             }
-            // The server gave up on something that may yet be carried out.
+            // The server timed out, but the operation could still be applied.
             (504, _) if asked.writes() => Self::ReplyLost { address, request, cause: message },
             (code, _) => Self::Rejected { address, request, code, message },
         }
     }
 }
 
-/// How the admission of the API server reports a `ResourceQuota` that leaves no room.
+/// The text in an admission error for an exhausted `ResourceQuota`.
 pub const QUOTA_EXCEEDED: &str = "exceeded quota";
 
-/// Returns true if admission, which follows the roles, rejected a request: a webhook
-/// (k8s.io/apiserver, `admission/plugin/webhook/errors/statuserror.go`), a policy
+/// Returns true if admission rejected a request that the roles allow: a webhook (k8s.io/apiserver,
+/// `admission/plugin/webhook/errors/statuserror.go`), a policy
 /// (`admission/plugin/policy/validating`) or a quota (`admission/plugin/resourcequota`).
 fn is_of_admission(message: &str) -> bool {
     ["denied the request", "denied request", QUOTA_EXCEEDED].iter().any(|text| message.contains(text))
 }
 
-/// Whether this is true of the error or of one that is behind it.
+/// Returns true if the error or one of its sources matches.
 fn any<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static), is: fn(&E) -> bool) -> bool {
     let mut at = Some(error);
     while let Some(error) = at {
@@ -295,8 +295,7 @@ fn any<E: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)
     false
 }
 
-/// What may be told of an exec plugin that gave no credentials: never its output, arguments or
-/// variables.
+/// Describes an exec plugin's failure without its output, arguments or variables.
 fn plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -320,7 +319,7 @@ fn plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     None
 }
 
-/// An error with what is behind it.
+/// Formats an error with its sources.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     if let Some(told) = plugin(error) {
         return told;

@@ -1,9 +1,8 @@
-//! Exec plugins of a kubeconfig: programs that print credentials.
+//! A kubeconfig's exec plugins: programs that print credentials.
 //!
-//! A plugin is another program on the way to the cluster. It runs in a process group of its own, so
-//! that one that gives no answer is killed with the programs that it started; its standard input is
-//! empty and its standard error is discarded, because both of the provider belong to its host,
-//! which logs them.
+//! Each plugin runs in a separate process group, so that a hanging plugin is killed together with
+//! its children. Its standard input is empty and its standard error is discarded. The provider's
+//! own streams belong to Terraform, which logs them.
 
 use std::{process::Stdio, time::Duration};
 
@@ -20,21 +19,20 @@ use tokio::{
 
 use crate::clock::{no_answer_within, within};
 
-/// What a plugin may print, in bytes. Certificates and tokens are a few kilobytes.
+/// The maximum output size, in bytes. Certificates and tokens have a few kilobytes.
 const MOST: u64 = 1024 * 1024;
 
-/// How long before their end credentials are asked for again.
+/// How long before expiry credentials are renewed.
 const MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// Credentials that a plugin printed.
 pub(super) struct Credentials {
-    /// For the client.
+    /// The client's authentication settings.
     pub(super) auth: AuthInfo,
-    /// When they end; `None`: when the API server accepts them no more.
+    /// The expiry; `None` if the credentials are valid until the API server rejects them.
     pub(super) until: Option<Timestamp>,
 }
 
-/// Whether credentials that end at a moment have to be asked for again.
+/// Returns true if credentials with this expiry must be renewed.
 pub(super) fn is_ending(until: Option<Timestamp>, now: Timestamp) -> bool {
     until.is_some_and(|until| now.checked_add(MARGIN).unwrap_or(Timestamp::MAX) >= until)
 }
@@ -53,15 +51,15 @@ struct Status {
     client_key_data: Option<String>,
 }
 
-/// The plugin that a user's credentials come from; what the kubeconfig itself holds goes first.
+/// Returns the user's exec plugin, unless the kubeconfig itself contains credentials.
 pub(super) fn plugin(user: &AuthInfo) -> Option<&ExecConfig> {
     let given = user.auth_provider.is_some() || user.token.is_some() || user.token_file.is_some();
     let password = user.username.is_some() && user.password.is_some();
     user.exec.as_ref().filter(|_| !given && !password)
 }
 
-/// Runs the plugin of a user for at most `limit`. The error names neither its output nor its
-/// arguments and variables.
+/// Runs a user's plugin for at most `limit`. Errors contain neither its output nor its arguments or
+/// variables.
 pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Duration) -> Result<Credentials, String> {
     let name = plugin.command.clone().ok_or("its user has an exec plugin without a command")?;
     let told = |cause: &str| format!("{cause} (exec plugin {name})");
@@ -103,14 +101,14 @@ fn command(plugin: &ExecConfig, name: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Reads what a plugin printed into the user that it is for.
+/// Adds a plugin's output to the user's authentication settings.
 fn parse(printed: &[u8], user: &AuthInfo) -> Option<Credentials> {
-    // Plugins print JSON or YAML, and the one is a part of the other.
+    // Plugins print JSON or YAML, and YAML includes JSON.
     let Printed { status } = serde_saphyr::from_slice(printed).ok()?;
     let until = status.expiration_timestamp.map(|until| until.parse()).transpose().ok()?;
     let mut auth = AuthInfo { exec: None, token: status.token.map(SecretString::from), ..user.clone() };
     if let (Some(certificate), Some(key)) = (status.client_certificate_data, status.client_key_data) {
-        // The client takes them as a kubeconfig holds them.
+        // The client expects the kubeconfig encoding.
         auth.client_certificate_data = Some(STANDARD.encode(certificate));
         auth.client_key_data = Some(SecretString::from(STANDARD.encode(key)));
     } else if auth.token.is_none() {
@@ -119,7 +117,7 @@ fn parse(printed: &[u8], user: &AuthInfo) -> Option<Credentials> {
     Some(Credentials { auth, until })
 }
 
-/// A plugin that was started. Dropped before its end it is killed, with all of its group.
+/// A running plugin. Dropping it early kills its whole process group.
 struct PluginProcess {
     child: Child,
     ended: bool,
@@ -130,7 +128,7 @@ impl PluginProcess {
         Self { child, ended: false }
     }
 
-    /// What it printed, once it has ended well.
+    /// Returns the output after a successful exit.
     async fn output(&mut self) -> Result<Vec<u8>, String> {
         let mut printed = Vec::new();
         if let Some(out) = self.child.stdout.take() {
@@ -143,15 +141,14 @@ impl PluginProcess {
         if status.success() { Ok(printed) } else { Err(format!("the exec plugin ended with {status}")) }
     }
 
-    /// Kills it, and waits for its end so that no zombie of it is left.
+    /// Kills the plugin and reaps it, so that no zombie remains.
     async fn kill(mut self) {
         self.kill_group();
         let _ = self.child.kill().await;
         self.ended = true;
     }
 
-    /// The number of the group stays its own until its first process was waited for, so this hits
-    /// nobody else.
+    /// Kills the process group. Its ID cannot be reused before the plugin was reaped.
     fn kill_group(&self) {
         #[cfg(unix)]
         if let Some(group) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
@@ -186,7 +183,7 @@ mod tests {
 
     const VERSION: RequestInfo<'static> = RequestInfo { verb: "get", resource: "version", namespace: None, name: None };
 
-    /// A cluster whose user is this shell script as an exec plugin.
+    /// Returns a cluster whose user runs this shell script as an exec plugin.
     fn with_plugin(folder: &Path, script: &str, server: &str, patience: Duration) -> Cluster {
         let kubeconfig = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -222,8 +219,8 @@ mod tests {
         looked.await.unwrap_or_else(|| panic!("{what} did not come"))
     }
 
-    /// A plugin that says nothing, and its child, which has its own way to die. The numbers of both
-    /// are in the file `pids`.
+    /// Returns a script for a silent plugin with a child that survives hangups. Writes both process
+    /// IDs to the file `pids`.
     fn hanging(folder: &Path) -> String {
         let (pipe, pids) = (folder.join("pipe"), folder.join("pids"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -239,15 +236,15 @@ mod tests {
         Some(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// State and parent of a process; nothing where there is none.
+    /// Returns a process's state and parent; `None` if it does not exist.
     fn process(pid: &str) -> Option<(String, String)> {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let mut fields = text.rsplit_once(") ")?.1.split(' ');
         Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
     }
 
-    /// Both are gone, and none of them is a zombie of this process. That of its child is its new
-    /// parent's.
+    /// Waits until both processes have ended and the plugin was reaped. The child's new parent
+    /// reaps the child.
     async fn are_gone(folder: &Path) {
         let pids = pids(folder).unwrap();
         let own = std::process::id().to_string();
@@ -308,7 +305,7 @@ mod tests {
         }
     }
 
-    /// Answers each request, with 401 where it has this token, and tells the tokens that came.
+    /// Answers each request, with 401 for this token, and reports each received token.
     async fn server(refused: &'static str) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -355,7 +352,7 @@ mod tests {
         }
     }
 
-    /// A plugin that says no end of its token, of which the server accepts the second one only.
+    /// A plugin whose token has no expiry, and a server that accepts at most the second token.
     #[tokio::test]
     async fn credentials_that_are_refused_are_asked_for_again_and_not_without_end() {
         for (refused, expected) in [("token-1", ["token-1", "token-2"]), ("token", ["token", "token"])] {
@@ -376,7 +373,7 @@ mod tests {
             for token in expected {
                 assert_eq!(tokens.recv().await.unwrap(), token);
             }
-            // What is refused again is told at once, and the plugin is left alone.
+            // A second rejection is returned immediately without running the plugin again.
             assert_eq!(matches!(ask().await.unwrap_err(), ClusterError::Unauthorized { .. }), is_refused);
             assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 2);
         }

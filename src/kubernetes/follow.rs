@@ -1,9 +1,8 @@
-//! Keeping a copy of one kind: a list, then one watch after the other; after a failure a list
-//! again.
+//! Maintains a copy per kind: a list, then consecutive watches, and a new list after a failure.
 //!
-//! A copy counts as what is there only while a watch is open. A watch that resumed after a failure
-//! would say nothing while nothing changes, and what it still has to tell would be missing; so
-//! whatever failed begins with a list.
+//! A copy is current only while a watch is open. A watch that resumes after a failure reports
+//! nothing until the next change, so missing events would stay unnoticed. Each failure therefore
+//! leads to a new list.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,13 +22,12 @@ use super::{
     kind::{ResourceRef, named},
 };
 
-/// The pauses after a failure: the first, and the longest.
+/// The first and the longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// How long one watch lasts, in seconds: one that is cut without a word is noticed that late.
+/// A watch's duration, in seconds. A silently broken connection is noticed after this time.
 const WATCH: u32 = 60;
 
-/// So many objects are listed at a time.
 const PAGE: u32 = 500;
 
 /// Namespace and name.
@@ -39,45 +37,42 @@ pub(super) type Objects = BTreeMap<Key, Arc<DynamicObject>>;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>;
 
-/// Whether the copy is current.
 #[derive(Debug, Default)]
 pub(super) enum WatchState {
-    /// It is being asked for.
+    /// The copy is being requested.
     #[default]
     Asking,
     /// A watch is open.
     Watching,
-    /// Asked in vain.
     Failed(ClusterError),
 }
 
-/// The objects of a kind, as they were read last.
+/// A kind's last read objects.
 #[derive(Debug, Default)]
 pub(super) struct KindCache {
     pub(super) state: WatchState,
-    /// How often it was asked in vain.
     pub(super) failures: u64,
     pub(super) objects: Objects,
-    /// Which objects have a text at the pointer.
+    /// Objects by their text at the pointer.
     index: HashMap<String, BTreeSet<Key>>,
-    /// Where that text is.
+    /// The JSON pointer of the index.
     pub(super) pointer: Option<&'static str>,
 }
 
-/// The copy of one kind, shared by its readers and by who keeps it.
+/// A kind's copy, shared by its readers and its update task.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) cluster: Cluster,
     kind: ApiResource,
-    /// With its group, for messages.
+    /// The kind with its group, for messages.
     name: String,
     namespace: Option<String>,
-    /// Which of them: a field selector; `None`: all.
+    /// A field selector; `None` selects all objects.
     fields: Option<String>,
     known: Mutex<KindCache>,
-    /// Counts changes of the copy and of its state.
+    /// The number of changes to objects or state.
     pub(super) changes: watch::Sender<u64>,
-    /// A reader does not want to wait for the end of a pause.
+    /// Wakes the update task during a pause, because a reader is waiting.
     pub(super) again: Notify,
 }
 
@@ -92,7 +87,7 @@ impl Replica {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request about the whole kind.
+    /// Returns a request for the whole kind.
     pub(super) fn request(&self, verb: &'static str) -> RequestInfo<'_> {
         RequestInfo { verb, resource: &self.name, namespace: self.namespace.as_deref(), name: None }
     }
@@ -106,7 +101,7 @@ impl Replica {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Keeps it for as long as the task lives.
+    /// Updates the copy until the task ends.
     pub(super) async fn keep(self: Arc<Self>) {
         let clock = Arc::clone(self.cluster.clock());
         let mut pause = PAUSE.0;
@@ -128,7 +123,7 @@ impl Replica {
                     continue;
                 }
             }
-            // A server that ends each watch at once is not asked without end.
+            // A pause protects a server that ends each watch immediately.
             tokio::select! {
                 () = clock.sleep(pause) => {}
                 () = self.again.notified() => {}
@@ -137,8 +132,7 @@ impl Replica {
         }
     }
 
-    /// One watch from its beginning to its end; `from`: where it begins, nothing when all has to be
-    /// read.
+    /// Runs one watch. `from` is its start version; without it, everything is listed first.
     async fn round(&self, from: &mut Option<String>) -> Result<(), ClusterError> {
         self.known().state = WatchState::Asking;
         let start = match from.take() {
@@ -166,20 +160,20 @@ impl Replica {
                     self.change(|known| known.put(key(&object), None));
                 }
                 Some(Ok(WatchEvent::Bookmark(mark))) => at = mark.metadata.resource_version,
-                // What lies between is forgotten: that costs a list, and is nobody's failure.
+                // The server discarded the history: this requires a new list but is not a failure.
                 Some(Ok(WatchEvent::Error(status))) if status.code == 410 => break None,
                 Some(Ok(WatchEvent::Error(status))) => return Err(failed(kube::Error::Api(status))),
                 Some(Err(error)) => return Err(failed(error)),
                 None => break Some(at),
             }
         };
-        // Nobody is told what may change before the next watch is open.
+        // Readers must wait, because changes before the next watch are not visible.
         self.known().state = WatchState::Asking;
         *from = ended;
         Ok(())
     }
 
-    /// Reads all of them. Tells where a watch goes on from there.
+    /// Lists all objects and returns the version at which a watch must start.
     async fn read_all(&self) -> Result<String, ClusterError> {
         let mut read = Objects::new();
         let mut how = ListParams { field_selector: self.fields.clone(), ..ListParams::default().limit(PAGE) };
@@ -208,13 +202,13 @@ fn key(object: &DynamicObject) -> Key {
 }
 
 impl KindCache {
-    /// Those with this text at the pointer.
+    /// Returns the objects with this text at the pointer.
     pub(super) fn with(&self, text: &str) -> Vec<Arc<DynamicObject>> {
         let keys = self.index.get(text).into_iter().flatten();
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()
     }
 
-    /// What was read replaces the copy, also objects that are gone since.
+    /// Replaces the copy, which drops deleted objects.
     fn replace(&mut self, read: Objects) {
         self.objects.clear();
         self.index.clear();
@@ -277,7 +271,7 @@ mod tests {
         assert_eq!(seen(&read), ("n1:a n1:b".to_owned(), 2));
         assert_eq!(seen(&|known| put(known, object("a", "n2"))), ("n1:b n2:a".to_owned(), 2));
         assert_eq!(seen(&|known| known.put(object("b", "n1").0, None)), ("n2:a".to_owned(), 1));
-        // A list that is read again replaces the copy, also objects that are gone since.
+        // A new list replaces the copy and drops deleted objects.
         assert_eq!(seen(&|known| known.replace([object("c", "n3")].into())), ("n3:c".to_owned(), 1));
         assert_eq!(seen(&|known| known.replace(Objects::new())), (String::new(), 0));
     }

@@ -1,4 +1,4 @@
-//! Kinds that are known only when the cluster was asked.
+//! Requests for kinds that are discovered at run time.
 
 use std::future::Future;
 
@@ -9,19 +9,19 @@ use kube::{
 
 use super::{Cluster, ClusterError, RequestInfo};
 
-/// What a request is about: one object, or with no name all of them.
+/// A request's subject: an object or, without a name, all objects.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourceRef<'a> {
-    /// Their kind.
+    /// The kind.
     pub kind: &'a ApiResource,
-    /// Where; `None` for all namespaces, and for what belongs to the whole cluster.
+    /// The namespace; `None` for all namespaces, and for cluster-scoped kinds.
     pub namespace: Option<&'a str>,
-    /// Which one, when it is one.
+    /// The object's name, if it is a single object.
     pub name: Option<&'a str>,
 }
 
 impl Cluster {
-    /// Makes a request about a kind as [`Cluster::call`] does.
+    /// Sends a request for a kind, like [`Cluster::call`].
     pub async fn ask<T, F>(
         &self,
         verb: &'static str,
@@ -39,7 +39,7 @@ impl Cluster {
     }
 }
 
-/// A kind as a role names it.
+/// Returns the kind's name as roles contain it.
 pub(super) fn named(kind: &ApiResource) -> String {
     if kind.group.is_empty() { kind.plural.clone() } else { format!("{}.{}", kind.plural, kind.group) }
 }

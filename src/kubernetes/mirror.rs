@@ -1,5 +1,4 @@
-//! All objects of one kind, as a list followed by one watch: however many ask, the API server is
-//! asked once.
+//! A copy of all objects of a kind: one list and one watch, regardless of the number of readers.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,7 +17,7 @@ use crate::clock::within;
 /// How long a reader waits for the first list.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A local copy of all objects of one kind. Nothing is asked before the first reader.
+/// A local copy of a kind's objects. Sends no request before the first reader.
 pub struct Mirror {
     copy: Arc<Replica>,
     task: OnceCell<AbortHandle>,
@@ -37,32 +36,31 @@ impl Drop for Mirror {
 }
 
 impl Mirror {
-    /// All objects of that kind, in one namespace or in all of them.
+    /// Returns a kind's mirror, in one namespace or in all.
     #[must_use]
     pub fn new(cluster: Cluster, kind: ApiResource, namespace: Option<String>) -> Self {
         Self { copy: Arc::new(Replica::new(cluster, kind, namespace, None)), task: OnceCell::new() }
     }
 
-    /// The objects of that kind, in all namespaces, that a field selector names.
+    /// Returns a mirror for the objects in all namespaces that a field selector matches.
     #[must_use]
     pub fn selected(cluster: Cluster, kind: ApiResource, fields: String) -> Self {
         Self { copy: Arc::new(Replica::new(cluster, kind, None, Some(fields))), task: OnceCell::new() }
     }
 
-    /// A mirror that also finds by the text at a JSON pointer: see [`Self::by`].
+    /// Adds an index by the text at a JSON pointer: see [`Self::by`].
     #[must_use]
     pub fn indexed(self, pointer: &'static str) -> Self {
         self.copy.known().pointer = Some(pointer);
         self
     }
 
-    /// Those with this text at the pointer of [`Self::indexed`]. As quick with thousands of others
-    /// as without.
+    /// Returns the objects with this text at the pointer of [`Self::indexed`].
     pub async fn by(&self, text: &str) -> Result<Vec<Arc<DynamicObject>>, ClusterError> {
         self.look(|known| known.with(text)).await
     }
 
-    /// Counts changes.
+    /// Returns the change counter's receiver.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.copy.changes.subscribe()
@@ -75,13 +73,15 @@ impl Mirror {
         }
     }
 
-    /// All of them. An error when they cannot be read now; what was known before is not passed off
-    /// as what is.
+    /// Returns all objects.
+    ///
+    /// # Errors
+    /// The objects cannot be read now. An outdated copy is never returned.
     pub async fn all(&self) -> Result<Vec<Arc<DynamicObject>>, ClusterError> {
         self.look(|known| known.objects.values().cloned().collect()).await
     }
 
-    /// One of them.
+    /// Returns an object.
     pub async fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<DynamicObject>>, ClusterError> {
         let key = (namespace.map(str::to_owned), name.to_owned());
         self.look(|known| known.objects.get(&key).cloned()).await
@@ -95,8 +95,8 @@ impl Mirror {
         }
     }
 
-    /// After a failure it is asked once more, for all who wait at that moment: a watch that is open
-    /// again would not say so.
+    /// After a failure, one new attempt serves all current waiters, because a reopened watch would
+    /// not report it.
     async fn picked<T>(&self, pick: impl Fn(&KindCache) -> T + Send) -> Result<T, ClusterError> {
         let mut changes = self.copy.changes.subscribe();
         let before = self.copy.known().failures;
@@ -117,8 +117,7 @@ impl Mirror {
     }
 
     async fn start(&self) -> Result<AbortHandle, ClusterError> {
-        // A configuration that cannot be read is told to the first reader, and read again by the
-        // next one.
+        // The first reader receives a configuration error, and the next reader tries again.
         self.copy.cluster.client().await?;
         Ok(tokio::spawn(Arc::clone(&self.copy).keep()).abort_handle())
     }

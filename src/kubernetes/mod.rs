@@ -1,7 +1,6 @@
-//! Kubernetes API servers: how one is reached, and what its answers mean.
+//! Kubernetes API access, shared by the coordination store and backends.
 //!
-//! Both a coordination store and a backend live on one; neither knows the other, and both know this
-//! room.
+//! Stores and backends depend on this module but not on each other.
 
 mod cluster;
 mod error;

@@ -1,13 +1,13 @@
-//! The lock that the operators of medik8s share: one Lease for each node.
+//! The lock that medik8s operators share: a Lease per Node.
 //!
-//! Node maintenance, self remediation and their relatives hold `node-<name>` in the namespace
-//! `medik8s-leases` while they work on a node (<https://github.com/medik8s/common>, `pkg/lease`).
-//! Whoever takes a server of such a node away should hold it too, and must not when somebody else
-//! does.
+//! Node maintenance, self remediation and related operators hold `node-<name>` in the namespace
+//! `medik8s-leases` while they work on a Node (<https://github.com/medik8s/common>, `pkg/lease`). A
+//! process that takes a Node's server out of service should acquire it too, and must wait while
+//! another component has it.
 //!
-//! They judge a Lease by their own clocks; here the time is that of the API server. It is an
-//! advisory lock with a time limit, and no replacement for the coordination store: a holder that
-//! falls silent loses it.
+//! Those operators judge a Lease by their own clocks; this module uses the API server's time. The
+//! Lease is an advisory lock with a time limit and cannot replace the coordination store: a silent
+//! holder loses it.
 
 use std::{fmt, time::Duration};
 
@@ -27,27 +27,27 @@ use kube::{
 
 use super::{Cluster, ClusterError, RequestInfo};
 
-/// Where medik8s keeps them when nothing else is said (`LEASE_NAMESPACE`).
+/// medik8s's default namespace (`LEASE_NAMESPACE`).
 pub const NAMESPACE: &str = "medik8s-leases";
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
-/// How often somebody else may be first before that is told.
+/// Attempts against concurrent writers before an error is returned.
 const TRIES: usize = 5;
 
-/// Who holds a node.
+/// A Node Lease's holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What it calls itself, for example `node-maintenance`.
+    /// The holder's name, for example `node-maintenance`.
     pub identity: String,
-    /// Since when; its own clock says so.
+    /// When it acquired the Lease, by its own clock.
     pub since: Option<Timestamp>,
-    /// When it was renewed last; its own clock says so.
+    /// When it last renewed the Lease, by its own clock.
     pub renewed: Option<Timestamp>,
-    /// For how long it counts from then on.
+    /// How long the Lease lasts after the renewal.
     pub duration: Duration,
-    /// Whether it is over, by the API server's time: then anybody may take the node. A Lease from
-    /// the future counts.
+    /// True if the Lease has expired by the API server's time, so that any component can take it. A
+    /// Lease from the future is valid.
     pub expired: bool,
 }
 
@@ -61,27 +61,27 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why a node could not be taken or kept.
+/// Why a Node's Lease could not be acquired or renewed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeLeaseError {
-    /// Somebody else holds it, and it is not over.
+    /// Another component has an unexpired Lease.
     #[error("the node {node} is held by {holder} (Lease {namespace}/{lease})")]
     Held {
-        /// The node.
+        /// The Node.
         node: String,
-        /// By whom.
+        /// The holder.
         holder: Box<Holder>,
-        /// Where its Lease is.
+        /// The Lease's namespace.
         namespace: String,
-        /// What it is called.
+        /// The Lease's name.
         lease: String,
     },
-    /// The cluster could not be asked.
+    /// The cluster request failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
 }
 
-/// The Leases of one cluster's nodes.
+/// The Node Leases of a cluster.
 #[derive(Clone, Debug)]
 pub struct NodeLeases {
     cluster: Cluster,
@@ -89,13 +89,13 @@ pub struct NodeLeases {
 }
 
 impl NodeLeases {
-    /// Those in a namespace, usually [`NAMESPACE`].
+    /// Returns the Leases in a namespace, usually [`NAMESPACE`].
     #[must_use]
     pub fn new(cluster: Cluster, namespace: &str) -> Self {
         Self { cluster, namespace: namespace.to_owned() }
     }
 
-    /// Who holds a node; `None`: nobody ever did, or it was given back.
+    /// Returns a Node Lease's holder; `None` if the Lease is free.
     pub async fn observe(&self, node: &str) -> Result<Option<Holder>, ClusterError> {
         match self.get(node).await? {
             Some(lease) => Ok(holder(&lease, self.cluster.time().await?)),
@@ -103,8 +103,8 @@ impl NodeLeases {
         }
     }
 
-    /// Takes a node for `duration`, or renews it when it is ours already. Refused while somebody
-    /// else holds it.
+    /// Acquires a Node's Lease for `duration`, or renews ours. Fails while another component has
+    /// it.
     pub async fn take(&self, node: &str, identity: &str, duration: Duration) -> Result<(), NodeLeaseError> {
         for _ in 0..TRIES {
             let now = self.cluster.time().await?;
@@ -124,9 +124,9 @@ impl NodeLeases {
         Err(self.contended(node))
     }
 
-    /// Gives a node back, if it is ours. `false`: it was not.
+    /// Releases a Node's Lease if it is ours; otherwise returns false.
     pub async fn release(&self, node: &str, identity: &str) -> Result<bool, NodeLeaseError> {
-        // A deletion without a reply may have been the one.
+        // An earlier deletion without a reply could have succeeded.
         let mut lost = false;
         for _ in 0..TRIES {
             let Some(lease) = self.get(node).await? else { return Ok(lost) };
@@ -179,7 +179,7 @@ impl NodeLeases {
         }
     }
 
-    /// `false`: somebody else was first.
+    /// Creates a Lease; returns false if another component was faster.
     async fn create(
         &self,
         node: &str,
@@ -193,7 +193,7 @@ impl NodeLeases {
             async move { nodes.get(node).await }
         });
         let owner = Box::pin(found).await?;
-        // It goes with its node, as those of medik8s do.
+        // The Lease is deleted together with its Node, like those of medik8s.
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),
@@ -217,7 +217,7 @@ impl NodeLeases {
         }
     }
 
-    /// Writes a Lease as it was read, with us as its holder. `false`: somebody else was first.
+    /// Updates the read Lease with us as its holder; returns false if another component was faster.
     async fn write(
         &self,
         node: &str,
@@ -240,7 +240,7 @@ impl NodeLeases {
         });
         match Box::pin(written).await {
             Ok(_) => Ok(true),
-            // Whether a lost one was applied is seen in the next look.
+            // The next read shows if a write without a reply was applied.
             Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. } | ClusterError::ReplyLost { .. }) => {
                 Ok(false)
             }
@@ -249,7 +249,7 @@ impl NodeLeases {
     }
 }
 
-/// The Lease of a node.
+/// Returns a Node Lease's name.
 fn name(node: &str) -> String {
     format!("node-{}", node.to_lowercase())
 }
@@ -264,13 +264,13 @@ fn taken(old: LeaseSpec, identity: &str, duration: Duration, now: Timestamp) -> 
     }
 }
 
-/// Who holds it; `None`: nobody.
+/// Returns the holder; `None` if the Lease is free.
 fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
     let spec = lease.spec.as_ref()?;
     let identity = spec.holder_identity.clone().filter(|identity| !identity.is_empty())?;
     let seconds = spec.lease_duration_seconds.unwrap_or_default();
     let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref()).map(|time| time.0);
-    // One that says nothing of its time is not over.
+    // A Lease without a time never expires.
     let over = |at: Timestamp| at.checked_add(SignedDuration::from_secs(seconds.into())).is_ok_and(|end| end < now);
     Some(Holder {
         identity,

@@ -1,4 +1,4 @@
-//! What time it is by an API server.
+//! The API server's time.
 
 use jiff::{SignedDuration, Timestamp, fmt::rfc2822};
 use kube::{
@@ -9,11 +9,10 @@ use kube::{
 use super::{Cluster, ClusterError, RequestInfo};
 
 impl Cluster {
-    /// The time of the API server that answers: the `Date` of RFC 9110, section 6.6.1, which is to
-    /// the second.
+    /// Returns the answering API server's time, from the `Date` header (RFC 9110, section 6.6.1)
+    /// in whole seconds.
     pub async fn time(&self) -> Result<Timestamp, ClusterError> {
-        // Everybody who is known to a cluster may ask for its version (ClusterRole
-        // system:public-info-viewer).
+        // Every authenticated user can read the version (ClusterRole system:public-info-viewer).
         let request = RequestInfo { verb: "get", resource: "/version", namespace: None, name: None };
         let asked = self.call(request, |client| async move {
             let path = Path::new("").get("version", &GetParams::default()).map_err(kube::Error::BuildRequest)?;
@@ -25,7 +24,7 @@ impl Cluster {
             |what: String| ClusterError::Protocol { address: self.address(), request: request.to_string(), what };
         let date = date.ok_or_else(|| wrong("the answer has no Date".to_owned()))?;
         let at = rfc2822::parse(&date).map_err(|error| wrong(format!("the Date {date:?}: {error}")))?;
-        // The middle of the second that it names.
+        // Halfway through the reported second.
         Ok(at.timestamp() + SignedDuration::from_millis(500))
     }
 }

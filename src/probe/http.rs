@@ -1,4 +1,4 @@
-//! Probes over HTTP.
+//! HTTP probes.
 
 use std::time::Duration;
 
@@ -16,20 +16,18 @@ use crate::{
     tls,
 };
 
-/// How often a redirect is followed.
 const MOST_REDIRECTS: usize = 10;
 
-/// How URLs are asked.
+/// The settings of HTTP probes.
 #[derive(Clone, Debug)]
 pub struct ProbeSettings {
-    /// Time limit of one question, and of each pause while an image is read.
+    /// Time limit of a request, and of each pause while an image is read.
     pub timeout: Duration,
-    /// The least that an image host has to send while its image is read, in bytes for each
-    /// `timeout` that passes.
+    /// The minimum number of bytes that an image host must send in each `timeout`.
     pub least_rate: u64,
-    /// The largest image that is read, in bytes.
+    /// The maximum image size, in bytes.
     pub greatest_size: u64,
-    /// Authorities trusted besides the usual ones, as PEM.
+    /// Additional trusted authorities, as PEM.
     pub ca_certificate_pem: Option<String>,
 }
 
@@ -37,7 +35,7 @@ impl Default for ProbeSettings {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(10),
-            // 26 KiB a second.
+            // 26 KiB per second.
             least_rate: 256 << 10,
             greatest_size: 64 << 30,
             ca_certificate_pem: None,
@@ -45,7 +43,7 @@ impl Default for ProbeSettings {
     }
 }
 
-/// Asks with GET and HEAD, and follows redirects as the machine itself would.
+/// Probes with GET and HEAD, and follows redirects as the machine itself would.
 #[derive(Debug)]
 pub struct HttpProbe {
     client: Client,
@@ -55,7 +53,7 @@ pub struct HttpProbe {
 }
 
 impl HttpProbe {
-    /// A probe. The error is about the given certificate.
+    /// Returns a probe. The error concerns the configured certificate.
     pub fn new(settings: &ProbeSettings) -> Result<Self, String> {
         let trust = tls::of_this_machine(settings.ca_certificate_pem.as_deref(), &["h2", "http/1.1"])
             .map_err(|error| format!("the CA certificate for images cannot be read: {error}"))?;
@@ -63,7 +61,7 @@ impl HttpProbe {
             .tls_backend_preconfigured(trust)
             .connect_timeout(settings.timeout)
             .read_timeout(settings.timeout)
-            // A signed address is a secret: it goes to no other host, and not in clear.
+            // A signed URL is a secret: it must not reach other hosts, or any host unencrypted.
             .referer(false)
             .redirect(Policy::custom(follow))
             .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")))
@@ -98,8 +96,8 @@ impl HttpProbe {
         let mut body = response.bytes_stream();
         let (mut read, mut reached) = (0u64, 0u64);
         loop {
-            // Of each span as much as the least rate: one that drips would otherwise hold the
-            // server as long as it likes.
+            // Each span must deliver the least rate; otherwise a slow host could block the server
+            // indefinitely.
             let span = async {
                 while read - reached < self.least_rate {
                     let Some(part) = body.next().await else { return Ok(true) };
@@ -142,7 +140,7 @@ impl Probe for HttpProbe {
         }
         let mut status = self.ask(Method::HEAD, url, false).await?.status();
         if matches!(status, StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED | StatusCode::FORBIDDEN) {
-            // A signed address may allow GET alone; one byte is enough to know.
+            // A signed URL can be limited to GET; one byte is sufficient.
             status = self.ask(Method::GET, url, true).await?.status();
         }
         expect_success(url, status)
@@ -158,7 +156,7 @@ impl Probe for HttpProbe {
     }
 }
 
-/// Redirects as a machine would follow them, but never from TLS to none.
+/// Follows redirects like a machine, but never from TLS to plain HTTP.
 fn follow(attempt: Attempt<'_>) -> Action {
     let secure = attempt.previous().last().is_some_and(|from| from.scheme() == "https");
     if attempt.previous().len() > MOST_REDIRECTS {
@@ -178,7 +176,7 @@ fn expect_success(url: &str, status: StatusCode) -> Result<(), ProbeError> {
     }
 }
 
-/// A URL as people may see it: without user, password, query and fragment.
+/// Returns a URL for display, without user, password, query and fragment.
 fn shown(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else { return "an address that is not a URL".to_owned() };
     let _ = url.set_username("");
@@ -188,7 +186,7 @@ fn shown(text: &str) -> String {
     url.to_string()
 }
 
-/// Why a request failed, without the URL that reqwest adds (it may hold a token).
+/// Returns a request's failure cause without reqwest's URL, which can contain a token.
 fn plain(error: &reqwest::Error) -> String {
     tls::innermost(error)
         .unwrap_or_else(|| if error.is_builder() { "not a URL".to_owned() } else { "no reason given".to_owned() })
@@ -208,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// A host that sends this head, and then the part again and again, with a pause.
+    /// Starts a host that sends this head and then repeats the part, with a pause.
     async fn host(head: String, part: &'static [u8], pause: Duration) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

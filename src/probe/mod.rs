@@ -1,4 +1,4 @@
-//! Asks a URL: is an image there, is it the one that was meant, does an external preparer say yes.
+//! Probes URLs: image existence, image digest, and an external preparer's approval.
 
 mod http;
 
@@ -8,54 +8,54 @@ use async_trait::async_trait;
 
 pub use http::{HttpProbe, ProbeSettings};
 
-/// What a URL did not fulfil. The texts are for people and hold no query of a URL.
+/// A failed probe. Texts are for display and do not contain URL queries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// No answer: it may come later.
+    /// No answer arrived; a retry can succeed.
     #[error("{url} did not answer: {cause}")]
     NoAnswer {
-        /// The address that was asked, without credentials and query.
+        /// The requested URL, without credentials and query.
         url: String,
-        /// The cause, for people.
+        /// The cause, for display.
         cause: String,
     },
-    /// Another status than the one that counts.
+    /// The status is not the expected status.
     #[error("{url} answered {found}, expected {expected}")]
     Status {
-        /// The address that was asked, without credentials and query.
+        /// The requested URL, without credentials and query.
         url: String,
-        /// What came.
+        /// The received status.
         found: u16,
-        /// What counts.
+        /// The expected status.
         expected: String,
     },
-    /// There is more than is read.
+    /// The content is larger than the limit.
     #[error("{url} is larger than {greatest} bytes")]
     TooLarge {
-        /// The address that was asked, without credentials and query.
+        /// The requested URL, without credentials and query.
         url: String,
-        /// The most that is read.
+        /// The limit, in bytes.
         greatest: u64,
     },
-    /// The content is not the one that was meant.
+    /// The content's digest is not the expected digest.
     #[error("{url} has the SHA-256 {found}, expected {expected}")]
     Digest {
-        /// The address that was asked, without credentials and query.
+        /// The requested URL, without credentials and query.
         url: String,
-        /// What came.
+        /// The computed digest.
         found: String,
-        /// What was meant.
+        /// The expected digest.
         expected: String,
     },
 }
 
-/// Asks URLs.
+/// Access to URLs for checks.
 #[async_trait]
 pub trait Probe: Send + Sync + Debug {
-    /// Whether an image is there and, when a digest is given, is the one that was meant. The digest
-    /// is of the whole content, in lower case hexadecimal digits; checking it reads the image once.
+    /// Checks that an image exists and, with a digest, that its content matches. The digest covers
+    /// the whole content in lower-case hexadecimal, so the image is read once.
     async fn check_image(&self, url: &str, sha256: Option<&str>) -> Result<(), ProbeError>;
 
-    /// Whether a GET answers with this status.
+    /// Checks that a GET returns this status.
     async fn check_status(&self, url: &str, status: u16) -> Result<(), ProbeError>;
 }

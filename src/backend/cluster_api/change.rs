@@ -1,5 +1,5 @@
-//! The changes of a Machine that request it and withdraw the request: one patch each, on the
-//! condition that the Machine is as it was judged. No I/O.
+//! The patches that request a Machine and withdraw the request. Each patch applies only to the
+//! Machine version that was judged. No I/O.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -17,17 +17,17 @@ use super::{
     standing::{ClusterView, standing},
 };
 
-/// All our annotations but the guards.
+/// All our annotations except the guards.
 const MARKS: [&str; 9] = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_SERVER, GUARDS, RELEASED];
 
-/// The value of [`GUARDS`] where health checks skipped the Machine before.
+/// The value of [`GUARDS`] if health checks already skipped the Machine.
 const HOOK_ONLY: &str = "pre-terminate";
-/// The value where we made them skip it.
+/// The value of [`GUARDS`] if we added the skip annotation.
 const BOTH: &str = "pre-terminate,skip-remediation";
 
-/// Asks for a Machine: guards, marks and label in one patch, so that nothing of it is ever there
-/// alone. The error says how it stands where that is not possible. `Ok(None)`: it was asked for
-/// already.
+/// Builds the patch that requests a Machine. Guards, marks and label form one patch, so that none
+/// exists without the others. `Ok(None)` if the request exists; `Err` is the state that prevents a
+/// request.
 pub(super) fn enter(
     seen: &ClusterView<'_>,
     place: &str,
@@ -35,7 +35,7 @@ pub(super) fn enter(
     wish: &ExternalRequest,
     now: Timestamp,
 ) -> Result<Option<Value>, ExternalState> {
-    // A reply that was lost may have left our request there.
+    // Our request can exist even if the reply to its patch was lost.
     let ours = |machine: Machine<'_>| machine.marked() == Some(Author::of(wish)) && machine.released().is_none();
     if seen.machine.is_some_and(ours) {
         return Ok(None);
@@ -65,7 +65,8 @@ pub(super) fn enter(
     Ok(Some(json!({ "metadata": { "annotations": annotations, "labels": { MAINTENANCE: REQUESTED } } })))
 }
 
-/// Withdraws a request, or removes what it left; `None`: nothing of ours is to be changed now.
+/// Builds the patch that withdraws a request or removes its leftovers; `None` if there is nothing
+/// to change now.
 pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
     let left = seen.machine.filter(|machine| machine.is_left_by(wish));
     if let Some(machine) = left {
@@ -84,7 +85,7 @@ pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest,
         return None;
     }
     let there = |key: &&str| annotation(machine.0, key).is_some();
-    // With another value it is of another author.
+    // A skip annotation with another value belongs to another author.
     let ours = annotation(machine.0, GUARDS) == Some(BOTH) && annotation(machine.0, SKIP_REMEDIATION) == Some("");
     let guards = [HOOK].into_iter().chain([SKIP_REMEDIATION].into_iter().filter(|_| ours));
     let removed: Map<String, Value> =
@@ -92,8 +93,8 @@ pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest,
     Some(json!({ "metadata": { "annotations": removed } }))
 }
 
-/// Whether the label is ours. One that another author set stays: after our withdrawal only an
-/// approval can be an answer to us.
+/// Returns true if the label is ours. Another author's label stays: after our withdrawal, only
+/// an approval can answer us.
 fn is_our_label(machine: Machine<'_>) -> bool {
     match machine.asked() {
         LabelValue::Approved => true,
@@ -102,12 +103,12 @@ fn is_our_label(machine: Machine<'_>) -> bool {
     }
 }
 
-/// Withdraws the request of a Machine whose marks were removed: they are written again, so that it
-/// is watched and freed as every other one.
+/// Withdraws the request of a Machine without our marks. The patch writes the marks again, so that
+/// the usual watch and release apply.
 fn marked_again(machine: Machine<'_>, wish: &ExternalRequest, now: Timestamp) -> Value {
     let hook = machine.hook();
     let kept = |key: &str| annotation(machine.0, key).map(str::to_owned);
-    // Where nothing tells, a guard of another author stays.
+    // Without a record, a guard counts as another author's and stays.
     let guards = kept(GUARDS).or_else(|| hook.as_ref().map(|hook| hook.guards.clone()));
     let id = hook.map_or_else(|| wish.id.clone(), |hook| hook.maintenance);
     let annotations = json!({
@@ -134,7 +135,7 @@ mod tests {
         testing::{self, machine, node},
     };
 
-    /// What a merge patch makes of an object.
+    /// Applies a merge patch to an object's metadata.
     fn patched(object: &Value, patch: &Value) -> Value {
         let mut object = object.clone();
         for part in ["annotations", "labels"] {
@@ -157,7 +158,7 @@ mod tests {
         then(&ClusterView { machine, node, used_by: None, is_other: false, stays_outdated: false })
     }
 
-    /// Whatever was on it, a Machine that was asked for and left is as it was.
+    /// A requested and released Machine equals its original, whatever was on it.
     #[test]
     fn a_machine_is_left_as_it_was_found() {
         let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A person removes our annotations, and the hook stays.
+    /// A person removed our annotations but not the hook.
     #[test]
     fn a_machine_whose_marks_were_removed_is_found_and_left_as_it_was() {
         let (wish, now) = (testing::wish(), Timestamp::from_second(1_000).unwrap());

@@ -1,4 +1,4 @@
-//! Both clusters: one list and one watch of each kind, however many servers ask.
+//! Access to both clusters: one list and one watch per kind, regardless of the number of servers.
 
 use std::{
     collections::BTreeMap,
@@ -28,24 +28,21 @@ use super::{
     metal3_machines::Metal3Machines,
 };
 
-/// The API group of Machines.
 pub(super) const GROUP: &str = "cluster.x-k8s.io";
-/// Its versions that we know, the newest first.
+/// The supported versions, newest first.
 pub(super) const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 pub(super) fn meaning(problem: ClusterError) -> BackendError {
     cluster::error(problem, |_| None)
 }
 
-/// The clusters of one configuration.
+/// One configuration's clusters.
 pub(super) struct Clusters {
     pub(super) settings: ClusterApiSettings,
     pub(super) clock: Arc<dyn Clock>,
     kind: OnceCell<ApiResource>,
-    /// The UIDs that stand for the management and for the workload cluster, where roles let them be
-    /// read.
+    /// The UIDs of management and workload cluster, if roles allow reading them.
     uids: OnceCell<(Option<String>, Option<String>)>,
-    /// Machines by namespace.
     machines: Mutex<BTreeMap<String, Arc<Mirror>>>,
     pub(super) nodes: Mirror,
     pub(super) metal3_machines: Metal3Machines,
@@ -74,7 +71,7 @@ impl Clusters {
         self.clock.now()
     }
 
-    /// The kind of Machines, in the newest version that is served and known.
+    /// Returns the Machine kind in the newest version that both sides support.
     pub(super) async fn kind(&self) -> Result<&ApiResource, BackendError> {
         let management = &self.settings.management;
         let found = self.kind.get_or_try_init(|| async {
@@ -93,14 +90,13 @@ impl Clusters {
         found.await
     }
 
-    /// The UIDs of both clusters.
     pub(super) async fn uids(&self) -> Result<&(Option<String>, Option<String>), BackendError> {
         let ClusterApiSettings { management, workload, .. } = &self.settings;
         let ask = || async { Ok((cluster::uid(management, meaning).await?, cluster::uid(workload, meaning).await?)) };
         self.uids.get_or_try_init(ask).await
     }
 
-    /// The Machines of a namespace.
+    /// Returns a namespace's Machines.
     pub(super) async fn machines(&self, namespace: &str) -> Result<Arc<Mirror>, BackendError> {
         let kind = self.kind().await?;
         let mut known = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +107,8 @@ impl Clusters {
         Ok(Arc::clone(known.entry(namespace.to_owned()).or_insert_with(new)))
     }
 
-    /// A Machine; fresh: not older than this call, otherwise as the watch told last.
+    /// Returns a Machine. With `fresh`, it is not older than this call; otherwise it is the watch's
+    /// last version.
     pub(super) async fn machine(
         &self,
         of: &MachineName,
@@ -125,8 +122,8 @@ impl Clusters {
         self.machines(namespace).await?.get(Some(namespace), name).await.map_err(meaning)
     }
 
-    /// Whether an outdated Machine stays until a person acts; `false` also where a role does not
-    /// let its MachineDeployment be read.
+    /// Returns true if an outdated Machine stays until a person acts; false without permission to
+    /// read its MachineDeployment.
     pub(super) async fn stays_outdated(&self, machine: Machine<'_>) -> Result<bool, BackendError> {
         let Some(deployment) = machine.deployment().filter(|_| machine.is_outdated()) else { return Ok(false) };
         let version = &self.kind().await?.version;
@@ -139,7 +136,7 @@ impl Clusters {
         }
     }
 
-    /// A Node of the workload cluster, in the same way.
+    /// Returns a workload cluster's Node; `fresh` as in [`Self::machine`].
     pub(super) async fn node(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
         if fresh {
             let kind = ApiResource::erase::<core::Node>(&());
@@ -149,13 +146,14 @@ impl Clusters {
         self.nodes.get(None, name).await.map_err(meaning)
     }
 
-    /// Changes a Machine on the condition that it is still the one that was read.
+    /// Patches a Machine if it has not changed since it was read.
     pub(super) async fn patch(&self, read: &DynamicObject, change: Value) -> Result<(), BackendError> {
         let kind = self.kind().await?;
         cluster::patched(&self.settings.management, kind, read, change, meaning).await.map(drop)
     }
 
-    /// Requests of ours on any Machine: of the namespaces that are named, else of all.
+    /// Lists our requests on Machines of all namespaces, or of the configured namespaces without
+    /// permission for all.
     pub(super) async fn requests(&self) -> Result<Vec<ExternalRequestRef>, BackendError> {
         let named = self.settings.machines.values().map(|machine| machine.namespace.clone());
         let named = named.chain(self.settings.namespace.clone());
@@ -164,7 +162,7 @@ impl Clusters {
         let mut found = Vec::new();
         match cluster::list(management, kind, None).await.map_err(meaning) {
             Ok(all) => return Ok(all.iter().filter_map(request).collect()),
-            // A role that sees some namespaces only.
+            // The role is limited to some namespaces.
             Err(BackendError::Denied { .. }) if !named.is_empty() => {}
             Err(BackendError::Denied { message }) => {
                 return Err(BackendError::Denied {
@@ -181,7 +179,7 @@ impl Clusters {
     }
 }
 
-/// A request of ours on a Machine, as it is found without knowing whose it is.
+/// Reads our request from a Machine, whichever maintenance created it.
 pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let machine = Machine(object);
     let author = machine.author()?;

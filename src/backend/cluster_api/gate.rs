@@ -1,4 +1,4 @@
-//! The Machine of one server, as a gate.
+//! The gate that a server's Machine forms.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,31 +21,30 @@ use super::{
     standing::{ClusterView, behind, standing},
 };
 
-/// In the memory: the Machine, as `namespace/name`.
+/// Memory key: the Machine, as `namespace/name`.
 pub(super) const MACHINE: &str = "machine";
-/// In the memory: the UID that stands for the management cluster.
+/// Memory key: the UID of the management cluster.
 const MANAGEMENT: &str = "management";
-/// In the memory: the UID that stands for the workload cluster.
+/// Memory key: the UID of the workload cluster.
 const WORKLOAD: &str = "workload";
 
-/// In the memory: whether its Node was Ready.
+/// Memory key: set if the Node was Ready.
 const READY: &str = "ready";
 
-/// How long tidying waits until a Node is free; the next tidying removes the rest.
+/// How long tidying waits for a free Node. The next tidying removes the rest.
 const TIDY: Duration = Duration::from_secs(20);
 
-/// How often both clusters are read again while that is waited for.
+/// Poll interval for both clusters during that wait.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// The gate of one server.
 pub(super) struct MachineGate {
     pub(super) clusters: Arc<Clusters>,
     pub(super) server: String,
-    /// The server as every reader has it, where this configuration has it.
+    /// The machine that readers use, if this configuration has the server.
     pub(super) machine: Option<Arc<dyn crate::backend::Machine>>,
 }
 
-/// What was read for a request.
+/// Both clusters' state for a request.
 struct Read {
     place: MachineName,
     machine: Option<Arc<DynamicObject>>,
@@ -68,8 +67,8 @@ impl Read {
 }
 
 impl MachineGate {
-    /// The Machine that uses the server by the word of its backend. `fresh`: not older than this
-    /// call.
+    /// Returns the Machine that uses the server according to its backend. With `fresh`, the answer
+    /// is not older than this call.
     async fn used_by(&self, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         let Some(machine) = self.machine.as_ref().filter(|_| self.clusters.settings.follows) else { return Ok(None) };
         match machine.consumer().await? {
@@ -78,8 +77,8 @@ impl MachineGate {
         }
     }
 
-    /// The Machine of the server: the one that a record remembers, else the configured one, else
-    /// the one that uses it.
+    /// Returns the server's Machine: from the record, else from the configuration, else from the
+    /// server's consumer.
     async fn place(&self, memory: &BTreeMap<String, String>, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         if let Some(known) = memory.get(MACHINE).and_then(|text| MachineName::read(text)) {
             return Ok(Some(known));
@@ -103,8 +102,8 @@ impl MachineGate {
             Some(name) => self.clusters.node(name, fresh).await?,
             None => None,
         };
-        // A request of ours stays ours while another Machine uses the host. Where a Machine is
-        // named, a consumer that leads to none is not another one.
+        // Our request stays ours even if another Machine starts to use the host. If a Machine is
+        // configured, a consumer without a Machine does not contradict it.
         let named = self.clusters.settings.machines.contains_key(&self.server);
         let used_by = if wish.asked { Ok(None) } else { self.used_by(fresh).await };
         let used_by = match used_by {
@@ -123,9 +122,9 @@ impl MachineGate {
         Ok(Read { place, machine, node, used_by: used_by.map(|it| it.to_string()), is_other, stays_outdated })
     }
 
-    /// A Node whose hardware is not that of the server, for people: the Machine of another server
-    /// may be named. No proof, because firmware may show one UUID to its BMC and another one to the
-    /// operating system.
+    /// Describes a mismatch between the Node's and the server's hardware UUID: the configured
+    /// Machine could belong to another server. This proves nothing, because firmware can report
+    /// different UUIDs to BMC and operating system.
     async fn other_hardware(&self, node: &DynamicObject) -> Option<String> {
         let of_node = cluster::text(node, "/status/nodeInfo/systemUUID")?;
         let of_server = self.machine.as_ref()?.identify().await.ok()?.uuid?;
@@ -139,8 +138,7 @@ impl MachineGate {
         })
     }
 
-    /// Refuses a record whose Machine is in other clusters than those that this configuration
-    /// reaches.
+    /// Rejects a record whose Machine is in clusters that this configuration does not reach.
     async fn reaches(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         if !wish.memory.contains_key(MANAGEMENT) && !wish.memory.contains_key(WORKLOAD) {
             return Ok(());
@@ -170,19 +168,19 @@ impl MachineGate {
         Ok(all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect())
     }
 
-    /// The Node that has to be Ready before the label is removed: without it the maintenance
-    /// controller uncordons the Node.
+    /// Returns the Node that must be Ready before the label is removed, because the maintenance
+    /// controller then uncordons it.
     async fn awaited(&self, read: &Read, wish: &ExternalRequest) -> Result<Option<AwaitedNode>, BackendError> {
         let was_ready = wish.leaving && wish.entered && wish.memory.contains_key(READY);
         let Some(node) = read.node.as_deref().filter(|_| was_ready) else { return Ok(None) };
-        // The runtime extension may keep a host off until the label is gone.
+        // The runtime extension can keep a host off while the label exists.
         if let Some(machine) = &self.machine
             && machine.stays_off().await?
         {
             return Ok(None);
         }
         let ready = cluster::node_is_ready(node);
-        // Before it is Ready the Lease of its kubelet decides nothing.
+        // The kubelet's Lease is meaningless before the Node is Ready.
         let workload = &self.clusters.settings.workload;
         let heard = if ready { cluster::node_heard(workload, cluster::name(node), meaning).await? } else { None };
         Ok(Some(AwaitedNode {
@@ -194,7 +192,7 @@ impl MachineGate {
         }))
     }
 
-    /// Until nothing of the request is on the Machine.
+    /// Repeats the withdrawal until the Machine lacks any trace of the request.
     async fn until_left(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
@@ -209,7 +207,7 @@ impl MachineGate {
         }
     }
 
-    /// What a change of either cluster is told by.
+    /// Returns a fingerprint that changes with the Machine or its Node.
     async fn mark(&self, place: &MachineName) -> Option<String> {
         let machine = self.clusters.machine(place, false).await.ok()?;
         let name = machine.as_deref().and_then(|object| Machine(object).node()).map(str::to_owned);
@@ -240,7 +238,7 @@ impl Gate for MachineGate {
         let read = self.read(wish, fresh).await?;
         let seen = read.seen();
         let standing = standing(&seen, &read.place.to_string(), wish, self.clusters.now());
-        // How it is before it is asked for is of interest only then.
+        // The prior state matters only before the request.
         let memory = if standing == ExternalState::Absent { self.memory(&read).await? } else { BTreeMap::new() };
         let awaited = if standing == ExternalState::Granted { self.awaited(&read, wish).await? } else { None };
         Ok(GateView { behind: behind(&seen, wish), memory, awaited, ..GateView::of(standing) })
@@ -256,7 +254,7 @@ impl Gate for MachineGate {
                 None => Ok(()),
             },
             Ok(None) => Ok(()),
-            // Waiting does not help: it was deleted since it was asked for first, for example.
+            // Waiting cannot help: the Machine was deleted since the first request, for example.
             Err(ExternalState::Refused(what)) => Err(BackendError::Missing { address, what }),
             Err(standing) => {
                 let what = format!("request maintenance of Machine {place}");
@@ -317,7 +315,7 @@ impl Gate for MachineGate {
         let (mut machines, mut nodes) = (machines.changes(), self.clusters.nodes.changes());
         let before = self.mark(&place).await;
         if before.is_none() {
-            // A cluster is away: who waits asks again without being woken.
+            // Waiters poll while a cluster is unreachable.
             return std::future::pending().await;
         }
         loop {

@@ -1,7 +1,7 @@
-//! A Machine of Cluster API and its Node, as the rules of this gate read them. No I/O.
+//! Accessors for a Cluster API Machine and its Node. No I/O.
 //!
 //! Keys of the maintenance controller: sapcc/runtime-extension-maintenance-controller at 39b2933
-//! (`state/state.go`, `constants/constants.go`); those of Cluster API: v1.11
+//! (`state/state.go`, `constants/constants.go`). Keys of Cluster API: v1.11
 //! (`api/core/v1beta2/common_types.go`, `machine_types.go`).
 
 use std::fmt;
@@ -15,46 +15,45 @@ use crate::{
     maintenance::gate::ExternalRequest,
 };
 
-/// Label of a Machine: the maintenance controller works on it.
+/// Machine label that enables the maintenance controller.
 pub(super) const ENABLED: &str = "runtime-extension-maintenance-controller.cloud.sap/enabled";
-/// Label of a Machine: `requested` by us, `approved` by the runtime extension, removed by us.
+/// Machine label: we set `requested`, the runtime extension sets `approved`, we remove it.
 pub(super) const MAINTENANCE: &str = "runtime-extension-maintenance-controller.cloud.sap/maintenance";
-/// Label of a Node: its Machine asks for maintenance.
+/// Node label: the Machine requests maintenance.
 const ASKED: &str = "runtime-extension-maintenance-controller.cloud.sap/machine-maintenance";
-/// Label of a Node: the maintenance controller allows it.
+/// Node label: the maintenance controller approves.
 const APPROVED: &str = "runtime-extension-maintenance-controller.cloud.sap/approve-maintenance";
-/// Label of a Node: its state in the maintenance controller; without it that does not know the
-/// Node.
+/// Node label with the maintenance controller's state. A Node without it is not managed.
 const STATE: &str = "cloud.sap/maintenance-state";
-/// Annotation of a Machine: health checks leave it alone.
+/// Machine annotation: health checks skip the Machine.
 pub(super) const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
-/// Annotation of a Machine: a health check is replaced by a request for remediation.
+/// Machine annotation: a health check creates a remediation request instead of remediating.
 const REMEDIATE: &str = "cluster.x-k8s.io/remediate-machine";
-/// Annotation of a Machine: its deletion waits with the server until this is gone.
+/// Machine annotation that delays its deletion before the server is deleted.
 pub(super) const HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/terraform-provider-metal";
-/// Annotation of a Machine that is updated in place.
+/// Machine annotation during an in-place update.
 const UPDATING: &str = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress";
-/// Annotation of a Machine: hooks that Cluster API still has to call.
+/// Machine annotation with the hooks that Cluster API still has to call.
 const PENDING_HOOKS: &str = "runtime.cluster.x-k8s.io/pending-hooks";
-/// Label of a Machine: the MachineDeployment that made it.
+/// Machine label with its MachineDeployment.
 const DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
-/// Our annotation: which guards we added, and which were there.
+/// Our annotation with the guards that we added and that already existed.
 pub(super) const GUARDS: &str = "terraform-provider-metal/guards";
-/// Our annotation: when we withdrew the request.
+/// Our annotation with the withdrawal time.
 pub(super) const RELEASED: &str = "terraform-provider-metal/released";
-/// Our annotation: the server that was asked for.
+/// Our annotation with the requested server.
 pub(super) const OUR_SERVER: &str = "terraform-provider-metal/server";
 
-/// The value of [`MAINTENANCE`] that asks.
+/// The value of [`MAINTENANCE`] for a request.
 pub(super) const REQUESTED: &str = "requested";
-/// The value of [`MAINTENANCE`] once the Node is drained.
+/// The value of [`MAINTENANCE`] after the Node was drained.
 const IS_APPROVED: &str = "approved";
 
 fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whose request a Machine has.
+/// The author of a Machine's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Author {
     pub(super) store: String,
@@ -67,11 +66,11 @@ impl Author {
     }
 }
 
-/// The value of [`HOOK`]: our second mark. It keeps what the release and `tidy` need when a person
-/// removed our annotations, because the hook alone would keep the Machine from being deleted.
+/// The value of [`HOOK`], our second mark. It has the data that release and `tidy` need if a person
+/// removes our annotations. Otherwise the remaining hook would block the Machine's deletion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HookValue {
-    /// The maintenance, for people.
+    /// The maintenance, for display.
     pub(super) maintenance: String,
     pub(super) uid: String,
     pub(super) store: String,
@@ -81,20 +80,19 @@ pub(super) struct HookValue {
     pub(super) guards: String,
 }
 
-/// What the label of a Machine says.
+/// The value of a Machine's maintenance label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelValue<'a> {
-    /// It is not there.
+    /// The label does not exist.
     No,
     /// The Node is being drained.
     Requested,
     /// The Node is drained.
     Approved,
-    /// Something that the extension does not know.
+    /// A value that the extension does not support.
     Other(&'a str),
 }
 
-/// A Machine.
 #[derive(Clone, Copy)]
 pub(super) struct Machine<'a>(pub(super) &'a DynamicObject);
 
@@ -105,7 +103,7 @@ impl fmt::Display for Machine<'_> {
 }
 
 impl<'a> Machine<'a> {
-    /// Its namespace and name, as `namespace/name`.
+    /// Returns `namespace/name`.
     pub(super) fn place(self) -> String {
         format!("{}/{}", self.0.metadata.namespace.as_deref().unwrap_or_default(), name(self.0))
     }
@@ -123,28 +121,28 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whose marks it has; ours are written with the label and stay until the Node is free again.
+    /// Returns the marks' author. Ours are written with the label and stay until the Node is
+    /// free.
     pub(super) fn marked(self) -> Option<Author> {
         let (store, uid) = (annotation(self.0, OUR_STORE)?, annotation(self.0, OUR_UID)?);
         Some(Author { store: store.to_owned(), uid: uid.to_owned() })
     }
 
-    /// Returns the value of our hook.
     pub(super) fn hook(self) -> Option<HookValue> {
         serde_json::from_str(annotation(self.0, HOOK)?).ok()
     }
 
-    /// Whose marks it has, or had: a hook without marks counts.
+    /// Returns the marks' author, or the author of a hook that remained without marks.
     pub(super) fn author(self) -> Option<Author> {
         self.marked().or_else(|| self.hook().map(|hook| Author { store: hook.store, uid: hook.uid }))
     }
 
-    /// Whether the hook of a maintenance is on it whose marks were removed.
+    /// Returns true if this maintenance's hook exists without its marks.
     pub(super) fn is_left_by(self, wish: &ExternalRequest) -> bool {
         self.marked().is_none() && self.author() == Some(Author::of(wish))
     }
 
-    /// The maintenance of its marks, for people.
+    /// Returns the maintenance in the marks, for display.
     pub(super) fn marked_by(self) -> Option<&'a str> {
         annotation(self.0, OUR_ID)
     }
@@ -157,7 +155,6 @@ impl<'a> Machine<'a> {
         self.0.metadata.deletion_timestamp.is_some()
     }
 
-    /// The Node that runs on it.
     pub(super) fn node(self) -> Option<&'a str> {
         text(self.0, "/status/nodeRef/name")
     }
@@ -166,28 +163,25 @@ impl<'a> Machine<'a> {
         text(self.0, "/spec/providerID")
     }
 
-    /// Its phase, for people.
     pub(super) fn phase(self) -> &'a str {
         text(self.0, "/status/phase").unwrap_or("without a phase")
     }
 
-    /// Whether a health check skips it.
     pub(super) fn skips_remediation(self) -> bool {
         annotation(self.0, SKIP_REMEDIATION).is_some()
     }
 
-    /// The MachineDeployment that made it.
     pub(super) fn deployment(self) -> Option<&'a str> {
         label(self.0, DEPLOYMENT)
     }
 
-    /// Whether its spec differs from the one that its owner would give it now.
+    /// Returns true if the spec differs from its owner's current template.
     pub(super) fn is_outdated(self) -> bool {
         self.is_false("UpToDate")
     }
 
-    /// What Cluster API is about to do to it, in words after "waiting for"; `None`: nothing.
-    /// `stays`: nothing replaces it until a person acts.
+    /// Returns Cluster API's pending operation, as words after "waiting for"; `None` if there is
+    /// none. With `stays`, an outdated Machine is not replaced until a person acts.
     pub(super) fn under_way(self, stays: bool) -> Option<String> {
         let hooks = annotation(self.0, PENDING_HOOKS).unwrap_or_default();
         if annotation(self.0, UPDATING).is_some() || hooks.split(',').any(|hook| hook.trim() == "UpdateMachine") {
@@ -196,8 +190,8 @@ impl<'a> Machine<'a> {
         if annotation(self.0, REMEDIATE).is_some() || self.is_false("OwnerRemediated") {
             return Some(format!("the end of the remediation of {self}"));
         }
-        // A health check that names a template leaves remediation to another controller. Where
-        // health checks skip the Machine, they do not update these conditions any more.
+        // A health check with a template leaves remediation to another controller. It stops
+        // updating these conditions on a Machine that health checks skip.
         let external = self.is_false("HealthCheckSucceeded") && self.is_false("ExternallyRemediated");
         if external && !self.skips_remediation() {
             return Some(format!("the end of the external remediation of {self} (its health check fails)"));
@@ -205,7 +199,7 @@ impl<'a> Machine<'a> {
         (self.is_outdated() && !stays).then(|| format!("the rollout that replaces {self} (it is not up to date)"))
     }
 
-    /// Whether a condition says no. Those of v1beta2 are in `status.conditions`, or in
+    /// Returns true if a condition is `False`. v1beta2 conditions are in `status.conditions`, or in
     /// `status.v1beta2.conditions` of v1beta1.
     fn is_false(self, condition: &str) -> bool {
         let lists = ["/status/conditions", "/status/v1beta2/conditions"];
@@ -214,15 +208,15 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Whether a MachineDeployment replaces an outdated Machine only once a person acts: it is paused,
-/// or its strategy is `OnDelete` (v1beta1 `spec.strategy.type`, v1beta2
+/// Returns true if a MachineDeployment does not replace outdated Machines automatically. It is
+/// paused, or its strategy is `OnDelete` (v1beta1 `spec.strategy.type`, v1beta2
 /// `spec.rollout.strategy.type`).
 pub(super) fn replaces_by_hand(deployment: &DynamicObject) -> bool {
     let strategy = ["/spec/rollout/strategy/type", "/spec/strategy/type"].iter().find_map(|at| text(deployment, at));
     strategy == Some("OnDelete") || deployment.data.pointer("/spec/paused") == Some(&Value::Bool(true))
 }
 
-/// A Node of the workload cluster.
+/// A workload cluster's Node.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a>(pub(super) &'a DynamicObject);
 
@@ -241,12 +235,12 @@ impl<'a> Node<'a> {
         label(self.0, APPROVED).is_some()
     }
 
-    /// Whether the maintenance controller has drained it.
+    /// Returns true if the maintenance controller has drained the Node.
     pub(super) fn is_in_maintenance(self) -> bool {
         self.state() == Some("in-maintenance")
     }
 
-    /// Its state in the maintenance controller.
+    /// Returns the maintenance controller's state.
     pub(super) fn state(self) -> Option<&'a str> {
         label(self.0, STATE)
     }
@@ -255,7 +249,7 @@ impl<'a> Node<'a> {
         text(self.0, "/spec/providerID")
     }
 
-    /// The labels of a maintenance that it still has, for people; `None`: none.
+    /// Returns the remaining maintenance labels, for display; `None` without any.
     pub(super) fn labels_left(self) -> Option<String> {
         let left = [(self.is_asked(), "machine-maintenance"), (self.is_approved(), "approve-maintenance")];
         let left: Vec<&str> = left.into_iter().filter(|(there, _)| *there).map(|(_, name)| name).collect();
@@ -266,12 +260,11 @@ impl<'a> Node<'a> {
         self.0.data.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
     }
 
-    /// Whether it may run workloads as before its maintenance.
+    /// Returns true if the Node accepts workloads again.
     pub(super) fn is_back(self) -> bool {
         self.state() == Some("operational") && !self.is_cordoned()
     }
 
-    /// How it is, for people.
     pub(super) fn shown(self) -> String {
         let cordoned = self.is_cordoned();
         let state = self.state().unwrap_or("unknown to the maintenance controller");

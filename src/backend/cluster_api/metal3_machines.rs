@@ -1,7 +1,7 @@
-//! Metal3Machines, which stand between a host of Metal3 and its Machine.
+//! Metal3Machines, which link a Metal3 host to its Machine.
 //!
-//! One list and one watch for each namespace where the role allows it; `get` alone is enough, and
-//! is then a request for each question.
+//! If the role allows it, each namespace has one list and one watch. A role with only `get` is
+//! sufficient; each lookup then sends a request.
 
 use std::{
     collections::BTreeMap,
@@ -22,18 +22,17 @@ use super::{
     clusters::{GROUP, VERSIONS, meaning},
 };
 
-/// The kind of Metal3 that stands between a host and its Machine.
+/// The Metal3 kind that links a host to its Machine.
 const METAL3_MACHINE: &str = "Metal3Machine";
-/// Its API group.
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
-/// The Metal3Machines of a management cluster.
+/// A management cluster's Metal3Machines.
 pub(super) struct Metal3Machines {
     management: Cluster,
-    /// In the newest version that is served and known.
+    /// The kind in the newest version that both sides support.
     kind: OnceCell<ApiResource>,
     first: tokio::sync::Mutex<()>,
-    /// By namespace; `None`: the role does not let them be listed or watched.
+    /// Copies by namespace; `None` without permission to list or watch.
     followed: Mutex<BTreeMap<String, Option<Arc<Mirror>>>>,
 }
 
@@ -44,22 +43,23 @@ impl fmt::Debug for Metal3Machines {
 }
 
 impl Metal3Machines {
-    /// Sends no request.
+    /// Creates the lookup without sending a request.
     pub(super) fn new(management: Cluster) -> Self {
         Self { management, kind: OnceCell::new(), first: tokio::sync::Mutex::default(), followed: Mutex::default() }
     }
 
-    /// The Machine that uses a host, by what its backend says of its consumer; `None`: nothing of
-    /// Cluster API does. `fresh`: not older than this call, otherwise as the watch told last.
+    /// Returns the Machine behind a host's consumer; `None` if the consumer is not part of Cluster
+    /// API. With `fresh`, the answer is not older than this call; otherwise it is the watch's last
+    /// version.
     ///
     /// # Errors
-    /// The consumer is one of Cluster API, and leads to no Machine that could be asked. A Node may
-    /// run on the host nevertheless: in another cluster than the one that is configured.
+    /// The consumer belongs to Cluster API, but no Machine owns it. A Node can still run on the
+    /// host, in a cluster other than the configured cluster.
     pub(super) async fn owner(&self, consumer: &Consumer, fresh: bool) -> Result<Option<MachineName>, BackendError> {
         if consumer.kind != METAL3_MACHINE {
             return Ok(None);
         }
-        // Questions that come together wait for the first one, which finds the version.
+        // Concurrent lookups wait for the first, which detects the version.
         let first = if self.kind.initialized() { None } else { Some(self.first.lock().await) };
         if !self.kind.initialized() {
             return self.asked(consumer).await.map(Some);
@@ -68,11 +68,11 @@ impl Metal3Machines {
         if !fresh && let Some(owner) = self.followed(consumer).await? {
             return Ok(Some(owner));
         }
-        // The copy may lag behind the host, so an absence is never taken from it.
+        // The copy can lag behind the host, so it never proves an absence.
         self.asked(consumer).await.map(Some)
     }
 
-    /// The Machine of a consumer, by a request.
+    /// Requests a consumer's Machine.
     async fn asked(&self, consumer: &Consumer) -> Result<MachineName, BackendError> {
         let found = self.now(consumer).await?;
         let missing = |what: &str| {
@@ -90,7 +90,7 @@ impl Metal3Machines {
         machine_of(&found).ok_or_else(|| missing("has no Machine as its owner"))
     }
 
-    /// What the copy says.
+    /// Looks up a consumer's Machine in the copy.
     async fn followed(&self, consumer: &Consumer) -> Result<Option<MachineName>, BackendError> {
         let Some(kind) = self.kind.get() else { return Ok(None) };
         let Consumer { namespace, name, .. } = consumer;
@@ -112,13 +112,13 @@ impl Metal3Machines {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The copy of a namespace; `None`: there can be none.
+    /// Returns a namespace's copy; `None` without permission.
     fn mirror(&self, kind: &ApiResource, namespace: &str) -> Option<Arc<Mirror>> {
         let new = || Some(Arc::new(Mirror::new(self.management.clone(), kind.clone(), Some(namespace.to_owned()))));
         self.all().entry(namespace.to_owned()).or_insert_with(new).clone()
     }
 
-    /// One as it is now. The first answer tells which version is served.
+    /// Reads a Metal3Machine. The first answer reveals the served version.
     async fn now(&self, consumer: &Consumer) -> Result<Option<DynamicObject>, BackendError> {
         let get = async |kind: &ApiResource| {
             cluster::now(&self.management, kind, Some(&consumer.namespace), &consumer.name).await
@@ -132,7 +132,7 @@ impl Metal3Machines {
                 Err(ClusterError::NotFound { .. }) => {}
                 got => {
                     let found = got.map_err(meaning)?;
-                    // Another task may have learned it meanwhile: it is the same.
+                    // Another task could have set the same value.
                     let _ = self.kind.set(kind);
                     return Ok(found);
                 }
@@ -142,7 +142,7 @@ impl Metal3Machines {
     }
 }
 
-/// The Machine that owns a Metal3Machine.
+/// Returns the Machine that owns a Metal3Machine.
 fn machine_of(object: &DynamicObject) -> Option<MachineName> {
     let mut owners = object.metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.kind == "Machine" && owner.api_version.starts_with(GROUP))?;

@@ -1,13 +1,13 @@
-//! Cluster API with SAP's maintenance controller: a gate before the server of any backend.
+//! Gate for Cluster API with SAP's maintenance controller, for servers of any backend.
 //!
-//! The Machine whose Node runs on a server is labelled `requested`; the runtime extension tells the
-//! maintenance controller of the workload cluster, which drains the Node by its own rules, and
-//! labels the Machine `approved`. Then the server is taken. The label is removed once the server is
-//! back and its Node Ready, and the request is over once both labels of the Node are gone.
+//! We label the server's Machine `requested`. The runtime extension notifies the workload cluster's
+//! maintenance controller, which drains the Node by its own rules. The extension then labels the
+//! Machine `approved`, and the maintenance can start. We remove the label after the server runs
+//! again and its Node is Ready. The request ends when the Node has lost both labels.
 //!
-//! The label has no author and the system no queue: our annotations, written in the same patch, say
-//! whose request it is. Facts: sapcc/runtime-extension-maintenance-controller at 39b2933, Cluster
-//! API v1.11, cluster-api-provider-metal3 at 2f6d76b.
+//! The label lacks an author and the system lacks a queue. Our annotations, written in the same
+//! patch, identify the requester. Sources: sapcc/runtime-extension-maintenance-controller at
+//! 39b2933, Cluster API v1.11, cluster-api-provider-metal3 at 2f6d76b.
 
 mod change;
 mod clusters;
@@ -32,15 +32,14 @@ use gate::MachineGate;
 
 pub use plug::{NAMESPACE, Plugin};
 
-/// The name of this gate, as records and the provider block have it.
+/// The gate's name in records and in the provider block.
 pub const ID: &str = "cluster_api";
 
-/// The key of the annotation with which the runtime extension keeps a `BareMetalHost` off from its
-/// approval on, where it is run with `--enable-metal3-maintenance`
-/// (`metal3/machine_controller.go:68-73`).
+/// The annotation key with which the runtime extension keeps an approved `BareMetalHost` off, if it
+/// runs with `--enable-metal3-maintenance` (`metal3/machine_controller.go:68-73`).
 pub const EXTENSION_KEY: &str = "reboot.metal3.io/runtime-extension-maintenance-controller";
 
-/// A Machine, by its namespace and name.
+/// A Machine's namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MachineName {
     /// The namespace.
@@ -50,7 +49,7 @@ pub struct MachineName {
 }
 
 impl MachineName {
-    /// Reads `namespace/name`; `None`: it is not that.
+    /// Parses `namespace/name`; `None` for anything else.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
@@ -65,35 +64,33 @@ impl std::fmt::Display for MachineName {
     }
 }
 
-/// What the configuration says of it.
+/// The gate's settings.
 #[derive(Clone, Debug)]
 pub struct ClusterApiSettings {
     /// The cluster with the Machines.
     pub management: Cluster,
     /// The cluster with their Nodes.
     pub workload: Cluster,
-    /// The Machine of each server; those of Metal3 hosts are found through their consumers where
-    /// `follows` says so.
+    /// Each server's Machine. With `follows`, Metal3 hosts do not need an entry: their consumers
+    /// lead to the Machines.
     pub machines: BTreeMap<String, MachineName>,
-    /// Whether the gate is configured, so that the Machine of a server that is not named is looked
-    /// for.
+    /// True if the gate is configured, so that servers without an entry are looked up too.
     pub follows: bool,
-    /// Whether requests of ours are looked for, also where no server is named: the command line
-    /// withdraws those of other runs.
+    /// True if our requests are listed, even without configured servers: the command line withdraws
+    /// other runs' requests.
     pub lists: bool,
-    /// Where they are looked for if the role lets the Machines of some namespaces be listed only,
-    /// beside the namespaces of `machines`.
+    /// An additional namespace to search if the role cannot list Machines in all namespaces.
     pub namespace: Option<String>,
-    /// How long a Node that was Ready before may take to be Ready again.
+    /// How long a previously Ready Node can take to become Ready again.
     pub ready_timeout: Duration,
 }
 
-/// The gate of each server.
+/// The gates of all servers.
 #[derive(Debug)]
 pub struct ClusterApi(Arc<Clusters>);
 
 impl ClusterApi {
-    /// Sends no request.
+    /// Returns the gates without sending a request.
     #[must_use]
     pub fn new(settings: ClusterApiSettings, clock: Arc<dyn Clock>) -> Self {
         Self(Arc::new(Clusters::new(settings, clock)))

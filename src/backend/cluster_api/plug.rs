@@ -19,8 +19,8 @@ use super::{ClusterApi, ClusterApiSettings, ID, MachineName};
 #[derive(Debug)]
 pub struct Plugin;
 
-/// The variable with the namespace of the Machines, for a command line whose role sees those of one
-/// only.
+/// The environment variable with the Machines' namespace, for a command line whose role is limited
+/// to one namespace.
 pub const NAMESPACE: &str = "METAL_CLUSTER_API_NAMESPACE";
 
 const MACHINES: Setting = Setting::new(
@@ -97,7 +97,8 @@ impl GatePlugin for Plugin {
         let kubeconfig = KUBECONFIG.value(block, env).or_else(|| cluster_block::KUBECONFIG.from_env(env));
         let context = CONTEXT.value(block, env);
         let workload_kubeconfig = WORKLOAD_KUBECONFIG.value(block, env);
-        // A cluster that manages itself has both: what is not named is that of the Machines.
+        // A self-managed cluster contains both kinds, so the Machines' cluster is the default for
+        // Nodes.
         let same = workload_kubeconfig.is_none();
         let workload_context = WORKLOAD_CONTEXT.value(block, env).or_else(|| context.clone().filter(|_| same));
         let cluster = |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context), Arc::clone(clock));

@@ -1,4 +1,4 @@
-//! Where the request to a Machine stands, by what both clusters say. No I/O.
+//! Derives a Machine request's progress from both clusters' state. No I/O.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,29 +9,28 @@ use crate::maintenance::{
 
 use super::machine::{Author, LabelValue, Machine, Node};
 
-/// The runtime extension patches a Machine without a condition (`state/state.go:155`), from two
-/// controllers: an approval that was under way when we withdrew the request may be written this
-/// long afterwards.
+/// How long after our withdrawal a late approval can appear. The runtime extension patches Machines
+/// unconditionally (`state/state.go:155`), from two controllers.
 pub(super) const LATE_APPROVAL: SignedDuration = SignedDuration::from_secs(3);
 
-/// What both clusters say. `None`: it is not there.
+/// Both clusters' state. `None` means that the object does not exist.
 #[derive(Clone, Copy)]
 pub(super) struct ClusterView<'a> {
     pub(super) machine: Option<Machine<'a>>,
     pub(super) node: Option<Node<'a>>,
-    /// The Machine that uses the server by the word of its own backend, where that knows one, as
-    /// `namespace/name`.
+    /// The Machine that uses the server according to its backend, as `namespace/name`, if the
+    /// backend supports this.
     pub(super) used_by: Option<&'a str>,
-    /// Whether the provider ID of the Machine names another server, by the word of its backend.
+    /// True if the Machine's provider ID names another server, according to its backend.
     pub(super) is_other: bool,
-    /// Whether nothing replaces the Machine until a person acts, although it is outdated.
+    /// True if the Machine is outdated but is not replaced until a person acts.
     pub(super) stays_outdated: bool,
 }
 
-/// Where a request stands.
+/// Returns a request's progress.
 pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let Some(machine) = seen.machine else {
-        // Deleted with everything that was ours on it.
+        // The deletion removed our marks too.
         return if wish.asked {
             ExternalState::Absent
         } else {
@@ -62,22 +61,23 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
     }
 }
 
-/// A Machine that is approved stays so whatever becomes of its Node: both are looked at.
+/// Checks an approved Machine together with its Node, because the approval does not follow the
+/// Node.
 fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest) -> ExternalState {
-    // A Node that was deleted runs nothing.
+    // A deleted Node does not run workloads.
     let Some(node) = node else { return ExternalState::Granted };
-    // The extension takes its mark from a Node whose Machine is not enabled any more, and the Node
-    // goes back into service.
+    // If the Machine is disabled, the extension removes the Node's label and the Node
+    // returns to service.
     if wish.entered && !node.is_asked() {
         let enabled = if machine.is_enabled() { "" } else { "; the Machine is not enabled any more" };
         return ExternalState::Lost(format!("{node} is back in service (label machine-maintenance is gone{enabled})"));
     }
-    // A person, or the profile of the maintenance controller, can bring it back beside that mark.
+    // A person or a maintenance controller profile can return the Node to service despite the
+    // label.
     if wish.entered && node.is_back() {
         return ExternalState::Lost(format!("{node} is back in service ({})", node.shown()));
     }
-    // An approval that an earlier maintenance left on the Node is believed by the extension, before
-    // anything is drained.
+    // The extension accepts an earlier maintenance's approval on the Node before it is drained.
     if !wish.entered && !node.is_in_maintenance() {
         return ExternalState::Entering(format!(
             "the maintenance controller to drain {node}, which is approved and not in maintenance ({})",
@@ -87,22 +87,22 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
     ExternalState::Granted
 }
 
-/// A request that we withdrew: the Node is free once both labels are gone, and no late approval
-/// came.
+/// Returns a withdrawn request's progress. It ends when the Node has lost both labels and a late
+/// approval is ruled out.
 fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, now: Timestamp) -> ExternalState {
     match machine.asked() {
         LabelValue::No => {}
         LabelValue::Approved => {
             return ExternalState::Leftovers(format!("{machine} was approved after the request was withdrawn"));
         }
-        // Only an approval can come late: this is the request of another author, and its Node is
-        // not waited for.
+        // Only an approval can arrive late. This is another author's request, so its Node is not
+        // awaited.
         LabelValue::Requested | LabelValue::Other(_) => {
             return ExternalState::Leftovers(format!("our annotations are still on {machine}"));
         }
     }
     if let Some((node, left)) = node.and_then(|node| Some((node, node.labels_left()?))) {
-        // The extension no longer looks at the Nodes of a cluster without an enabled Machine.
+        // The extension ignores Nodes in a cluster without an enabled Machine.
         let hint = if machine.is_enabled() { "" } else { "; set the label enabled of its Machine again" };
         return ExternalState::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()));
     }
@@ -112,7 +112,7 @@ fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, 
     ExternalState::Leftovers(format!("our annotations are still on {machine}"))
 }
 
-/// Whether a Machine that is not ours may be asked for now.
+/// Returns `Absent` if a Machine without our request can be requested now, otherwise the obstacle.
 fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> ExternalState {
     if machine.is_deleting() {
         return ExternalState::Refused(format!("{machine} is being deleted"));
@@ -136,7 +136,7 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
         && of_machine != of_node
-        // Older providers give a Node another form of the same ID.
+        // Older providers write the ID in another form on the Node.
         && of_machine.split('/').count() == of_node.split('/').count()
     {
         return ExternalState::Refused(format!(
@@ -157,8 +157,8 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     match machine.asked() {
         LabelValue::No => {}
         LabelValue::Approved if seen.node.is_some_and(|node| !node.is_asked() && !node.is_in_maintenance()) => {
-            // The extension may approve long after a request was withdrawn, and looks at its
-            // Machine no more: nothing removes that label.
+            // The extension can approve long after a withdrawal and then ignores the Machine:
+            // nothing removes that label.
             return taken(format!(
                 "{machine} to lose the label {}=approved, although no maintenance of its Node is under way ({}). If no other tool \
                  requested it, the approval came after its request was withdrawn: remove the label",
@@ -180,15 +180,15 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
             "the maintenance controller to know {node} (it has no label cloud.sap/maintenance-state)"
         ));
     }
-    // With a stale approval the next request would be approved at once, undrained
-    // (`state/state.go:63-75`).
+    // With a stale approval, the extension would approve the next request immediately, without a
+    // drain (`state/state.go:63-75`).
     if let Some(left) = node.labels_left() {
         return taken(format!("{node} to lose the label {left} of an earlier maintenance"));
     }
     ExternalState::Absent
 }
 
-/// The maintenance of ours that has the Machine, where its end is all that is waited for.
+/// Returns our other maintenance that has the Machine, if its end is the only condition.
 pub(super) fn behind(seen: &ClusterView<'_>, wish: &ExternalRequest) -> Option<Uid> {
     let author = seen.machine?.author().filter(|author| author.store == wish.store && author.uid != wish.uid)?;
     Some(Uid(author.uid))
@@ -239,7 +239,7 @@ mod tests {
         object
     }
 
-    /// A Machine without a request, one change each: what becomes of ours.
+    /// One change per case to a Machine without a request, and the resulting state of our request.
     #[test]
     fn a_machine_is_asked_for_only_as_it_answers() {
         let wish = testing::wish();
@@ -285,7 +285,7 @@ mod tests {
             assert!(matches!(standing, ExternalState::Taken(_)), "{machine}: {standing:?}");
         }
         assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "a Node that is not there");
-        // An unhealthy Machine is what a maintenance is for, unless it is remediated.
+        // Unhealthy Machines qualify for maintenance unless they are being remediated.
         assert_eq!(stands(&changed(condition("HealthCheckSucceeded")), Some(&node()), &wish), ExternalState::Absent);
         let (other, its_node): (DynamicObject, DynamicObject) =
             (serde_json::from_value(machine()).unwrap(), serde_json::from_value(node()).unwrap());
@@ -298,7 +298,7 @@ mod tests {
         };
         let refused = standing(&seen, "caph/m1", &wish, at(0));
         assert!(matches!(&refused, ExternalState::Refused(why) if why.contains("of another server")), "{refused:?}");
-        // A late approval that nothing answers any more says what ends it.
+        // An orphaned late approval's state includes the remedy.
         let zombie = changed(label("runtime-extension-maintenance-controller.cloud.sap/maintenance", "approved"));
         let standing = stands(&zombie, Some(&node()), &wish);
         assert!(matches!(&standing, ExternalState::Taken(why) if why.contains("remove the label")), "{standing:?}");
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    /// From the request to the last mark.
+    /// Covers a request until its last mark is removed.
     #[test]
     fn it_is_ours_until_the_node_is_free_and_stays_free() {
         let wish = ExternalRequest { asked: true, ..testing::wish() };

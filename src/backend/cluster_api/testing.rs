@@ -1,4 +1,4 @@
-//! Objects for the tests of this gate.
+//! Test objects for this gate.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
     maintenance::gate::{Asks, ExternalRequest},
 };
 
-/// A Machine that answers.
+/// Returns an enabled Machine.
 pub(super) fn machine() -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
@@ -22,7 +22,6 @@ pub(super) fn machine() -> Value {
     })
 }
 
-/// Its Node.
 pub(super) fn node() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -31,7 +30,6 @@ pub(super) fn node() -> Value {
     })
 }
 
-/// A maintenance that wants the Machine.
 pub(super) fn wish() -> ExternalRequest {
     ExternalRequest {
         store: "s".to_owned(),
@@ -53,7 +51,7 @@ pub(super) fn wish() -> ExternalRequest {
     }
 }
 
-/// Our marks without the label.
+/// Returns our annotations without the label.
 pub(super) fn marks(wish: &ExternalRequest) -> Value {
     json!({ "metadata": { "annotations": cluster::marks(wish) } })
 }

@@ -1,7 +1,7 @@
-//! Changes that Ironic accepted (202) and carries out afterwards: what became of them.
+//! Outcomes of changes that Ironic accepts (202) and performs later.
 //!
-//! Ironic 39.0.0 keeps the error of the last change on the node (`last_error`), and clears it when
-//! the next one begins.
+//! Ironic 39.0.0 stores the last change's error on the node (`last_error`) and clears it when the
+//! next change starts.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,11 @@ use super::{
     node::Node,
 };
 
-/// A change that was accepted.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
-    /// What was sent, as errors call it.
+    /// The request, as errors name it.
     pub(super) request: String,
-    /// For a power change: which one.
+    /// The reset type of a power change.
     pub(super) reset: Option<ResetType>,
 }
 
@@ -37,15 +36,14 @@ impl NodeMachine {
         let answer = shown::line(answer).into_owned();
         let Accepted { request, reset } = change;
         match reset {
-            // What leads towards a state may be sent again.
+            // Repeating a change to a fixed state is safe.
             Some(ResetType::On | ResetType::ForceOff) => self.rejected(&request, &answer, true),
             None | Some(ResetType::GracefulShutdown) => self.rejected(&request, &answer, false),
             Some(_) => BackendError::OutcomeUnknown { address: self.address(), request, answer },
         }
     }
 
-    /// Waits a little for the end of a change. One that takes longer is told by
-    /// [`Self::ended_late`].
+    /// Waits briefly for a change to finish. [`Self::ended_late`] reports changes that take longer.
     pub(super) async fn soon(&self, node: &Node, change: Accepted) -> Result<(), BackendError> {
         match self.fleet.settled(node, NEXT).await {
             Ok(seen) if !seen.is_changing() => match &seen.last_error {
@@ -59,9 +57,9 @@ impl NodeMachine {
         }
     }
 
-    /// The error of a change that was still carried out when its call returned. Told once.
+    /// Returns, once, a change's error that appeared after its call had returned.
     pub(super) async fn ended_late(&self) -> Option<BackendError> {
-        // Without one of this node, nothing is asked for it.
+        // Without a pending change for this node, no request is sent.
         if !self.unsettled().contains_key(&self.server) {
             return None;
         }

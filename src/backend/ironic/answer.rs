@@ -1,7 +1,7 @@
-//! What Ironic's error answers mean. Pure.
+//! Interpretation of Ironic's error answers. Pure.
 //!
-//! Measured with Ironic 39.0.0: the body of an error is `{"error_message": "…"}` whose text is JSON
-//! once more (`faultstring`, or `description` for a refused version); newer middleware and Keystone
+//! Measured with Ironic 39.0.0: an error body is `{"error_message": "…"}`, and its text is nested
+//! JSON (`faultstring`, or `description` for a rejected version). Newer middleware and Keystone
 //! answer with an object.
 
 use std::time::Duration;
@@ -10,28 +10,28 @@ use serde_json::Value;
 
 use crate::{backend::BackendError, shown};
 
-/// What an error answer means.
+/// An error answer's category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// 409: another operation has the node's lock (`NodeLocked`). Nothing was applied.
+    /// 409: another operation has locked the node (`NodeLocked`). Nothing was applied.
     Locked,
-    /// 503, or no conductor for the node at this moment. Nothing was applied.
+    /// 503, or no conductor currently serves the node. Nothing was applied.
     Busy,
     /// 401.
     Unauthenticated,
     /// 403.
     Denied,
-    /// 404 of a node or of one of its parts.
+    /// 404 for a node or one of its parts.
     NotFound,
-    /// 406: the API version is not one of the service.
+    /// 406: the service does not support the API version.
     Version,
     /// Another 4xx.
     Refused,
-    /// Another 5xx: it may have been applied.
+    /// Another 5xx: the request could have been applied.
     Unknown,
 }
 
-/// The words of an error answer, in one line.
+/// Extracts an error answer's message as one line.
 pub(super) fn message(body: &str) -> String {
     let parsed: Option<Value> = serde_json::from_str(body).ok();
     let words = parsed.as_ref().and_then(words).unwrap_or_else(|| body.trim().to_owned());
@@ -53,10 +53,10 @@ fn words(body: &Value) -> Option<String> {
     None
 }
 
-/// What an answer with this status means.
+/// Returns the category for a status and message.
 pub(super) fn meaning(status: u16, message: &str) -> Meaning {
-    // Ironic answers 404 or 400 while the conductor of the node is not running (`NoValidHost`,
-    // Ironic 39.0.0, conductor/rpcapi.py, get_topic_for).
+    // Ironic answers 404 or 400 while the node's conductor is not running (`NoValidHost`, Ironic
+    // 39.0.0, conductor/rpcapi.py, get_topic_for).
     if message.contains("No valid host was found") || message.contains("No conductor service registered") {
         return Meaning::Busy;
     }
@@ -72,13 +72,13 @@ pub(super) fn meaning(status: u16, message: &str) -> Meaning {
     }
 }
 
-/// Whether an error answer is of Ironic itself, and not of a proxy or an ingress before it.
+/// Returns true if Ironic itself sent the error, not a proxy or ingress in front of it.
 fn is_of_ironic(body: &str) -> bool {
     serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("error_message").is_some())
 }
 
-/// Whether Ironic itself says that it has no such node, or none that this account may see (Ironic
-/// 39.0.0, common/exception.py, `NodeNotFound`).
+/// Returns true if Ironic itself reports that the node does not exist or is hidden from this
+/// account (Ironic 39.0.0, common/exception.py, `NodeNotFound`).
 pub(super) fn is_no_node(error: &BackendError) -> bool {
     match error {
         BackendError::Rejected { status: 404, message, transient: false, .. } => {
@@ -88,7 +88,8 @@ pub(super) fn is_no_node(error: &BackendError) -> bool {
     }
 }
 
-/// An error answer as a machine's error. `changes`: whether the request may have changed something.
+/// Converts an error answer into a machine error. `changes` is true if the request could have
+/// changed something.
 pub(super) fn error(
     address: &str,
     request: &str,

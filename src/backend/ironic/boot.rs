@@ -1,8 +1,8 @@
-//! Boot device and boot mode of a node, in the words of boot overrides.
+//! Maps a node's boot device and boot mode to boot overrides.
 //!
-//! Ironic's API sets a device, for one start or for all; it has no call that removes it, and no
-//! HTTP boot address (Ironic 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading
-//! it asks the BMC at that moment.
+//! Ironic's API sets a device, either once or permanently. It can neither clear the device nor set
+//! an HTTP boot URI (Ironic 39.0.0, api/controllers/v1/node.py, `BootDeviceController`). Reading
+//! the device queries the BMC.
 
 use std::sync::PoisonError;
 
@@ -25,10 +25,10 @@ use super::{
 const DEVICE: &str = "/management/boot_device";
 /// The API version that changes boot modes.
 const SET_MODE: u32 = 76;
-/// The device that stands for "no override": Ironic cannot remove one.
+/// The device that replaces "no override", because Ironic cannot clear a device.
 const DISK: &str = "disk";
 
-/// Ironic's boot devices (common/boot_devices.py) and the targets of Redfish.
+/// Ironic's boot devices (common/boot_devices.py) and their Redfish targets.
 const DEVICES: [(&str, &str); 6] = [
     ("pxe", "Pxe"),
     ("disk", "Hdd"),
@@ -54,7 +54,7 @@ fn mode_of(node: &Node) -> Option<String> {
     }
 }
 
-/// A boot device as an override; `None`: none is set, or Ironic does not tell it.
+/// Converts a boot device into an override; `None` if none is set or Ironic does not report it.
 fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     let device = body["boot_device"].as_str()?;
     let enabled = body["persistent"].as_bool().map(|all| if all { "Continuous" } else { "Once" }.to_owned());
@@ -66,9 +66,9 @@ fn view(body: &Value, node: &Node) -> Option<BootOverride> {
     })
 }
 
-/// A boot device as it is told: where none is set and one can be cleared, a disabled override,
-/// which a release restores, and not something unknown. `clears`: whether one can be cleared;
-/// `cleared`: whether the disk was set in the place of none.
+/// Returns a disabled override if no device is set and `clears` is true, so that a release can
+/// restore that state. `clears`: a device can be cleared. `cleared`: we set the disk as the
+/// replacement for no device.
 fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool) -> Option<BootOverride> {
     let is_disk = |it: &BootOverride| it.target.as_deref() == target_of(DISK);
     let holds_once = |it: &BootOverride| it.enabled.as_deref() != Some("Continuous");
@@ -79,19 +79,19 @@ fn or_none(seen: Option<BootOverride>, node: &Node, clears: bool, cleared: bool)
     seen
 }
 
-/// Whether a device can be cleared, by setting the disk in its place.
+/// Returns true if setting the disk can replace clearing the device.
 fn can_clear(devices: &[String]) -> bool {
     devices.len() > 1 && devices.iter().any(|device| device == DISK)
 }
 
-/// Whether an error says that the node's interfaces cannot do something: then there is nothing to
-/// see.
+/// Returns true if the node's interfaces do not support the request. The absence of a value is then
+/// final.
 pub(super) fn is_missing(error: &BackendError) -> bool {
     matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
 }
 
-/// Whether the driver of a node cannot read its boot device: Ironic answers 500 with its words, at
-/// each try. A conductor that does not answer in time tells nothing of the node.
+/// Returns true if the node's driver cannot read its boot device: Ironic then answers every attempt
+/// with 500. A conductor timeout is excluded because it does not concern the node.
 fn is_unreadable(error: &BackendError) -> bool {
     match error {
         BackendError::Rejected { status: 500, message, .. } => !message.contains("Timed out waiting for a reply"),
@@ -99,11 +99,12 @@ fn is_unreadable(error: &BackendError) -> bool {
     }
 }
 
-/// The boot device of a node; `None`: the node's management interface has none.
+/// Returns a node's boot device; `None` if its management interface lacks one.
 ///
-/// Reading it needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes
-/// power). Meanwhile no client changes it through Ironic, and the one that was read last is told.
-/// So it is where it was read a moment ago and nothing was sent since that may change it.
+/// Reading needs the node's lock (measured with Ironic 39.0.0: 409 while the conductor changes
+/// power). Other clients cannot change the device through Ironic during that time, so the last
+/// value is still valid. It is also reused shortly after a read, unless a change has been sent
+/// since.
 pub(super) async fn observe(fleet: &IronicNodes, node: &Node) -> Result<Boot, BackendError> {
     let last = fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).get(&node.uuid).cloned();
     let now = fleet.client.clock.monotonic();
@@ -113,7 +114,7 @@ pub(super) async fn observe(fleet: &IronicNodes, node: &Node) -> Result<Boot, Ba
     }
 }
 
-/// Reads the boot device as it is now: for a change that depends on it.
+/// Reads the current boot device, for a change that depends on it.
 pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, BackendError> {
     let kept = || fleet.boots.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = fleet.client.clock.monotonic();
@@ -146,7 +147,7 @@ async fn supported(fleet: &IronicNodes, node: &Node) -> Result<Vec<String>, Back
         return Ok(known.clone());
     }
     let found = read_supported(fleet, node).await?;
-    // Where there is none, the interface may only be incomplete.
+    // An empty list can be temporary, so it is not cached.
     if !found.is_empty() {
         kept().insert(of, found.clone());
     }
@@ -164,7 +165,7 @@ async fn read_supported(fleet: &IronicNodes, node: &Node) -> Result<Vec<String>,
     }
 }
 
-/// What can be said about the boot of a node.
+/// Adds the node's boot capabilities.
 pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Capabilities) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     has.boot_targets = devices.iter().filter_map(|device| target_of(device).map(str::to_owned)).collect();
@@ -172,7 +173,7 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
         return Ok(());
     }
     has.boot_enabled = vec!["Once".to_owned()];
-    // One that holds for all starts could not be taken away again where none was set before.
+    // Without a previous device, a permanent setting could not be undone.
     if observe(fleet, node).await?.device.is_some_and(|set| !set.is_disabled()) {
         has.boot_enabled.push("Continuous".to_owned());
     }
@@ -182,7 +183,7 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
     Ok(())
 }
 
-/// Sets the device that stands for no override, where the node has a choice at all.
+/// Sets the replacement for "no override" if the node supports several devices.
 pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     if devices.len() <= 1 {
@@ -242,7 +243,7 @@ impl BootControl for NodeMachine {
 }
 
 impl NodeMachine {
-    /// Sets the boot mode and waits a little for it: Ironic does it in the background.
+    /// Sets the boot mode and waits briefly, because Ironic applies it in the background.
     async fn set_mode(&self, node: &Node, mode: &str) -> Result<(), BackendError> {
         let target = if mode == BootMode::Uefi.as_redfish() { "uefi" } else { "bios" };
         let body = json!({ "target": target });

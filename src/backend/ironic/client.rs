@@ -1,8 +1,7 @@
-//! Requests to Ironic: who asks, which API version, what an answer means, and what is sent again.
+//! Ironic's HTTP client: authentication, API versions, error mapping and retries.
 //!
-//! A change whose reply is lost is never sent again here. One that is refused because another
-//! operation has the node's lock was not applied, and is sent again after a pause with jitter,
-//! within a limit.
+//! A change without a reply is never repeated here. A change that a locked node rejects was not
+//! applied. The client repeats it after a pause with jitter, within a limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,20 +27,19 @@ use super::{
     settings::{IronicAccess, IronicSettings, IronicTrust},
 };
 
-/// The header that names the API version of a request.
+/// The request header with the API version.
 const VERSION: &str = "X-OpenStack-Ironic-API-Version";
-/// The header of every answer that names the newest one of the service.
+/// The header in every answer with the newest supported version.
 const NEWEST: &str = "X-OpenStack-Ironic-API-Maximum-Version";
-/// How often a read is tried.
 const READ_TRIES: usize = 3;
-/// The pause between two tries.
+/// The pause between attempts.
 const READ_PAUSE: Duration = Duration::from_millis(300);
-/// Requests under way at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
-/// The greatest answer that is read, in bytes.
+/// The maximum answer size, in bytes.
 const LARGEST: usize = 64 << 20;
 
-/// A connection to one Ironic.
+/// A connection to an Ironic service.
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
@@ -62,7 +60,6 @@ enum Access {
     Keystone(Box<Keystone>),
 }
 
-/// What one request proves itself with, and where it goes.
 struct Way {
     base: String,
     token: Option<SecretString>,
@@ -82,7 +79,7 @@ impl Client {
             _ => None,
         };
         if settings.endpoint.as_ref().is_some_and(plain) || auth_url.is_some_and(plain) {
-            // A proxy of the environment would see passwords that are sent without TLS.
+            // An environment proxy would see passwords that are sent without TLS.
             builder = builder.no_proxy();
         }
         builder = match &settings.trust {
@@ -117,7 +114,8 @@ impl Client {
         })
     }
 
-    /// Where it is, for people. Without the endpoint of a catalog it is Keystone's address.
+    /// Returns the address for display. If the endpoint comes from a catalog, it is Keystone's
+    /// address.
     pub(super) fn address(&self) -> String {
         match (&self.endpoint, &self.access) {
             (Some(endpoint), _) => shown(endpoint),
@@ -126,13 +124,13 @@ impl Client {
         }
     }
 
-    /// Host and port, for the identity of a server by its address.
+    /// Returns host and port, which identify a server by address.
     pub(super) fn authority(&self) -> String {
         let url = self.endpoint.clone().or_else(|| Url::parse(&self.address()).ok());
         url.map(|url| url.authority().to_owned()).unwrap_or_default()
     }
 
-    /// The newest API version of the service, as the number after `1.`.
+    /// Returns the service's newest API version, as the number after `1.`.
     pub(super) async fn newest(&self) -> Result<u32, BackendError> {
         self.newest.get_or_try_init(|| self.tried(|| self.ask_newest())).await.copied()
     }
@@ -148,8 +146,7 @@ impl Client {
                 "its newest API version is 1.{newest}; 1.{LEAST} or newer is needed, because older ones do not tell faults"
             ))),
             Some(newest) => Ok(newest),
-            // A proxy whose Ironic is away for a moment answers so. A path that it does not know is
-            // a wrong address.
+            // A proxy answers this way while its Ironic is unreachable. 404 means a wrong address.
             None if status >= 400 && status != 404 => {
                 let answer = self.read(&Method::GET, "/v1", response, self.read_limit).await;
                 Err(answer.err().unwrap_or_else(|| self.not_ironic(status)))
@@ -163,7 +160,7 @@ impl Client {
         BackendError::Protocol { address: self.address(), what }
     }
 
-    /// Whether the service has an API version.
+    /// Returns true if the service supports an API version.
     pub(super) async fn has(&self, minor: u32) -> Result<bool, BackendError> {
         Ok(self.newest().await? >= minor)
     }
@@ -172,13 +169,11 @@ impl Client {
         BackendError::Unsupported { address: self.address(), what }
     }
 
-    /// Reads.
     pub(super) async fn get(&self, path: &str, minor: u32) -> Result<Value, BackendError> {
         self.tried(|| self.request(&Method::GET, path, minor, None, self.read_limit)).await
     }
 
-    /// The answer to a read. It is tried again, a few times, where the connection broke or the
-    /// service is busy.
+    /// Repeats a read a few times if the connection broke or the service is busy.
     async fn tried<T, F>(&self, ask: impl Fn() -> F) -> Result<T, BackendError>
     where
         F: Future<Output = Result<T, BackendError>>,
@@ -194,8 +189,7 @@ impl Client {
         }
     }
 
-    /// Sends a change. One that was refused because the node is locked, or the service busy, is
-    /// sent again within a limit.
+    /// Sends a change. Repeats it within a limit if the node is locked or the service is busy.
     pub(super) async fn change(
         &self,
         method: Method,
@@ -203,7 +197,7 @@ impl Client {
         minor: u32,
         body: Option<&Value>,
     ) -> Result<Value, BackendError> {
-        // Before the right to act is asked for: what is not supported is not sent.
+        // Unsupported requests fail before the lock is checked.
         let newest = self.newest().await?;
         if newest < minor {
             return Err(self.unsupported(format!(
@@ -264,7 +258,7 @@ impl Client {
                 }
             };
             let response = self.deliver(method, path, &way, dress).await?;
-            // The token ended before its time. What was refused so was not applied.
+            // The token expired early. A rejected request was not applied.
             if response.status() == 401 && way.token.is_some() && !renewed {
                 renewed = true;
                 way = self.way(way.token.as_ref()).await?;
@@ -345,12 +339,12 @@ impl Client {
     }
 }
 
-/// Whether a read that failed so is tried again at once.
+/// Returns true if a failed read should be repeated immediately.
 fn may_pass(error: &BackendError) -> bool {
     matches!(error, BackendError::ReplyLost { .. } | BackendError::Rejected { transient: true, .. })
 }
 
-/// A read that failed: there is nothing that may have been applied.
+/// Converts an unknown outcome into "unreachable", because a read has no effect.
 fn as_read(error: BackendError) -> BackendError {
     match error {
         BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
@@ -358,13 +352,12 @@ fn as_read(error: BackendError) -> BackendError {
     }
 }
 
-/// An address without user, password and query.
+/// Returns a URL without user, password and query.
 fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path().trim_end_matches('/'))
 }
 
-/// Between half and one and a half of a pause, so that those who wait for one lock do not come
-/// together.
+/// Returns 50% to 150% of a pause, so that waiters for the same lock spread out.
 fn jitter(pause: Duration) -> Duration {
     let share = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
     pause.saturating_mul(128 + share) / 256

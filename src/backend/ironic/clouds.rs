@@ -1,7 +1,7 @@
-//! `clouds.yaml`: where a cloud's Keystone is, and who asks. The subset that reaches Ironic.
+//! Reads Keystone's address and account from `clouds.yaml`, limited to settings that Ironic needs.
 //!
-//! Format: openstacksdk, "Configuring OpenStack SDK Applications"; `secure.yaml` beside it is laid
-//! over it.
+//! Format: openstacksdk, "Configuring OpenStack SDK Applications". A `secure.yaml` in the same
+//! directory overrides values.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use url::Url;
 
 use super::settings::{IronicAccess, KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings};
 
-/// What a cloud says of its Ironic.
+/// A cloud's settings for Ironic.
 #[derive(Debug)]
 pub(super) struct Cloud {
     pub(super) access: IronicAccess,
@@ -20,7 +20,7 @@ pub(super) struct Cloud {
     pub(super) insecure: bool,
 }
 
-/// Where `clouds.yaml` is looked for, the first one that exists counts.
+/// Returns the search path for `clouds.yaml`; the first existing file wins.
 pub(super) fn places(told: Option<&str>, env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     if let Some(told) = told.map(str::to_owned).or_else(|| env("OS_CLIENT_CONFIG_FILE")) {
         return vec![PathBuf::from(told)];
@@ -32,8 +32,8 @@ pub(super) fn places(told: Option<&str>, env: &dyn Fn(&str) -> Option<String>) -
     places
 }
 
-/// Reads a cloud out of `clouds.yaml`, with `secure.yaml` laid over it. The error holds nothing of
-/// the files' values.
+/// Reads a cloud from `clouds.yaml`, with overrides from `secure.yaml`. Errors do not contain
+/// values from the files.
 pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Cloud, String> {
     let parse = |text: &str, file: &str| -> Result<Value, String> {
         serde_saphyr::from_str(text).map_err(|_| format!("{file} is not valid YAML"))
@@ -65,8 +65,7 @@ pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Clo
     })
 }
 
-/// A path as it is written in `clouds.yaml`, where `~` is the home directory, as for the clients of
-/// OpenStack.
+/// Expands `~` in a `clouds.yaml` path to the home directory, as OpenStack clients do.
 pub(super) fn expanded(path: &str, env: &dyn Fn(&str) -> Option<String>) -> String {
     match (path.strip_prefix("~/"), env("HOME")) {
         (Some(rest), Some(home)) => format!("{}/{rest}", home.trim_end_matches('/')),

@@ -1,9 +1,9 @@
-//! Where our maintenance flag on a node stands. Pure.
+//! Progress of our maintenance flag on a node. Pure.
 //!
-//! Facts, measured with Ironic 39.0.0 and read there: a PUT overwrites the reason of whatever flag
-//! there was and keeps `fault`; a flag with the fault `power failure` is cleared by Ironic once the
-//! BMC answers again, also one with our reason (conductor/manager.py, `_power_failure_recovery`);
-//! clearing the flag removes reason and fault.
+//! Measured with Ironic 39.0.0 and read in its source: PUT overwrites any existing reason but keeps
+//! `fault`. Ironic clears a flag with the fault `power failure` when the BMC answers again, even if
+//! the reason is ours (conductor/manager.py, `_power_failure_recovery`). Clearing the flag removes
+//! reason and fault.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use super::{
     reason::{Mark, read, shown_reason},
 };
 
-/// In the memory: the UUID of the node.
+/// Memory key: the node's UUID.
 pub(super) const NODE: &str = "node";
-/// In the memory: the instance that was on the node; `none`: it had none.
+/// Memory key: the node's instance, or `none`.
 pub(super) const INSTANCE: &str = "instance";
-/// In the memory: the boot device before, where that was read; `none`: Ironic told none.
+/// Memory key: the previous boot device if it was readable; `none` if Ironic reported none.
 pub(super) const BOOT: &str = "boot_device";
-/// In the memory: the provision state at entry.
+/// Memory key: the provision state at entry.
 pub(super) const STATE: &str = "provision_state";
-/// In the memory: when Ironic changed the provision state last. It moves with every deployment,
-/// rebuild and rescue, even if the state is the same afterwards (Ironic 39.0.0,
-/// db/sqlalchemy/api.py, `_do_update_node`).
+/// Memory key: when Ironic last changed the provision state. Every deployment, rebuild and rescue
+/// updates it, even if the state ends up the same (Ironic 39.0.0, db/sqlalchemy/api.py,
+/// `_do_update_node`).
 const SINCE: &str = "provision_updated_at";
-/// In the memory: the node's owner.
+/// Memory key: the node's owner.
 const OWNER: &str = "owner";
-/// In the memory: this maintenance protects the node. Recorded before the node is changed.
+/// Memory key: this maintenance protects the node. Recorded before the node is changed.
 pub(super) const PROTECT: &str = "protect";
-/// No boot device, no instance, no owner.
+/// The value for a missing boot device, instance or owner.
 pub(super) const NONE: &str = "none";
 
-/// The facts that show later whether the node still serves the same purpose.
+/// Returns the facts that later show if the node still serves the same purpose.
 pub(super) fn purpose(node: &Node) -> BTreeMap<String, String> {
     let facts = [
         (INSTANCE, &node.instance_uuid),
@@ -54,17 +54,17 @@ pub(super) fn protects(node: &Node, wish: &ExternalRequest) -> bool {
     mark.is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
 }
 
-/// Whose the flag of a node is; `None`: there is none, or it is not of this provider.
+/// Returns the flag's author; `None` without a flag or if another tool set it.
 pub(super) fn mark(node: &Node) -> Option<Mark> {
     node.maintenance_reason.as_deref().filter(|_| node.maintenance).and_then(read)
 }
 
-/// Whether the flag is there for this very maintenance.
+/// Returns true if this maintenance set the flag.
 pub(super) fn is_ours(node: &Node, wish: &ExternalRequest) -> bool {
     mark(node).is_some_and(|mark| mark.uid == wish.uid && mark.store == wish.store)
 }
 
-/// What of others keeps a node from us: a maintenance flag, or a fault. `None`: nothing.
+/// Describes another author's flag or a fault that blocks the node; `None` if there is neither.
 pub(super) fn foreign(node: &Node) -> Option<String> {
     if !node.maintenance && node.fault.is_none() {
         return None;
@@ -79,7 +79,7 @@ pub(super) fn foreign(node: &Node) -> Option<String> {
     })
 }
 
-/// Returns the reason if an entered node serves another purpose now. Ironic allows its owner to
+/// Returns the reason if an entered node serves another purpose now. Ironic allows the owner to
 /// undeploy, rebuild, rescue and reassign a node in maintenance.
 pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> {
     if !wish.entered {
@@ -90,7 +90,7 @@ pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> 
         let (before, now) = (wish.memory.get(name)?, now.get(name)?);
         (before != now).then_some((before, now))
     };
-    // A reservation for a later instance changes nothing on the node.
+    // A reservation for a later instance does not change the node.
     if let Some((before, now)) = changed(INSTANCE).filter(|(before, _)| *before != NONE) {
         return Some(match now.as_str() {
             NONE => format!("instance {before} was removed from the node"),
@@ -112,7 +112,7 @@ pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> 
         .map(|(_, at)| format!("the node was deployed, rebuilt or rescued during the maintenance (at {at} UTC)"))
 }
 
-/// Where the flag of a maintenance stands that is on the node.
+/// Returns the progress of this maintenance's flag on the node.
 fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(fault) = &node.fault {
         let why = format!(
@@ -124,16 +124,16 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
         return ExternalState::Lost(why);
     }
     if !wish.entered && !wish.leaving && wish.memory.contains_key(PROTECT) && !node.protected {
-        // The flag is set, and the protection is not: entering sends it.
+        // The flag is set but the protection is missing: entering sends it.
         return ExternalState::Absent;
     }
     match node.busy() {
-        // A call to leave would meet the work. An agent is not waited for: that does not end while
-        // the flag is there.
+        // Leaving would collide with this work. Waiting for an agent is different: it cannot end
+        // while the flag is set.
         Some(work) if wish.leaving && !node.waits_for_agent() => {
             ExternalState::Returning(format!("waiting for {work}"))
         }
-        // Work of others that began between our look and our flag; a lock alone is none.
+        // Another client's work started between our look and our flag. A lock alone does not count.
         Some(work) if !wish.entered && node.in_transition() => {
             ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
         }
@@ -141,7 +141,7 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
     }
 }
 
-/// Where the flag of a maintenance stands, or whether an operation may go on beside it.
+/// Returns the flag's progress. Without a flag, returns what blocks an operation.
 pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
         return ExternalState::Refused(format!("it is another node now ({}, was {known})", node.uuid));
@@ -155,7 +155,7 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if wish.asked {
         return match (foreign(node), node.busy()) {
             (Some(why), _) => ExternalState::Refused(why),
-            // It could not be entered now, and is tried again once that ended, however late.
+            // The node cannot be entered now; entering is retried after this work ends.
             (None, Some(work)) if !wish.entered && !wish.leaving => ExternalState::Entering(work),
             (None, _) => ExternalState::Absent,
         };
@@ -167,7 +167,7 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
         );
     }
     match (foreign(node), mark(node)) {
-        // It ends with the maintenance that it is for.
+        // The other maintenance clears its flag when it ends.
         (Some(_), Some(mark)) => {
             ExternalState::Waiting(format!("the maintenance {}, for which the node is in maintenance", mark.id))
         }
@@ -178,13 +178,13 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     }
 }
 
-/// The maintenance of the same store whose flag is all that ours waits for.
+/// Returns the same store's maintenance whose flag is the only blocker.
 pub(super) fn behind(node: &Node, wish: &ExternalRequest) -> Option<Uid> {
     let mark = mark(node).filter(|mark| mark.store == wish.store && mark.uid != wish.uid)?;
     node.fault.is_none().then_some(Uid(mark.uid))
 }
 
-/// The reason that is left on a flag which Ironic's own fault keeps, in the place of ours.
+/// Returns the replacement for our reason on a flag that Ironic keeps for its own fault.
 pub(super) fn left_to_ironic(fault: &str, id: &str) -> String {
     format!(
         "fault {fault:?} recorded by Ironic while the node was in maintenance for {id}; this flag no longer belongs to terraform-provider-metal"
@@ -300,7 +300,7 @@ mod tests {
         assert!(why.starts_with("waiting for") && why.contains("c1"), "{why}");
         let powering = Node { target_power_state: Some("power on".into()), ..ours.clone() };
         assert!(matches!(standing(&powering, &back), ExternalState::Returning(_)));
-        // Only clearing the flag ends it.
+        // Only clearing the flag ends this state.
         let inspected = Node { provision_state: Some("inspect wait".into()), ..ours };
         assert_eq!(standing(&inspected, &back), ExternalState::Granted);
     }

@@ -1,4 +1,4 @@
-//! Nodes as they are read: one by one, or in one list where many are asked for at once.
+//! Reads nodes: individually, or with one shared list if many are needed together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,19 +22,16 @@ use super::{
     node::{Node, fields, version_for_nodes},
 };
 
-/// For how long a list serves reads that may be a little old.
+/// How long a list serves reads that accept slightly old data.
 const FRESH: Duration = Duration::from_secs(1);
-/// So many reads within that time go one by one; further ones share a list.
+/// Individual reads within [`FRESH`] before further reads share a list.
 const ONE_BY_ONE: usize = 6;
-/// Nodes in one page.
 const PAGE: usize = 500;
-/// Pages that are read at most.
 const MOST_PAGES: usize = 2000;
 
-/// Boot devices by the UUID of a node and its management interface, to which they belong.
+/// Settable boot devices by node UUID and management interface, which determines them.
 type SettableDevices = BTreeMap<(String, Option<String>), Vec<String>>;
 
-/// The nodes of one Ironic.
 #[derive(Debug)]
 pub(super) struct IronicNodes {
     pub(super) client: Client,
@@ -43,21 +40,19 @@ pub(super) struct IronicNodes {
     pub(super) image_download_source: String,
     /// See [`IronicSettings::protect`].
     pub(super) protect: bool,
-    /// The boot devices as they were read last, by the UUID of the node: reading one needs the
-    /// node's lock.
+    /// The last boot devices, by node UUID. Reading a device needs the node's lock.
     pub(super) boots: Mutex<BTreeMap<String, Boot>>,
-    /// The boot devices that can be set.
     pub(super) devices: Mutex<SettableDevices>,
-    /// The nodes, by UUID, whose boot device was set to the disk because none was set before.
+    /// Nodes, by UUID, with the disk set as the replacement for no device.
     cleared: Mutex<BTreeSet<String>>,
-    /// What was read of single nodes a moment ago.
+    /// Recent reads of single nodes.
     pub(super) moment: Moment,
-    /// Changes that had not ended when their calls returned, by the name of the server.
+    /// Changes that outlived their calls, by server name.
     pub(super) unsettled: Mutex<BTreeMap<String, Accepted>>,
-    /// Identities that were found, by the UUID of the node: an inventory is what an inspection
-    /// recorded once.
+    /// Known identities, by node UUID. They are cached, because an inventory does not change
+    /// without an inspection.
     pub(super) identities: Mutex<BTreeMap<String, HardwareFacts>>,
-    /// The UUIDs that maintenances recorded, by the name of the server: a node may be renamed.
+    /// UUIDs that maintenances recorded, by server name, because nodes can be renamed.
     recorded: Mutex<BTreeMap<String, String>>,
     reads: Mutex<Reads>,
     listing: tokio::sync::Mutex<()>,
@@ -65,11 +60,11 @@ pub(super) struct IronicNodes {
 
 #[derive(Debug, Default)]
 struct Reads {
-    /// When single reads were made, on our own clock.
+    /// The monotonic times of recent individual reads.
     single: Vec<Duration>,
-    /// A list and when it was begun.
+    /// The last list and its start time.
     list: Option<(Duration, Arc<Vec<Arc<Node>>>)>,
-    /// Counts changes: a list that was begun before one is not used after it.
+    /// The number of changes. A list from before a change is discarded.
     changes: u64,
 }
 
@@ -106,7 +101,7 @@ impl IronicNodes {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the UUID that a maintenance recorded of a server.
+    /// Stores the UUID that a maintenance recorded for a server.
     pub(super) fn remember(&self, server: &str, uuid: &str) {
         let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
         recorded.insert(server.to_owned(), uuid.to_owned());
@@ -116,7 +111,7 @@ impl IronicNodes {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).get(server).cloned()
     }
 
-    /// A node by its name or UUID, as it was a moment ago or is now.
+    /// Returns a node by name or UUID, from a recent read if possible.
     pub(super) async fn node(&self, server: &str) -> Result<Arc<Node>, BackendError> {
         match self.moment.known(server, self.client.clock.monotonic()) {
             Some(node) => Ok(node),
@@ -124,7 +119,7 @@ impl IronicNodes {
         }
     }
 
-    /// A node by its name or UUID. `fresh`: not older than this call.
+    /// Returns a node by name or UUID. With `fresh`, it is not older than this call.
     async fn node_of(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
         if fresh || self.goes_alone() {
             return self.read(server).await;
@@ -132,13 +127,14 @@ impl IronicNodes {
         let list = self.shared_list().await?;
         match list.iter().find(|node| node.is_called(server)) {
             Some(node) => Ok(Arc::clone(node)),
-            // Ironic's database may compare names otherwise, and a node may be newer than the list.
+            // Ironic's database can compare names differently, and the node can be newer than the
+            // list.
             None => self.read(server).await,
         }
     }
 
-    /// A node for what it shows beside its flag. The read that just judged its flag serves for
-    /// that, once; a poll reads again.
+    /// Returns a node for facts other than its flag. Reuses, once, the read that the flag check
+    /// performed; a poll reads again.
     pub(super) async fn seen(&self, server: &str, fresh: bool) -> Result<Arc<Node>, BackendError> {
         if let Some(node) = self.moment.take(server, self.client.clock.monotonic()) {
             return Ok(node);
@@ -148,8 +144,8 @@ impl IronicNodes {
         Ok(node)
     }
 
-    /// Reads one node now. Where Ironic has none of that name, by the UUID that a maintenance
-    /// recorded: it may have been renamed.
+    /// Reads a node. If its name is unknown to Ironic, a recorded UUID is tried, because the node
+    /// could have been renamed.
     pub(super) async fn read(&self, server: &str) -> Result<Arc<Node>, BackendError> {
         let begun = self.client.clock.monotonic();
         let node = match (self.ask(server).await, self.recorded(server)) {
@@ -160,8 +156,8 @@ impl IronicNodes {
         Ok(node)
     }
 
-    /// Asks for one node. [`BackendError::NoServer`] only where Ironic itself says that it has
-    /// none: what a proxy before it answers tells nothing of nodes.
+    /// Requests a node. [`BackendError::NoServer`] only if Ironic itself reports it: a proxy's
+    /// answer proves nothing about nodes.
     async fn ask(&self, ident: &str) -> Result<Arc<Node>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
         let path = format!("{}?fields={}", path(ident, ""), fields(version, false));
@@ -183,7 +179,7 @@ impl IronicNodes {
         }
     }
 
-    /// Whether a read may go alone, because few are made.
+    /// Returns true if reads are rare enough for an individual request.
     fn goes_alone(&self) -> bool {
         let now = self.client.clock.monotonic();
         let mut reads = self.reads();
@@ -217,7 +213,8 @@ impl IronicNodes {
         Ok(list)
     }
 
-    /// Nodes, of all pages. `filter`: further parameters of the query, each with `&` before it.
+    /// Lists nodes from all pages. `filter` contains further query parameters, each with a leading
+    /// `&`.
     pub(super) async fn list(&self, filter: &str) -> Result<Vec<Arc<Node>>, BackendError> {
         let version = version_for_nodes(self.client.newest().await?);
         let first = format!("/v1/nodes?limit={PAGE}&fields={}{filter}", fields(version, true));
@@ -241,7 +238,7 @@ impl IronicNodes {
         Err(self.client.odd(&Method::GET, &first, "the list of nodes does not end"))
     }
 
-    /// Sends a change to a node, after which no list from before serves any more.
+    /// Sends a change to a node and discards older lists.
     pub(super) async fn change(
         &self,
         method: Method,
@@ -251,7 +248,7 @@ impl IronicNodes {
         body: Option<&Value>,
     ) -> Result<Value, BackendError> {
         let result = self.client.change(method, &path(&node.uuid, part), minor, body).await;
-        // The flag alone changes no boot device.
+        // The maintenance flag does not affect the boot device.
         self.moment.changed(&node.uuid, self.client.clock.monotonic(), part != "/maintenance");
         let mut reads = self.reads();
         reads.changes += 1;
@@ -259,13 +256,11 @@ impl IronicNodes {
         result
     }
 
-    /// Reads a part of a node.
     pub(super) async fn part(&self, node: &Node, part: &str, minor: u32) -> Result<Value, BackendError> {
         self.client.get(&path(&node.uuid, part), minor).await
     }
 
-    /// Waits until a power change of a node ended, as long as a call waits for its lock, and
-    /// returns the node as it is then.
+    /// Waits for a pending power change, up to the limit for node locks, and returns the node.
     pub(super) async fn powered(&self, node: Arc<Node>) -> Result<Arc<Node>, BackendError> {
         let until = self.client.clock.monotonic() + self.client.lock_patience;
         let mut seen = node;
@@ -276,8 +271,7 @@ impl IronicNodes {
         Ok(seen)
     }
 
-    /// Waits until the conductor works on a node no more, at most for a while, and returns it as it
-    /// is then.
+    /// Waits until the conductor has finished with the node, up to `limit`, and returns the node.
     pub(super) async fn settled(&self, node: &Node, limit: Duration) -> Result<Arc<Node>, BackendError> {
         let until = self.client.clock.monotonic() + limit;
         let mut pause = Duration::from_millis(100);
@@ -292,10 +286,10 @@ impl IronicNodes {
     }
 }
 
-/// What a segment of a path may not hold as it is (RFC 3986, section 2.3).
+/// Characters that a path segment must escape (RFC 3986, section 2.3).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The path of a node, or of a part of it.
+/// Returns a node's path, or a part's path.
 pub(super) fn path(ident: &str, part: &str) -> String {
     format!("/v1/nodes/{}{part}", utf8_percent_encode(ident, SEGMENT))
 }

@@ -1,4 +1,4 @@
-//! Ironic's maintenance flag as the maintenance system of a node: entered and left under our lock.
+//! Ironic's maintenance flag as a node's maintenance system, entered and left under our lock.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -25,12 +25,12 @@ use super::{
 };
 
 const FLAG: &str = "/maintenance";
-/// The API version that has `protected`.
+/// The API version that introduced `protected`.
 const PROTECTED: u32 = 48;
-/// How long leaving waits for the power of the node to be confirmed, in one call.
+/// How long a call to leave waits for power confirmation.
 const CONFIRM: Duration = Duration::from_secs(5);
 
-/// What one of our flags says; `None`: it is not of this provider.
+/// Reads our request from a node's flag; `None` if another tool set it.
 pub(super) fn request(node: &Node) -> Option<ExternalRequestRef> {
     let mark = flag::mark(node)?;
     let server = node.listed_name();
@@ -45,7 +45,7 @@ pub(super) fn request(node: &Node) -> Option<ExternalRequestRef> {
     })
 }
 
-/// Every flag of this provider.
+/// Lists every flag of this provider.
 pub(super) async fn requests(fleet: &IronicNodes) -> Result<Vec<ExternalRequestRef>, BackendError> {
     let nodes = fleet.list("&maintenance=true").await?;
     Ok(nodes.iter().filter_map(|node| request(node)).collect())
@@ -58,7 +58,7 @@ impl NodeMachine {
         Arc::new(Self { fleet, server, held: Some(wish.clone()), fresh })
     }
 
-    /// What the maintenance recorded of the node: with it a renamed one is found.
+    /// Restores the recorded node UUID, which finds a renamed node.
     fn remember(&self, wish: &ExternalRequest) {
         if let Some(uuid) = wish.memory.get(NODE).filter(|_| wish.asked) {
             self.fleet.remember(&self.server, uuid);
@@ -74,8 +74,8 @@ impl NodeMachine {
         self.fleet.change(Method::PATCH, node, "", PROTECTED, Some(&patch)).await.map(|_| ())
     }
 
-    /// Prevents undeploying, rebuilding and deleting the node until it is left. The record states
-    /// this before the call.
+    /// Prevents undeploying, rebuilding and deleting the node during the maintenance. The record
+    /// contains this intent before the call.
     async fn protect(&self, node: &Node, wish: &ExternalRequest) -> Result<(), BackendError> {
         if !wish.memory.contains_key(PROTECT) || node.protected {
             return Ok(());
@@ -85,7 +85,7 @@ impl NodeMachine {
         self.update(node, json!([set("/protected", true.into()), set("/protected_reason", reason.into())])).await
     }
 
-    /// The line of a plan about deletion and redeployment by the node's owner.
+    /// Returns the plan's line about the owner's deletion and redeployment.
     fn protection(&self, node: &Node) -> Option<String> {
         if !self.fleet.protect {
             return None;
@@ -102,14 +102,14 @@ impl NodeMachine {
         })
     }
 
-    /// Lets Ironic compare its database with the hardware: a power change to the state that the
-    /// database has. What differs is brought there now and not by the next power synchronisation.
-    /// Returns the node as it is afterwards.
+    /// Synchronises Ironic's database with the hardware by requesting the recorded power state. A
+    /// difference is corrected now instead of at the next power synchronisation. Returns the node
+    /// afterwards.
     async fn confirm_power(&self, node: &Node) -> Result<Arc<Node>, BackendError> {
         let target = match node.power() {
             PowerState::On => "power on",
             PowerState::Off if !node.disable_power_off => "power off",
-            // An unknown state is not a goal.
+            // An unknown state cannot be requested.
             _ => return self.fleet.read(&node.uuid).await,
         };
         let request = format!("PUT states/power {target:?}");
@@ -125,12 +125,12 @@ impl NodeMachine {
         }
     }
 
-    /// What is to be known again when the node is left.
+    /// Returns the state to restore when leaving the node.
     ///
     /// # Errors
     ///
-    /// One that passes while reading the boot device: a node that is entered without it could not
-    /// get it back. Where the interfaces of the node cannot tell one at all, none is restored.
+    /// Reading the boot device failed temporarily: without it, a later restore would be impossible.
+    /// If the node's interfaces cannot report a device, nothing is restored and this succeeds.
     async fn memory(&self, node: &Node) -> Result<BTreeMap<String, String>, BackendError> {
         let mut memory = flag::purpose(node);
         memory.insert(NODE.to_owned(), node.uuid.clone());
@@ -151,8 +151,7 @@ impl NodeMachine {
         Ok(memory)
     }
 
-    /// A boot device that holds for the next start, where none was set before: Ironic cannot remove
-    /// it.
+    /// Replaces a one-time boot device if none was set before, because Ironic cannot clear it.
     async fn clear_boot(&self, wish: &ExternalRequest, node: &Node) -> Result<(), BackendError> {
         if wish.memory.get(BOOT).map(String::as_str) != Some(NONE) {
             return Ok(());
@@ -213,7 +212,7 @@ impl Gate for NodeMachine {
         if let Some(work) = node.working() {
             return Err(self.rejected(request, &format!("not sent: waiting for {work}"), true));
         }
-        // 202 does not confirm reason and fault: the next look reads them.
+        // Status 202 does not confirm reason and fault; the next look reads them.
         self.put(&node, &reason::write(wish)).await?;
         self.protect(&node, wish).await
     }
@@ -231,19 +230,19 @@ impl Gate for NodeMachine {
             return Ok(());
         }
         if let Some(fault) = &node.fault {
-            // Clearing the flag would hide what Ironic found. Its reason was overwritten by ours:
-            // the fault says it again.
+            // Clearing the flag would hide Ironic's fault. Our reason had replaced Ironic's, so the
+            // new reason repeats the fault.
             return self.put(&node, &flag::left_to_ironic(fault, &wish.id)).await;
         }
-        // A node that waits for its agent continues only without the flag. A repurposed node is not
-        // ours to restore.
+        // A node that waits for its agent continues only without the flag. A repurposed node must
+        // not be restored.
         let restores = !node.waits_for_agent() && flag::repurposed(&node, wish).is_none();
         if let Some(work) = node.working().filter(|_| restores) {
             return Err(self.rejected("DELETE maintenance", &format!("not sent: waiting for {work}"), true));
         }
         if wish.entered && restores {
             self.clear_boot(wish, &node).await?;
-            // The flag may have changed hands meanwhile.
+            // The flag could have changed hands during the confirmation.
             let node = self.confirm_power(&node).await?;
             if !flag::is_ours(&node, wish) {
                 return Ok(());
@@ -273,7 +272,7 @@ impl Gate for NodeMachine {
         )
     }
 
-    /// Ironic reports no changes: waiters poll.
+    /// Ironic does not report changes: waiters poll.
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }

@@ -1,9 +1,8 @@
-//! The hardware identity of a node: an Ironic UUID alone would not meet the same machine under
-//! Redfish.
+//! A node's hardware identity. Its Ironic UUID would not match the same machine under Redfish.
 //!
-//! The system UUID is in the inventory of an inspection (`system_vendor.system_uuid`; Ironic
-//! 39.0.0, drivers/modules/redfish/inspect.py, API 1.81). Where the account may read the secrets of
-//! `driver_info` (policy `show_password`), the BMC itself is asked; usually Ironic masks them.
+//! The system UUID is in the inspection inventory (`system_vendor.system_uuid`; Ironic 39.0.0,
+//! drivers/modules/redfish/inspect.py, API 1.81). If the account can read secrets in `driver_info`
+//! (policy `show_password`), the BMC itself is queried. Usually Ironic masks them.
 
 use std::{
     collections::BTreeMap,
@@ -23,23 +22,22 @@ use super::{
     node::{LEAST, Node},
 };
 
-/// How Ironic shows a secret.
+/// Ironic's mask for a secret.
 const MASKED: &str = "******";
-/// The API version that has inventories.
+/// The API version that introduced inventories.
 const INVENTORY: u32 = 81;
 
-/// What was found of an identity.
+/// The known parts of an identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HardwareFacts {
     pub(super) uuid: Option<String>,
     pub(super) manufacturer: Option<String>,
     pub(super) serial_number: Option<String>,
-    /// Why the UUID is missing.
     why: Vec<String>,
 }
 
 impl HardwareFacts {
-    /// Why a server has no lock, and what to do.
+    /// Explains why a server lacks a lock key, including the fix.
     pub(super) fn why_not(&self, server: &str) -> String {
         format!(
             "the system UUID of the node is not known: {}. A node's UUID in Ironic is not an identity of the hardware. Inspect the \
@@ -49,7 +47,7 @@ impl HardwareFacts {
     }
 }
 
-/// Finds the identity of a node. One with a UUID is found once in a process.
+/// Finds a node's identity. An identity with a UUID is cached for the process.
 pub(super) async fn find(fleet: &IronicNodes, node: &Node) -> Result<HardwareFacts, BackendError> {
     let known = || fleet.identities.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = known().get(&node.uuid) {
@@ -93,7 +91,7 @@ fn read_inventory(body: &Value, found: &mut HardwareFacts) {
     }
 }
 
-/// The BMC of a node, where its `driver_info` tells how it is reached.
+/// Returns the node's BMC if `driver_info` contains its address and credentials.
 fn bmc(driver_info: &Value) -> Result<ServerSettings, String> {
     let text = |name: &str| driver_info[name].as_str().filter(|text| !text.is_empty());
     let address = text("redfish_address").ok_or("the node is not managed by Redfish")?;

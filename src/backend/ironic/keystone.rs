@@ -1,8 +1,8 @@
-//! Tokens from Keystone, and what its catalog says of Ironic.
+//! Keystone tokens and Ironic's catalog entry.
 //!
 //! Keystone API v3, `POST /v3/auth/tokens`: the token is in the header `X-Subject-Token`, the
-//! catalog and `expires_at` in the body. A token is renewed shortly before its end, and once more
-//! when Ironic refuses it (401).
+//! catalog and `expires_at` in the body. A token is renewed shortly before it expires, and once if
+//! Ironic rejects it (401).
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use super::{
     settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
 };
 
-/// So many seconds before its end a token is renewed.
+/// Seconds before expiry at which a token is renewed.
 const MARGIN: i64 = 60;
-/// The greatest answer that is read, in bytes; a catalog has some hundred kilobytes.
+/// The maximum answer size, in bytes; a catalog can have several hundred kilobytes.
 const LARGEST: usize = 8 << 20;
 
-/// A token and where Ironic is.
+/// A token and Ironic's endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) value: SecretString,
@@ -39,7 +39,7 @@ pub(super) struct Token {
     expires: Option<Timestamp>,
 }
 
-/// Keystone.
+/// A Keystone client with a cached token.
 #[derive(Debug)]
 pub(super) struct Keystone {
     settings: KeystoneSettings,
@@ -63,8 +63,7 @@ impl Keystone {
         self.settings.auth_url.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// A token that is good now. `refused`: one that Ironic did not accept, which is not used
-    /// again.
+    /// Returns a valid token. `refused` is a token that Ironic rejected; it is not used again.
     pub(super) async fn token(&self, refused: Option<&SecretString>) -> Result<Token, BackendError> {
         let mut kept = self.token.lock().await;
         let is_refused =
@@ -116,7 +115,7 @@ impl Keystone {
     }
 }
 
-/// What an error answer of Keystone means: never anything about a node, whatever its status.
+/// Converts a Keystone error. The result never concerns a node, whatever the status.
 fn refusal(address: &str, request: &str, status: u16, body: &str) -> BackendError {
     match answer::error(address, request, status, body, None, false) {
         BackendError::Rejected { address, request, status, message, transient, .. } => {
@@ -131,7 +130,7 @@ fn refusal(address: &str, request: &str, status: u16, body: &str) -> BackendErro
     }
 }
 
-/// The address of Ironic in a catalog.
+/// Returns Ironic's endpoint from a catalog.
 fn endpoint<'a>(body: &'a Value, interface: &str, region: Option<&str>) -> Option<&'a str> {
     let services = body.pointer("/token/catalog")?.as_array()?;
     let ours = services.iter().filter(|service| {
@@ -160,7 +159,7 @@ fn named(name: &KeystoneName) -> Value {
     Value::Object(fields)
 }
 
-/// The body of the request. It holds the secret, and is neither logged nor shown.
+/// Builds the request body. It contains the secret and is never logged or displayed.
 fn body(account: &KeystoneAccount) -> Value {
     match account {
         KeystoneAccount::Password { user, password, scope } => {

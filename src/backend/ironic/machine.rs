@@ -1,4 +1,4 @@
-//! One node: what it is, what it can be told, and its power.
+//! A node's state, capabilities and power.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,32 +22,31 @@ use super::{
     node::Node,
 };
 
-/// How long a call waits to see what became of what Ironic accepted.
+/// How long a call waits for an accepted change's outcome.
 pub(super) const NEXT: Duration = Duration::from_secs(3);
 
-/// One node.
 #[derive(Debug)]
 pub(super) struct NodeMachine {
     pub(super) fleet: Arc<IronicNodes>,
-    /// Its name or UUID, as configured.
+    /// The name or UUID, as configured.
     pub(super) server: String,
-    /// The maintenance under which it is changed; `None`: beside whatever goes on.
+    /// The maintenance that changes the node; `None` for operations without a maintenance.
     pub(super) held: Option<ExternalRequest>,
-    /// Whether what it shows must not be older than the question.
+    /// True if observations must not be older than the call.
     pub(super) fresh: bool,
 }
 
-/// Power interfaces that ask the operating system (Ironic 39.0.0: those that override
+/// Power interfaces that notify the operating system (Ironic 39.0.0: overrides of
 /// `get_supported_power_states`; `ilo` and `irmc` up to their removal).
 const SOFT: [&str; 7] = ["fake", "redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
 /// Management interfaces with `inject_nmi`.
 const NMI: [&str; 6] = ["redfish", "ipmitool", "idrac", "idrac-redfish", "ilo", "irmc"];
 
-/// The power changes that a node's interfaces accept.
+/// Returns the power changes that the node's interfaces accept.
 fn resets(node: &Node) -> Vec<ResetType> {
     let power = node.power_interface.as_deref().unwrap_or_default();
     let mut resets = match power {
-        // Its only states are those of a running agent.
+        // This interface works only while an agent runs.
         "agent" => vec![ResetType::GracefulRestart, ResetType::ForceRestart],
         _ => vec![ResetType::On, ResetType::ForceOff, ResetType::ForceRestart],
     };
@@ -63,7 +62,7 @@ fn resets(node: &Node) -> Vec<ResetType> {
     resets
 }
 
-/// Ironic's word for a power change (API: `PUT /v1/nodes/{}/states/power`).
+/// Returns Ironic's name for a power change (API: `PUT /v1/nodes/{}/states/power`).
 fn target(reset: ResetType) -> Option<&'static str> {
     Some(match reset {
         ResetType::On => "power on",
@@ -76,13 +75,13 @@ fn target(reset: ResetType) -> Option<&'static str> {
 }
 
 impl NodeMachine {
-    /// The node for what does not move while it is looked at: what it is and can do.
+    /// Returns the node for stable facts such as its capabilities.
     pub(super) async fn node(&self) -> Result<Arc<Node>, BackendError> {
         self.fleet.node(&self.server).await
     }
 
-    /// The node as it is right before a change: still ours, where a maintenance changes it, and
-    /// without a conductor at work.
+    /// Returns the node immediately before a change. It must still have our flag, if it is changed
+    /// under a maintenance, and its conductor must be idle.
     pub(super) async fn before_change(&self, what: &str) -> Result<Arc<Node>, BackendError> {
         let node = self.fleet.read(&self.server).await?;
         let node = self.fleet.powered(node).await?;
@@ -100,7 +99,7 @@ impl NodeMachine {
         } else if let Some(why) = flag::foreign(&node) {
             return Err(self.rejected(what, &why, false));
         }
-        // A lock alone is waited out by the client, which tells it from other conflicts.
+        // The client retries while only a lock blocks, and distinguishes it from other conflicts.
         match node.working() {
             Some(work) => Err(self.rejected(what, &format!("not sent: waiting for {work}"), true)),
             None => Ok(node),
@@ -148,7 +147,8 @@ impl Machine for NodeMachine {
         if let Some(error) = node.last_error.as_ref().filter(|_| self.held.is_some() && self.fresh) {
             tracing::warn!("{}: the last error of the node: {}", self.address(), crate::shown::line(error));
         }
-        // Reading the boot device asks the BMC: only for one that is about to be changed.
+        // Reading the boot device queries the BMC, so it is limited to nodes that are about to be
+        // changed.
         let (boot, boot_unclear) = if self.fresh {
             let seen = boot::observe(&self.fleet, &node).await?;
             (seen.device, seen.unclear)
@@ -177,7 +177,7 @@ impl Machine for NodeMachine {
 
     async fn capabilities(&self) -> Result<Capabilities, BackendError> {
         let node = self.node().await?;
-        // Ironic's conductor leaves out nodes in maintenance when it synchronises power (39.0.0,
+        // Ironic's conductor skips nodes in maintenance when it synchronises power (39.0.0,
         // conductor/manager.py, `_sync_power_states`).
         let mut has = Capabilities { resets: resets(&node), power_not_followed: true, ..Capabilities::default() };
         boot::capabilities(&self.fleet, &node, &mut has).await?;
@@ -218,7 +218,8 @@ impl PowerControl for NodeMachine {
             json!({ "target": target })
         };
         self.fleet.change(Method::PUT, &node, "/states/power", 42, Some(&body)).await?;
-        // 202 means nothing until it is observed. What fails at once is told with Ironic's words.
+        // Status 202 does not confirm the change. An immediate failure is reported with Ironic's
+        // message.
         self.soon(&node, Accepted { request, reset: Some(reset) }).await
     }
 }

@@ -1,10 +1,10 @@
-//! Virtual media of a node, by device type: Ironic attaches to a type and lists drives (API 1.89
-//! and 1.93).
+//! A node's virtual media, by device type: Ironic attaches to a type and lists drives (API 1.89 and
+//! 1.93).
 //!
-//! POST and DELETE are answered with 204 before anything happened (measured with Ironic 39.0.0):
-//! what became of them is read. The conductor fetches the image and publishes it under a name of
-//! its own, whatever `image_download_source` says: Ironic 39.0.0 drops it between API and conductor
-//! (conductor/rpcapi.py, `attach_virtual_media`).
+//! POST and DELETE return 204 before anything happens (measured with Ironic 39.0.0), so the outcome
+//! is read afterwards. The conductor always fetches the image and publishes it under a new name.
+//! Ironic 39.0.0 drops `image_download_source` between API and conductor (conductor/rpcapi.py,
+//! `attach_virtual_media`).
 
 use async_trait::async_trait;
 use reqwest::Method;
@@ -18,25 +18,25 @@ use crate::{
 use super::{accepted::Accepted, boot::is_missing, machine::NodeMachine};
 
 const VMEDIA: &str = "/vmedia";
-/// The API version that attaches, and the one that lists.
+/// The API versions that introduced attaching and listing.
 const ATTACH: u32 = 89;
 const LIST: u32 = 93;
 
-/// Device types of Ironic, and the media types of the drives that each takes
-/// (drivers/modules/redfish/management.py, `VMEDIA_DEVICES_MAP`; a DVD drive counts as one for
-/// CDs).
+/// Ironic's device types and the drives' media types that each accepts
+/// (drivers/modules/redfish/management.py, `VMEDIA_DEVICES_MAP`; a DVD drive also counts as a CD
+/// drive).
 const TYPES: [(&str, &[&str]); 3] = [("cdrom", &["CD", "DVD"]), ("disk", &["USBStick"]), ("floppy", &["Floppy"])];
 
-/// Whether an image is one that the conductor published for an attachment (Ironic 39.0.0,
-/// conductor/manager.py, `_virtual_media_file_name`). It is gone with the attachment, so that it
-/// could not be attached again.
+/// Returns true if the conductor published the image for an attachment (Ironic 39.0.0,
+/// conductor/manager.py, `_virtual_media_file_name`). Such an image disappears with its attachment
+/// and could not be attached again.
 fn is_published(image: &str, node: &str) -> bool {
     let name = image.split(['?', '#']).next().unwrap_or(image).rsplit('/').next().unwrap_or_default();
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
     TYPES.iter().any(|(kind, _)| stem.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-')) == Some(node))
 }
 
-/// The drives by device type. A drive that takes several counts for the first.
+/// Returns the drives by device type. A drive with several types counts as the first.
 fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
     let list = body.as_array().or_else(|| body["vmedia"].as_array());
     let drives: Vec<&Value> = list.into_iter().flatten().collect();
@@ -59,8 +59,8 @@ fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
             .into_iter()
             .filter(|drive| drive["inserted"].as_bool().unwrap_or_else(|| drive["image"].is_string()))
             .collect();
-        // Of several filled drives of a type only all at once can be emptied: then no image is
-        // told, and none is touched.
+        // Several filled drives of a type can only be emptied together. No image is reported then,
+        // so that none is touched.
         let image = match filled.as_slice() {
             [only] => {
                 let image = only["image"].as_str().filter(|image| !image.is_empty() && !is_published(image, node));
@@ -82,7 +82,7 @@ fn slots(body: &Value, node: &str) -> Vec<MediaSlot> {
 #[async_trait]
 impl MediaControl for NodeMachine {
     async fn media(&self, _known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
-        // What cannot be read back is not inserted.
+        // Without the list, an insertion could not be verified.
         if !self.fleet.client.has(LIST).await? {
             return Ok(Vec::new());
         }
@@ -134,7 +134,7 @@ mod tests {
         let found = slots(&json!([drive("http://a"), drive("http://b")]), "n");
         assert_eq!(found[0].content(), Some(""));
         assert!(slots(&json!([]), "n").is_empty());
-        // One that the conductor published could not be attached again.
+        // A conductor-published image could not be attached again.
         let found = slots(&json!([drive("http://conductor/redfish/cdrom-n.iso?x=y")]), "n");
         assert_eq!(found[0].content(), Some(""));
         let found = slots(&json!([drive("http://conductor/redfish/cdrom-m.iso")]), "n");

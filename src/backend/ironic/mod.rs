@@ -1,9 +1,9 @@
-//! Nodes that OpenStack Ironic manages, standalone or under a cloud.
+//! Backend for nodes that OpenStack Ironic manages, standalone or in a cloud.
 //!
-//! A maintenance is a flag on the node with a reason that carries our identity; power, boot device
-//! and virtual media are changed through Ironic, so that its database agrees with the hardware.
-//! Facts of the protocol: Ironic 39.0.0 (API 1.1 to 1.115), read and measured; each file names its
-//! own.
+//! A maintenance is a flag on the node, and the flag's reason contains our identity. Power, boot
+//! device and virtual media are changed through Ironic, so that its database matches the hardware.
+//! Protocol facts come from Ironic 39.0.0 (API 1.1 to 1.115), read and measured; each file names
+//! its sources.
 
 mod accepted;
 mod answer;
@@ -45,7 +45,7 @@ pub use settings::{
     IronicAccess, IronicSettings, IronicTrust, KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings,
 };
 
-/// The nodes of one Ironic.
+/// Nodes of an Ironic service.
 #[derive(Debug)]
 pub struct IronicBackend {
     fleet: Arc<IronicNodes>,
@@ -53,15 +53,14 @@ pub struct IronicBackend {
 }
 
 impl IronicBackend {
-    /// Makes a backend, without any request. The error tells which setting cannot be used.
+    /// Creates a backend without sending a request. The error names the unusable setting.
     pub fn new(settings: IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         let client = Client::new(&settings, clock)?;
         Ok(Self { fleet: Arc::new(IronicNodes::new(client, settings)), machines: Machines::default() })
     }
 }
 
-/// What Ironic tells of a node, as labels to choose servers by. States are as they were when they
-/// were listed.
+/// Returns a node's properties as labels for selecting servers. States date from the listing.
 fn labels(node: &node::Node) -> BTreeMap<String, String> {
     let text = |name: &str, value: &Option<String>| {
         value.as_ref().filter(|value| !value.is_empty()).map(|value| (name.to_owned(), value.clone()))
@@ -86,7 +85,7 @@ fn labels(node: &node::Node) -> BTreeMap<String, String> {
 
 #[async_trait]
 impl Backend for IronicBackend {
-    /// None is configured: Ironic has them.
+    /// Ironic, not the configuration, lists the nodes.
     fn servers(&self) -> Vec<String> {
         Vec::new()
     }
@@ -111,7 +110,7 @@ impl Backend for IronicBackend {
         }))
     }
 
-    /// The UUID of a node is unique, whatever address its Ironic has.
+    /// A node's UUID is unique, whatever its Ironic's address.
     async fn location(&self, server: &str) -> Result<Location, BackendError> {
         let node = self.fleet.node(server).await?;
         let address = self.fleet.client.address();

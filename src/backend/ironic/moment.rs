@@ -1,9 +1,8 @@
-//! What was read of a node a moment ago, so that one look at it is one request.
+//! Short-lived cache of node reads, so that a single look needs a single request.
 //!
-//! A look of the engine is several questions: where our flag stands, whether the node is on, what
-//! it can do. They are about the same moment, so one read answers them. The flag, its reason and
-//! faults are read again for each question about them, and right before each change; a change that
-//! was sent ends what is known of its node.
+//! The engine's look consists of several questions: flag progress, power, capabilities. They
+//! concern the same moment, so one read answers them all. Each question about the flag, its reason
+//! and faults reads again, as does each change beforehand. A sent change invalidates its node.
 
 use std::{
     collections::BTreeMap,
@@ -15,16 +14,16 @@ use crate::maintenance::machine::BootOverride;
 
 use super::node::Node;
 
-/// For how long a read tells how a node is: as long as what the engine saw counts as seen just now.
+/// How long a read is valid: as long as the engine treats an observation as current.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// A boot device as it was read.
+/// A boot device reading.
 #[derive(Clone, Debug)]
 pub(super) struct Boot {
     pub(super) device: Option<BootOverride>,
-    /// Whether the BMC could not tell it.
+    /// True if the BMC could not report the device.
     pub(super) unclear: bool,
-    /// When the read began, on our own clock.
+    /// The monotonic time at which the read started.
     begun: Duration,
 }
 
@@ -33,7 +32,7 @@ impl Boot {
         Self { device, unclear: false, begun }
     }
 
-    /// One that the BMC could not tell.
+    /// Returns a reading without a result from the BMC.
     pub(super) fn unclear(begun: Duration) -> Self {
         Self { device: None, unclear: true, begun }
     }
@@ -43,22 +42,21 @@ impl Boot {
 struct Kept {
     node: Arc<Node>,
     begun: Duration,
-    /// Whether what it shows beside its flag was asked for already: the next such question is a
-    /// poll.
+    /// True if this read already served one question about facts other than the flag. The next such
+    /// question is a poll.
     taken: bool,
 }
 
 #[derive(Debug, Default)]
 struct Recent {
-    /// By the name or UUID that it was read by.
+    /// Reads by the name or UUID in the request.
     nodes: BTreeMap<String, Kept>,
-    /// When the last change to a node was sent and answered, by its UUID.
+    /// When the last change was answered, by node UUID.
     changed: BTreeMap<String, Duration>,
-    /// When the last one that may change its boot device was.
+    /// When the last change that could affect the boot device was answered.
     booted: BTreeMap<String, Duration>,
 }
 
-/// The reads of a moment.
 #[derive(Debug, Default)]
 pub(super) struct Moment(Mutex<Recent>);
 
@@ -67,13 +65,13 @@ impl Moment {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a read that began at this time.
+    /// Stores a read that started at `begun`.
     pub(super) fn keep(&self, server: &str, begun: Duration, node: &Arc<Node>) {
         let kept = Kept { node: Arc::clone(node), begun, taken: false };
         self.recent().nodes.insert(server.to_owned(), kept);
     }
 
-    /// Ends what is known of a node, and of its boot device where the change may have touched it.
+    /// Invalidates a node's reads, and its boot device if the change could affect it.
     pub(super) fn changed(&self, uuid: &str, now: Duration, boots: bool) {
         let mut known = self.recent();
         known.changed.insert(uuid.to_owned(), now);
@@ -82,14 +80,14 @@ impl Moment {
         }
     }
 
-    /// The node as it was read a moment ago.
+    /// Returns the node from a recent read.
     pub(super) fn known(&self, server: &str, now: Duration) -> Option<Arc<Node>> {
         let known = self.recent();
         let kept = known.nodes.get(server)?;
         is_of_now(kept.begun, known.changed.get(&kept.node.uuid), now).then(|| Arc::clone(&kept.node))
     }
 
-    /// The node, once for each read: for the first question about what it shows beside its flag.
+    /// Returns the node once per read, for the first question about facts other than the flag.
     pub(super) fn take(&self, server: &str, now: Duration) -> Option<Arc<Node>> {
         let node = self.known(server, now)?;
         let mut known = self.recent();
@@ -97,13 +95,13 @@ impl Moment {
         (!std::mem::replace(&mut kept.taken, true)).then_some(node)
     }
 
-    /// Whether a boot device that was read still holds.
+    /// Returns true if a boot device reading is still valid.
     pub(super) fn holds(&self, uuid: &str, boot: &Boot, now: Duration) -> bool {
         is_of_now(boot.begun, self.recent().booted.get(uuid), now)
     }
 }
 
-/// Whether a read is of this moment, and began after the last change.
+/// Returns true if a read is recent and started after the last change.
 fn is_of_now(begun: Duration, changed: Option<&Duration>, now: Duration) -> bool {
     now.saturating_sub(begun) < MOMENT && changed.is_none_or(|changed| begun > *changed)
 }

@@ -1,16 +1,16 @@
-//! A node as Ironic tells of it. Pure.
+//! A node as Ironic returns it. Pure.
 //!
-//! Fields and the API version of each: Ironic 39.0.0, api/controllers/v1/versions.py.
+//! Fields and their API versions: Ironic 39.0.0, api/controllers/v1/versions.py.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::maintenance::machine::PowerState;
 
-/// The lowest API version with all that this backend rests on: `fault` (1.42).
+/// The minimum supported API version; it introduced `fault` (1.42).
 pub(super) const LEAST: u32 = 42;
 
-/// Fields that are read of a node, with the API version that has them.
+/// The requested node fields, with the API versions that introduced them.
 const FIELDS: [(&str, u32); 31] = [
     ("uuid", 1),
     ("name", 5),
@@ -45,23 +45,23 @@ const FIELDS: [(&str, u32); 31] = [
     ("disable_power_off", 95),
 ];
 
-/// The API version with which nodes are read from a service whose newest is `newest`: the lowest
-/// that has every field which that service knows.
+/// Returns the API version for node reads: the lowest with every field that a service up to
+/// `newest` supports.
 pub(super) fn version_for_nodes(newest: u32) -> u32 {
     FIELDS.iter().map(|(_, since)| *since).filter(|since| *since <= newest).max().unwrap_or(LEAST).max(LEAST)
 }
 
-/// A field that only one node can be asked for: a list with it is answered with 500 (measured with
-/// Ironic 39.0.0, "type object 'Node' has no attribute 'allocation_uuid'").
+/// A field that lists do not support: Ironic answers 500 (measured with Ironic 39.0.0, "type object
+/// 'Node' has no attribute 'allocation_uuid'").
 const ALONE: &str = "allocation_uuid";
 
-/// The names of the fields that a service of this version has. `list`: for a list of nodes.
+/// Returns the field names that this version supports. `list` excludes fields that lists do not
+/// support.
 pub(super) fn fields(version: u32, list: bool) -> String {
     let known = FIELDS.iter().filter(|(name, since)| *since <= version && !(list && *name == ALONE));
     known.map(|(name, _)| *name).collect::<Vec<&str>>().join(",")
 }
 
-/// A node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are fields of Ironic")]
@@ -99,8 +99,8 @@ pub(super) struct Node {
     pub(super) disable_power_off: bool,
 }
 
-/// Provision states that Ironic leaves by itself, or that another client's work holds (Ironic
-/// 39.0.0, common/states.py: `UNSTABLE_STATES` and the `* hold` states).
+/// Provision states that end automatically or that another client's work occupies (Ironic 39.0.0,
+/// common/states.py: `UNSTABLE_STATES` and the `* hold` states).
 const BUSY: [&str; 19] = [
     "deploying",
     "wait call-back",
@@ -123,14 +123,14 @@ const BUSY: [&str; 19] = [
     "undeploying",
 ];
 
-/// Whether a value is hidden from this account (Ironic 39.0.0, api/controllers/v1/node.py,
-/// `node_sanitize`).
+/// Returns true if Ironic hides the value from this account (Ironic 39.0.0,
+/// api/controllers/v1/node.py, `node_sanitize`).
 fn is_redacted(text: &str) -> bool {
     text.starts_with("** ") && text.contains("edacted")
 }
 
 impl Node {
-    /// The node as it was read, without values that only say that they are hidden.
+    /// Parses a node and drops redacted values.
     pub(super) fn from_answer(body: Value) -> Result<Self, serde_json::Error> {
         let mut node: Self = serde_json::from_value(body)?;
         for value in [&mut node.last_error, &mut node.reservation] {
@@ -139,17 +139,17 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether the node is of this server name: its UUID or its name.
+    /// Returns true if `server` is the node's UUID or name.
     pub(super) fn is_called(&self, server: &str) -> bool {
         self.uuid.eq_ignore_ascii_case(server) || self.name.as_deref() == Some(server)
     }
 
-    /// The name under which it is listed.
+    /// Returns the name in lists.
     pub(super) fn listed_name(&self) -> String {
         self.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| self.uuid.clone())
     }
 
-    /// The power state; Ironic's `null` and `error` are unknown.
+    /// Returns the power state; Ironic's `null` and `error` are unknown.
     pub(super) fn power(&self) -> PowerState {
         match (self.target_power_state.as_deref(), self.power_state.as_deref()) {
             (Some("power off" | "soft power off"), _) => PowerState::PoweringOff,
@@ -160,19 +160,19 @@ impl Node {
         }
     }
 
-    /// Whether Ironic, or another client, works on it in a provision state that ends.
+    /// Returns true if Ironic or another client works on the node in a temporary provision state.
     pub(super) fn in_transition(&self) -> bool {
         BUSY.contains(&self.provision_state.as_deref().unwrap_or_default())
     }
 
-    /// Whether it waits for its agent, to which Ironic does not listen in maintenance: this does
-    /// not end before the flag is cleared (Ironic 39.0.0, conductor/manager.py, `heartbeat`).
+    /// Returns true if the node waits for its agent. Ironic ignores the agent during maintenance,
+    /// so this wait does not end before the flag is cleared (Ironic 39.0.0, conductor/manager.py,
+    /// `heartbeat`).
     pub(super) fn waits_for_agent(&self) -> bool {
         self.provision_state.as_deref().is_some_and(|state| state == "wait call-back" || state.ends_with(" wait"))
     }
 
-    /// The work on the node that ends without us, in words that complete "waiting for"; `None`:
-    /// none.
+    /// Describes the node's temporary work, completing "waiting for"; `None` if it is idle.
     pub(super) fn working(&self) -> Option<String> {
         if self.in_transition() {
             let state = self.provision_state.as_deref().unwrap_or_default();
@@ -181,31 +181,32 @@ impl Node {
         self.target_power_state.as_ref().map(|target| format!("the power change of the node to {target:?}"))
     }
 
-    /// That work, or a lock of the node alone.
+    /// Describes the temporary work or, without any, the node's lock.
     pub(super) fn busy(&self) -> Option<String> {
         let lock = |host| format!("the operation for which conductor {host} has locked the node");
         self.working().or_else(|| self.reservation.as_ref().map(lock))
     }
 
-    /// Whether the conductor works on its power, or has it locked.
+    /// Returns true if a power change is pending or the node is locked.
     pub(super) fn is_changing(&self) -> bool {
         self.target_power_state.is_some() || self.reservation.is_some()
     }
 
-    /// Whether baremetal-operator manages it: it names nodes `namespace~name` from the moment when
-    /// it registers them (baremetal-operator, pkg/provisioner/ironic/ironic.go); `instance_uuid` it
-    /// sets only once it provisions one. It clears maintenance flags of others.
+    /// Returns true if baremetal-operator manages the node, which clears other clients' maintenance
+    /// flags. It names nodes `namespace~name` when it registers them (baremetal-operator,
+    /// pkg/provisioner/ironic/ironic.go). `instance_uuid` is not usable, because it is set later,
+    /// at provisioning.
     pub(super) fn is_of_baremetal_operator(&self) -> bool {
         self.name.as_deref().is_some_and(|name| name.contains('~'))
     }
 
-    /// Returns true if Ironic allows `protected` on it (Ironic 39.0.0, conductor/manager.py,
+    /// Returns true if Ironic allows `protected` on the node (Ironic 39.0.0, conductor/manager.py,
     /// `_check_update_protected`).
     pub(super) fn can_be_protected(&self) -> bool {
         matches!(self.provision_state.as_deref(), Some("active" | "rescue"))
     }
 
-    /// What is in `properties`, as text.
+    /// Returns a non-empty string from `properties`.
     pub(super) fn property(&self, name: &str) -> Option<String> {
         self.properties.get(name)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
     }

@@ -17,7 +17,7 @@ use super::{
     clouds::{self, Cloud},
 };
 
-/// Nodes that OpenStack Ironic manages.
+/// The `ironic` block's plugin.
 #[derive(Debug)]
 pub struct Plugin;
 
@@ -33,7 +33,7 @@ const USERNAME: Setting = Setting::new("username", AttributeKind::Name, "The acc
 const PASSWORD: Setting =
     Setting::new("password", AttributeKind::Secret, "Its password. Never stored.").or_env("METAL_IRONIC_PASSWORD", "");
 
-/// The variable that names a cloud to all programs of OpenStack.
+/// The environment variable with which all OpenStack programs select a cloud.
 const OS_CLOUD: &str = "OS_CLOUD";
 
 const SETTINGS: &[Setting] = &[
@@ -83,7 +83,7 @@ const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// An address as it is written.
+/// Parses and validates the endpoint.
 fn address(text: &str) -> Result<Url, Problem> {
     let wrong = |what: &str| Problem::of(&[ENDPOINT.name], format!("{what}. Write it as https://host:6385"));
     let url = Url::parse(text).map_err(|_| wrong("it is not a valid URL"))?;
@@ -96,7 +96,6 @@ fn address(text: &str) -> Result<Url, Problem> {
     Ok(url)
 }
 
-/// Reads the cloud of that name.
 fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
     let at = if block.has("clouds_file") { "clouds_file" } else { "cloud" };
     let places = clouds::places(block.text("clouds_file").as_deref(), &|name| env(name));
@@ -115,14 +114,14 @@ fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem
     Ok(Cloud { ca_certificate_file, ..cloud })
 }
 
-/// Who asks, and what a cloud says besides.
+/// Returns credentials and the other connection settings.
 fn access(block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
     let told = ENDPOINT.value(block, env);
     let endpoint = told.as_deref().map(address).transpose()?;
     let named = block.text("cloud").or_else(|| env(OS_CLOUD).filter(|_| endpoint.is_none()));
     if let Some(name) = named {
         let cloud = cloud(&name, block, env)?;
-        // An address of the environment is for those who name no cloud.
+        // An endpoint from the environment applies only if the block does not name a cloud.
         let endpoint = endpoint.filter(|_| block.has(ENDPOINT.name)).or_else(|| cloud.endpoint.clone());
         return Ok(Cloud { endpoint, ..cloud });
     }
@@ -159,7 +158,7 @@ impl BackendPlugin for Plugin {
     fn check(&self, block: &Block) -> Vec<Problem> {
         let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
         problems.extend(block.text(ENDPOINT.name).and_then(|text| address(&text).err()));
-        // A value that is not known yet may turn out to be absent.
+        // An unknown value can still turn out to be null.
         let account = [USERNAME.name, PASSWORD.name].into_iter().filter(|name| block.is_known(name));
         for name in account.filter(|_| block.is_known("cloud")) {
             problems.push(Problem::of(&[name], "it is for HTTP basic; a cloud of clouds.yaml has its own account"));

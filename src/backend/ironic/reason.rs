@@ -1,32 +1,30 @@
-//! The maintenance reason that says whose flag it is: readable by people, parseable by us. Pure.
+//! The maintenance reason that identifies our flag, readable by people and by us. Pure.
 //!
-//! Ironic's maintenance API is an unconditional write without an owner; the reason is the only
-//! field of the flag that a client writes (Ironic 39.0.0, api/controllers/v1/node.py,
+//! Ironic's maintenance API is an unconditional write without an owner. The reason is the only flag
+//! field that clients write (Ironic 39.0.0, api/controllers/v1/node.py,
 //! `NodeMaintenanceController`).
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{maintenance::gate::ExternalRequest, shown};
 
-/// How our mark begins. It is the end of the reason, so that no text of a person before it can
-/// stand for it.
+/// The start of our mark. The mark ends the reason, so that user text before it cannot imitate it.
 const MARK: &str = " [terraform-provider-metal ";
 
-/// The longest text of a person in a reason, in characters.
+/// The maximum length of user text in a reason, in characters.
 const LONGEST: usize = 300;
 
-/// Whose a maintenance flag is.
+/// A maintenance flag's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The coordination store, by its id.
+    /// The coordination store's ID.
     pub(super) store: String,
-    /// The maintenance, by its UID.
     pub(super) uid: String,
-    /// The maintenance, by `namespace/name`.
+    /// The maintenance, as `namespace/name`.
     pub(super) id: String,
 }
 
-/// The reason for the flag of a maintenance.
+/// Returns a maintenance's reason for its flag.
 pub(super) fn write(wish: &ExternalRequest) -> String {
     let mut text = format!("maintenance {} of {}", short(&wish.id), short(&wish.owner));
     for (name, value) in [("reason", wish.reason.as_deref()), ("ticket", wish.ticket.as_deref())] {
@@ -41,7 +39,7 @@ pub(super) fn write(wish: &ExternalRequest) -> String {
     format!("{text}{MARK}store={} uid={} id={}]", code(&wish.store), code(&wish.uid), code(&wish.id))
 }
 
-/// The mark at the end of a reason; `None`: it is not of this provider.
+/// Parses a reason's trailing mark; `None` if another tool wrote it.
 pub(super) fn read(reason: &str) -> Option<Mark> {
     let start = reason.rfind(MARK)? + MARK.len();
     let fields = reason.get(start..)?.strip_suffix(']')?;
@@ -51,7 +49,7 @@ pub(super) fn read(reason: &str) -> Option<Mark> {
     (parts.next().is_none() && !mark.uid.is_empty()).then_some(mark)
 }
 
-/// A reason of others in one line, without our mark.
+/// Returns another author's reason as one line, without our mark.
 pub(super) fn shown_reason(reason: Option<&str>) -> String {
     match reason.map(str::trim).filter(|reason| !reason.is_empty()) {
         None => "no reason given".to_owned(),
@@ -70,7 +68,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// What a value may not hold as it is: blanks and brackets end it.
+/// Characters that a mark's value must escape: blanks and brackets end it.
 const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':');
 
 fn code(text: &str) -> String {

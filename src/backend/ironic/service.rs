@@ -1,12 +1,14 @@
-//! Service steps and runbooks: work on a deployed node that Ironic's conductor carries out.
+//! Service steps and runbooks: work that Ironic's conductor performs on a deployed node.
 //!
-//! Facts, read and measured with Ironic 39.0.0 (fake-hardware): `provision_updated_at` changes when
-//! the work begins and when it ends, and the node history records both (`servicing_start`,
-//! `servicing_end`). Steps of Ironic itself (`hold`, `wait`, `reboot`, …) are left out without a
-//! word where no ramdisk is booted, and a service of nothing else ends `active` with nothing done.
-//! A node in maintenance is not serviced. `abort` is possible from `service failed`, once the
-//! maintenance flag is cleared that Ironic set with it; from `service wait` it takes effect after
-//! the step only. A conductor that ends in the middle leaves `service failed`.
+//! Read and measured with Ironic 39.0.0 (fake-hardware):
+//! - `provision_updated_at` changes when the work starts and ends. The node history records both
+//!   (`servicing_start`, `servicing_end`).
+//! - Without a ramdisk, Ironic silently skips its own steps (`hold`, `wait`, `reboot`, …). A
+//!   service with only such steps ends `active` without any effect.
+//! - A node in maintenance is not serviced.
+//! - `abort` works in `service failed`, after the maintenance flag that Ironic set is cleared. In
+//!   `service wait` it takes effect after the current step.
+//! - A conductor that dies during the work leaves `service failed`.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -28,34 +30,33 @@ use super::{
     service_history::{self, Run},
 };
 
-/// The API version with `service_steps`.
+/// The API version that introduced `service_steps`.
 const STEPS: u32 = 87;
-/// The one with `runbook` instead.
+/// The API version that introduced `runbook` as the alternative.
 const RUNBOOKS: u32 = 92;
-/// From here on a runbook tells whether it needs a ramdisk. Ironic 39.0.0 answers 406 to runbooks
-/// at older ones.
+/// The first version in which a runbook shows if it needs a ramdisk. Ironic 39.0.0 answers 406 to
+/// runbooks at older versions.
 const RUNBOOKS_WITH_RAMDISK: u32 = 108;
-/// From here on the traits of a runbook decide which nodes it is for, before that its name.
+/// The first version in which a runbook's traits select its nodes; before, its name does.
 const RUNBOOK_TRAITS: u32 = 112;
-/// The one with the history of a node.
+/// The API version that introduced the node history.
 const HISTORY: u32 = 78;
 
-/// What is read of a node, besides what [`Node`] has: the fields of the lowest version with
-/// services. Without owner and lessee an older Ironic hides the last error from accounts of a
-/// project, because it judges their rights by the fields that were asked for.
+/// The fields to read in addition to [`Node`]: those of the lowest version with services. Owner and
+/// lessee are required for project accounts: an older Ironic checks permissions against the
+/// requested fields and otherwise hides the last error.
 const FIELDS: &str = "uuid,name,maintenance,maintenance_reason,fault,power_state,target_power_state,provision_state,last_error,\
                       reservation,instance_uuid,owner,lessee,traits,service_step,provision_updated_at,driver_internal_info";
 
-/// Steps of Ironic itself, which need a ramdisk.
+/// Ironic's own steps, which need a ramdisk.
 const OF_IRONIC: [&str; 5] = ["hold", "power_on", "power_off", "reboot", "wait"];
-/// The interfaces that have steps (Ironic 39.0.0, conductor/steps.py,
-/// `CLEANING_INTERFACE_PRIORITY`).
+/// The interfaces with steps (Ironic 39.0.0, conductor/steps.py, `CLEANING_INTERFACE_PRIORITY`).
 const INTERFACES: [&str; 7] = ["vendor", "power", "management", "firmware", "deploy", "bios", "raid"];
 
-/// A node as a service sees it.
+/// A node with its service state.
 pub(super) struct Serviced {
     pub(super) node: Node,
-    /// When its provision state changed last.
+    /// When the provision state last changed.
     pub(super) stamp: String,
     info: Value,
 }
@@ -71,12 +72,12 @@ impl Serviced {
         self.node.provision_state.as_deref().unwrap_or_default()
     }
 
-    /// The steps that Ironic carries out, as far as this account may see them.
+    /// Returns the running steps, if this account can read them.
     fn steps(&self) -> Option<&Vec<Value>> {
         self.info["service_steps"].as_array().filter(|steps| !steps.is_empty())
     }
 
-    /// How far it is, for people.
+    /// Describes the progress for display.
     fn progress(&self) -> String {
         let count = self.steps().map(Vec::len);
         let index = self.info["service_step_index"].as_u64();
@@ -88,7 +89,7 @@ impl Serviced {
         };
         let server = self.node.listed_name();
         match self.state() {
-            // A heartbeat of the agent means nothing to Ironic then.
+            // Ironic ignores the agent's heartbeats in this state.
             "service wait" if self.node.maintenance => format!(
                 "{step} (it does not go on while the node is in maintenance, {}: openstack baremetal node maintenance unset {server})",
                 reason::shown_reason(self.node.maintenance_reason.as_deref())
@@ -101,7 +102,7 @@ impl Serviced {
         }
     }
 
-    /// Whether another service than the wanted one runs, as far as it shows.
+    /// Returns true if the running service visibly differs from the requested service.
     fn is_another(&self, service: &ServiceSpec) -> bool {
         let is_of = |seen: &Value| {
             service.steps.iter().any(|step| seen["interface"] == *step.interface && seen["step"] == *step.step)
@@ -115,7 +116,7 @@ fn name_of(step: &Value) -> Option<String> {
     Some(shown::line(&format!("{}.{}", text("interface")?, text("step")?)).into_owned())
 }
 
-/// Whether a service may begin on a node.
+/// Returns a service's readiness on the node.
 fn readiness(node: &Node) -> ServiceState {
     let state = node.provision_state.as_deref().unwrap_or_default();
     if node.is_of_baremetal_operator() {
@@ -141,7 +142,7 @@ fn readiness(node: &Node) -> ServiceState {
     ServiceState::Ready
 }
 
-/// How a node leaves `service failed`, as it was measured with Ironic 39.0.0.
+/// Returns how to leave `service failed`, as measured with Ironic 39.0.0.
 fn way_out(node: &Node) -> String {
     let server = node.listed_name();
     let unset = if node.maintenance {
@@ -156,8 +157,8 @@ fn way_out(node: &Node) -> String {
     )
 }
 
-/// What was begun, as far as the node alone tells; `None`: nothing runs, and the history has to
-/// tell.
+/// Returns a started service's progress from the node alone; `None` if it is idle and the
+/// history must decide.
 fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
     let node = &seen.node;
     let error = node.last_error.as_deref().map(|text| shown::line(text).into_owned());
@@ -170,7 +171,7 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
             let error = error.unwrap_or_else(|| "Ironic tells no error".to_owned());
             ServiceState::Failed(format!("{error}. {}", way_out(node)))
         }
-        // Its words for an abort (conductor/servicing.py, `get_last_error`).
+        // Ironic's message for an abort (conductor/servicing.py, `get_last_error`).
         "active" if error.as_ref().is_some_and(|error| error.contains("service operation was aborted")) => {
             ServiceState::Failed(format!("another client of Ironic ended it: {}", error.unwrap_or_default()))
         }
@@ -182,7 +183,7 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
     })
 }
 
-/// What is wrong with the steps themselves.
+/// Returns the problems in the steps themselves.
 fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
     let mut wrong = Vec::new();
     for step in steps {
@@ -205,7 +206,6 @@ fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
     wrong
 }
 
-/// The steps of a runbook.
 fn steps_of(runbook: &Value) -> Vec<ServiceStep> {
     let text = |step: &Value, name: &str| step[name].as_str().unwrap_or_default().to_owned();
     let steps = runbook["steps"].as_array().into_iter().flatten();
@@ -240,8 +240,7 @@ impl NodeMachine {
         self.fleet.client.get(&at, version).await
     }
 
-    /// The API version at which a runbook is used: the traits of a runbook count where it has some,
-    /// else its name.
+    /// Returns the API version for a runbook: its traits decide if it has any, otherwise its name.
     async fn version_for(&self, service: &ServiceSpec) -> Result<u32, BackendError> {
         let Some(name) = &service.runbook else { return Ok(STEPS) };
         let newest = self.fleet.client.newest().await?;
@@ -252,7 +251,7 @@ impl NodeMachine {
         Ok(if has_traits { RUNBOOK_TRAITS } else { RUNBOOKS_WITH_RAMDISK })
     }
 
-    /// What is wrong with a runbook, or with its use for this node.
+    /// Returns the problems with a runbook or with its use on this node.
     async fn wrong_runbook(&self, name: &str, node: &Node) -> Result<Vec<String>, BackendError> {
         if !self.fleet.client.has(RUNBOOKS).await? {
             return Ok(vec![format!("{}.", self.too_old(RUNBOOKS).await?)]);
@@ -277,7 +276,7 @@ impl NodeMachine {
         Ok(wrong)
     }
 
-    /// What the history tells of a service that was begun after `since`; `None`: nothing.
+    /// Returns the last service after `since` from the history; `None` without a record.
     async fn history(&self, since: &str) -> Option<Run> {
         if !self.fleet.client.has(HISTORY).await.ok()? {
             return None;
@@ -363,7 +362,7 @@ impl ServiceControl for NodeMachine {
         };
         let version = self.version_for(service).await?;
         match self.fleet.change(Method::PUT, &seen.node, "/states/provision", version, Some(&body)).await {
-            // The state of the node changed since it was read.
+            // The node's state has changed since it was read.
             Err(BackendError::Rejected { message, .. }) if message.contains("can not be performed on node") => {
                 Err(self.rejected(request, &message, true))
             }
@@ -372,7 +371,7 @@ impl ServiceControl for NodeMachine {
     }
 }
 
-/// A step as Ironic takes it.
+/// Converts a step to Ironic's format.
 fn step(step: &ServiceStep) -> Value {
     let mut value = json!({ "interface": step.interface, "step": step.step });
     if let Some(args) = step.args.as_deref().and_then(|args| serde_json::from_str::<Value>(args).ok()) {

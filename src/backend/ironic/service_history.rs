@@ -1,29 +1,26 @@
-//! What the history of a node tells of a service. Pure.
+//! Reads a service's outcome from the node history. Pure.
 //!
-//! Ironic 39.0.0 records the beginning and the end of each (conductor/utils.py,
-//! `log_step_flow_history`; on by default, `[conductor]record_step_flows_in_history`); older
-//! versions record failures only.
+//! Ironic 39.0.0 records each start and end (conductor/utils.py, `log_step_flow_history`; enabled
+//! by default, `[conductor]record_step_flows_in_history`). Older versions record only failures.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A service as it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Its steps, as the record of its beginning lists them.
+    /// The steps, as listed in the start record.
     began: String,
-    /// How it ended; the error is Ironic's. `None`: its end is not recorded.
+    /// The outcome with Ironic's error; `None` without an end record.
     pub(super) end: Option<Result<(), String>>,
 }
 
 impl Run {
-    /// Whether a step was one of its steps.
     pub(super) fn had(&self, step: &str) -> bool {
         self.began.contains(&format!("'step': '{step}'"))
     }
 }
 
-/// The last service that began after a moment; `None`: none is recorded.
+/// Returns the last service that started after `since`; `None` without a record.
 pub(super) fn last_run(history: &Value, since: Timestamp) -> Option<Run> {
     let mut run: Option<Run> = None;
     for entry in history["history"].as_array()? {
@@ -37,7 +34,7 @@ pub(super) fn last_run(history: &Value, since: Timestamp) -> Option<Run> {
                 let failed = text("severity") == "ERROR" || !text("event").contains("completed");
                 run.end = Some(if failed { Err(text("event").to_owned()) } else { Ok(()) });
             }
-            // The words of the step itself, which follow those of the end.
+            // The step's own error follows the end record.
             ("servicing", Some(run)) if text("severity") == "ERROR" => run.end = Some(Err(text("event").to_owned())),
             _ => {}
         }

@@ -1,130 +1,130 @@
-//! What the backend needs to know, checked.
+//! The Ironic backend's validated settings.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use secrecy::SecretString;
 use url::Url;
 
-/// How requests prove who asks.
+/// Authentication of requests.
 #[derive(Clone, Debug)]
 pub enum IronicAccess {
     /// No credentials: `auth_strategy = noauth`.
     Open,
     /// HTTP basic: `auth_strategy = http_basic`.
     Basic {
-        /// The account.
+        /// The user name.
         username: String,
-        /// Its password.
+        /// The password.
         password: SecretString,
     },
     /// A Keystone v3 token.
     Keystone(Box<KeystoneSettings>),
 }
 
-/// How a token is got from Keystone (API v3, `POST /v3/auth/tokens`).
+/// Access to Keystone tokens (API v3, `POST /v3/auth/tokens`).
 #[derive(Clone, Debug)]
 pub struct KeystoneSettings {
-    /// Where Keystone is, with or without `/v3`.
+    /// Keystone's URL, with or without `/v3`.
     pub auth_url: Url,
-    /// Who asks.
+    /// The account.
     pub account: KeystoneAccount,
-    /// The interface of Ironic in the catalog: `public`, `internal` or `admin`.
+    /// Ironic's interface in the catalog: `public`, `internal` or `admin`.
     pub interface: String,
-    /// Its region there; `None`: the only one.
+    /// Ironic's region in the catalog; `None` if there is only one.
     pub region: Option<String>,
 }
 
-/// Who asks Keystone.
+/// A Keystone account.
 #[derive(Clone, Debug)]
 pub enum KeystoneAccount {
     /// A user with a password, in a scope.
     Password {
-        /// The user, by name or id.
+        /// The user, by name or ID.
         user: KeystoneName,
-        /// Its password.
+        /// The password.
         password: SecretString,
-        /// What the token is for.
+        /// The token's scope.
         scope: KeystoneScope,
     },
-    /// An application credential, which has its project.
+    /// An application credential, which implies its project.
     ApplicationCredential {
-        /// Its id; or its name together with the user.
+        /// The ID; otherwise name and user are required.
         id: Option<String>,
-        /// Its name.
+        /// The name.
         name: Option<String>,
-        /// The user that it belongs to, for a name.
+        /// The credential's user, for lookup by name.
         user: Option<KeystoneName>,
-        /// Its secret.
+        /// The secret.
         secret: SecretString,
     },
 }
 
-/// A user or project by id, or by name in a domain.
+/// A user or project by ID, or by name in a domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeystoneName {
-    /// The id.
+    /// The ID.
     pub id: Option<String>,
     /// The name.
     pub name: Option<String>,
-    /// The id of its domain, for a name.
+    /// The domain's ID, for lookup by name.
     pub domain_id: Option<String>,
-    /// The name of its domain, for a name.
+    /// The domain's name, for lookup by name.
     pub domain_name: Option<String>,
 }
 
-/// What a token is for.
+/// A token's scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeystoneScope {
     /// A project.
     Project(KeystoneName),
     /// A domain.
     Domain(KeystoneName),
-    /// The whole system.
+    /// The system scope.
     System,
 }
 
-/// How the certificates of Ironic and Keystone are judged.
+/// Verification of Ironic's and Keystone's certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum IronicTrust {
-    /// By the machine's own authorities.
+    /// Trusts the machine's own authorities.
     #[default]
     System,
-    /// By these authorities, as PEM.
+    /// Trusts these PEM authorities.
     Authority(String),
-    /// Any certificate is right. Must be said.
+    /// Trusts any certificate. Requires an explicit setting.
     Anything,
 }
 
-/// The backend.
+/// The backend's settings.
 #[derive(Clone, Debug)]
 pub struct IronicSettings {
-    /// Where Ironic is; `None`: what Keystone's catalog lists.
+    /// Ironic's URL; `None` uses Keystone's catalog.
     pub endpoint: Option<Url>,
-    /// How requests prove who asks.
+    /// Authentication of requests.
     pub access: IronicAccess,
-    /// How certificates are judged.
+    /// Certificate verification.
     pub trust: IronicTrust,
-    /// The keys to lock under, by the server's name, instead of the identity that Ironic knows.
+    /// Lock keys by server name, which replace Ironic's identity.
     pub lock_keys: BTreeMap<String, String>,
-    /// How long Ironic waits for an operating system to shut down; it keeps the node locked
-    /// meanwhile.
+    /// How long Ironic waits for an operating system to shut down. The node stays locked during
+    /// that time.
     pub soft_power_timeout: Duration,
-    /// How a BMC gets an image (`image_download_source`): `http`, from its own address, or `local`,
-    /// from the conductor.
+    /// How a BMC fetches an image (`image_download_source`): `http` from the image's own address,
+    /// `local` from the conductor.
     pub image_download_source: String,
-    /// Sets `protected` on active and rescued nodes for the time of a maintenance (API 1.48):
-    /// Ironic then rejects undeploying, rebuilding and deleting them.
+    /// Sets `protected` on active and rescued nodes during a maintenance (API 1.48): Ironic then
+    /// rejects undeploying, rebuilding and deleting them.
     pub protect: bool,
-    /// Time limit of one request that may change something: within the lease that allows it.
+    /// Time limit of a request that can change something, within the lease that allows it.
     pub request_timeout: Duration,
-    /// Time limit of one read.
+    /// Time limit of a read.
     pub read_timeout: Duration,
-    /// How long one change waits for the lock of a node before it is refused for now.
+    /// How long a change waits for a node's lock before it fails as transient.
     pub lock_patience: Duration,
 }
 
 impl IronicSettings {
-    /// Settings with the usual limits.
+    /// Returns settings with default limits.
     #[must_use]
     pub fn new(endpoint: Option<Url>, access: IronicAccess) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! One Node that is followed by watches of it and of its Pods.
+//! A Node followed by watches of the Node and its Pods.
 
 use std::sync::{
     Arc,
@@ -25,13 +25,13 @@ pub(super) struct Followed {
     name: String,
     node: Mirror,
     pods: Mirror,
-    /// Whether a role does not let them be watched.
+    /// True without permission to watch.
     denied: AtomicBool,
-    /// Whether it still had to be waited for when that was told last.
+    /// True if the last view required waiting.
     waits: AtomicBool,
 }
 
-/// Whether a Node is not yet drained, or not yet Ready again.
+/// Returns true if a Node is not yet drained, or not yet Ready again.
 fn has_to_wait(view: &DrainView, wish: Option<&DrainWish>) -> bool {
     let awaited = match wish {
         Some(_) => view.held_by.is_some() || (view.cordoned && !view.left.is_empty()),
@@ -49,7 +49,7 @@ impl Followed {
         Self { all, name, node, pods, denied: AtomicBool::new(false), waits: AtomicBool::new(false) }
     }
 
-    /// How the Node is; `None`: it cannot be watched now.
+    /// Returns the Node's current view; `None` if it cannot be watched now.
     async fn view(&self, by: &ExternalRequest, wish: Option<&DrainWish>) -> Option<DrainView> {
         if self.denied.load(Ordering::Relaxed) {
             return None;
@@ -62,7 +62,7 @@ impl Followed {
         match read.await {
             Ok((node, pods)) => self.judged(node.as_deref(), &pods, by, wish).await,
             Err(ClusterError::Forbidden { .. }) => {
-                // Without the right to watch, it is asked again and again for nothing.
+                // Without permission, another watch attempt would fail too.
                 self.denied.store(true, Ordering::Relaxed);
                 self.node.close();
                 self.pods.close();

@@ -1,4 +1,4 @@
-//! The Leases of the Nodes, as a maintenance asks for them.
+//! A maintenance's access to the Nodes' Leases.
 
 use std::time::Duration;
 
@@ -12,9 +12,8 @@ use crate::{
 use super::{KubernetesNodes, meaning};
 use crate::backend::{BackendError, NodeLeasing, before_change};
 
-/// For how long one is taken: a Lease counts seconds in 32 bits. A hold has no end that is known,
-/// and survives its process, which therefore could not renew the Lease either; it ends when the
-/// server is given back.
+/// A Lease's duration, the maximum for its 32-bit seconds. A maintenance's end is unknown, and
+/// the lock survives its process, which then could not renew the Lease. Release ends the Lease.
 const NO_END: Duration = Duration::from_secs(i32::MAX as u64);
 
 impl KubernetesNodes {
@@ -47,7 +46,7 @@ impl NodeLeasing for KubernetesNodes {
     }
 }
 
-/// A Lease that another component holds is told by the next look.
+/// Ignores a Lease that another component holds: the next look reports it.
 fn done(lease: &NodeLease, result: Result<(), NodeLeaseError>) -> Result<(), BackendError> {
     let NodeLease { namespace, node } = lease;
     match result {

@@ -1,9 +1,8 @@
-//! The Kubernetes Nodes that run on servers: cordoned, drained through the eviction API, and
-//! uncordoned.
+//! Kubernetes Nodes that run on servers: cordon, drain through the eviction API, uncordon.
 //!
-//! A Node that we cordon carries our annotations, written in the same patch: by them the
-//! maintenance that cordoned it is known, and only that one uncordons it. An eviction honours
-//! disruption budgets (Kubernetes API, `pods/eviction`): 429 says which budget allows none now.
+//! The patch that cordons a Node also writes our annotations. They identify the maintenance, and
+//! only that maintenance uncordons the Node. Evictions honour disruption budgets (Kubernetes API,
+//! `pods/eviction`): status 429 names the budget that currently blocks.
 
 mod followed;
 mod leases;
@@ -46,33 +45,32 @@ use pods::{PodRole, role, shown};
 
 pub use plug::{Drains, Leases, Minded, connect};
 
-/// Our annotation: whether the Node was Ready when we cordoned it.
+/// Our annotation that records if the Node was Ready before the cordon.
 const WAS_READY: &str = "terraform-provider-metal/was-ready";
-/// How long a listed Node counts as one that was read now.
+/// How long a listed Node counts as current.
 const RECENT: Duration = Duration::from_secs(5);
-/// How much longer than it is given a Pod may take to end, and by how much clocks may differ.
+/// Tolerance after a Pod's grace period, including clock differences.
 const SLACK: SignedDuration = SignedDuration::from_secs(30);
-/// Evictions asked for at once.
+/// The number of concurrent evictions.
 const AT_ONCE: usize = 8;
 
-/// The Nodes of one cluster.
+/// One cluster's Nodes.
 #[derive(Debug)]
 pub struct KubernetesNodes {
     cluster: Cluster,
     uid: OnceCell<Option<String>>,
     clock: Arc<dyn Clock>,
-    /// Those that are cordoned, for refreshes.
+    /// The cordoned Nodes, for refreshes.
     cordoned: BulkReads<DynamicObject>,
-    /// Why a Pod was not evicted when that was asked last, by its UID.
+    /// The last reason why a Pod was not evicted, by Pod UID.
     blocked: Mutex<BTreeMap<String, String>>,
 }
 
-/// The kind of Nodes.
 fn nodes() -> ApiResource {
     ApiResource::erase::<Node>(&())
 }
 
-/// The field selector of the Pods of a Node.
+/// Returns the field selector for a Node's Pods.
 fn of_node(node: &str) -> String {
     format!("spec.nodeName={node}")
 }
@@ -90,7 +88,7 @@ fn request<'a>(
     RequestInfo { verb, resource, namespace, name }
 }
 
-/// Whether an answer says that an object of this name is not there.
+/// Returns true if the error is a 404 for an object.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 && status.reason == "NotFound")
 }
@@ -103,8 +101,8 @@ fn is_ours(node: &DynamicObject, by: &ExternalRequest) -> bool {
     annotation(node, OUR_UID) == Some(by.uid.as_str()) && annotation(node, OUR_STORE) == Some(by.store.as_str())
 }
 
-/// Whose client set the cordon of a Node last, as the API notes it (`metadata.managedFields`);
-/// `None`: it does not tell.
+/// Returns true if this provider's client last set the Node's cordon, according to
+/// `metadata.managedFields`; `None` without that information.
 fn cordon_is_of_this_provider(node: &DynamicObject) -> Option<bool> {
     let sets = |fields: &Value| fields.pointer("/f:spec/f:unschedulable").is_some();
     let entries = node.metadata.managed_fields.iter().flatten();
@@ -114,21 +112,21 @@ fn cordon_is_of_this_provider(node: &DynamicObject) -> Option<bool> {
     (!setters.is_empty()).then_some(ours)
 }
 
-/// Whether the cordon of a Node is the one that we set with our annotations: another author may
-/// have removed ours and set one since. Where the API does not tell, our annotations decide.
+/// Returns true if the Node's cordon is ours: another author can remove ours and set a new cordon.
+/// Without managed fields, our annotations decide.
 fn is_our_cordon(node: &DynamicObject) -> bool {
     cordon_is_of_this_provider(node).unwrap_or(true)
 }
 
-/// Whether a person removed the annotations of a cordon that this provider set. Asked for a
-/// maintenance that recorded it.
+/// Returns true if a person removed the annotations from this provider's cordon. Used for a
+/// maintenance that recorded the cordon.
 fn is_stripped(node: &DynamicObject) -> bool {
     let unmarked = cluster::MARKS.iter().all(|key| annotation(node, key).is_none());
     unmarked && is_cordoned(node) && cordon_is_of_this_provider(node) == Some(true)
 }
 
-/// The maintenance of another store that cordoned a Node. In our own store the lock of the server
-/// keeps others away, and what an ended one left there keeps nobody.
+/// Returns another store's maintenance that cordoned the Node. In our own store, the server's lock
+/// excludes others, and an ended maintenance's cordon does not block.
 fn other_store(node: &DynamicObject, by: &ExternalRequest) -> Option<String> {
     let store = annotation(node, OUR_STORE).filter(|_| is_cordoned(node) && is_our_cordon(node))?;
     (store != by.store.as_str()).then(|| {
@@ -137,13 +135,13 @@ fn other_store(node: &DynamicObject, by: &ExternalRequest) -> Option<String> {
     })
 }
 
-/// The incarnation of another maintenance of our store that cordoned a Node.
+/// Returns the incarnation of our store's other maintenance that cordoned the Node.
 fn other_of_ours<'a>(node: &'a DynamicObject, by: &ExternalRequest) -> Option<&'a str> {
     let of_store = is_cordoned(node) && is_our_cordon(node) && annotation(node, OUR_STORE) == Some(by.store.as_str());
     annotation(node, OUR_UID).filter(|uid| of_store && *uid != by.uid.as_str())
 }
 
-/// What a Node alone tells.
+/// Returns a Node's view without its Pods.
 fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
     let stripped = is_stripped(node);
     let ours = is_ours(node, by) || stripped;
@@ -153,8 +151,8 @@ fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
         ours,
         held_by: other_store(node, by),
         left_by: other_of_ours(node, by).map(str::to_owned),
-        // For the Node to be Ready is waited only where it is uncordoned then. One of which nothing
-        // tells how it was is taken to have been.
+        // A wait for Ready follows only if we uncordon the Node. Without a record, the Node counts
+        // as previously Ready.
         was_ready: ours && is_our_cordon(node) && (stripped || annotation(node, WAS_READY) == Some("true")),
         ready: cluster::node_is_ready(node),
         ..DrainView::default()
@@ -162,14 +160,14 @@ fn view_of(node: &DynamicObject, by: &ExternalRequest) -> DrainView {
 }
 
 impl KubernetesNodes {
-    /// The Nodes of a cluster. Sends no request.
+    /// Returns a cluster's Nodes without sending a request.
     #[must_use]
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>) -> Self {
         let cordoned = BulkReads::new("Nodes", RECENT);
         Self { cluster, uid: OnceCell::new(), clock, cordoned, blocked: Mutex::default() }
     }
 
-    /// The UID of the namespace `kube-system`; `None`: a role hides it.
+    /// Returns the UID of the namespace `kube-system`; `None` without permission.
     async fn uid(&self) -> Result<Option<String>, BackendError> {
         Ok(self.uid.get_or_try_init(|| cluster::uid(&self.cluster, meaning)).await?.clone())
     }
@@ -182,7 +180,6 @@ impl KubernetesNodes {
         cluster::now(&self.cluster, &nodes(), None, name).await.map_err(meaning)
     }
 
-    /// Every Node that is cordoned, by name.
     async fn all_cordoned(&self) -> Result<BTreeMap<String, DynamicObject>, BackendError> {
         let cordoned = ListParams::default().fields("spec.unschedulable=true");
         let all = cluster::list_of(&self.cluster, &nodes(), None, &cordoned).await.map_err(meaning)?;
@@ -197,12 +194,13 @@ impl KubernetesNodes {
         Ok(listed.await.map_err(meaning)?.items)
     }
 
-    /// A Pod whose time to end passed before this has ended, also where its kubelet cannot say so.
+    /// Returns the time before which a Pod's grace period must have passed to count it as ended,
+    /// even if its kubelet cannot confirm.
     fn ended_by(&self) -> Timestamp {
         self.clock.now().checked_sub(SLACK).unwrap_or(Timestamp::MIN)
     }
 
-    /// What a Node and its Pods tell for a drain.
+    /// Returns a Node's view with its Pods, for a drain.
     fn drained(&self, node: &DynamicObject, pods: &[Pod], by: &ExternalRequest, wish: &DrainWish) -> DrainView {
         let mut view = DrainView { only_ending: true, ..view_of(node, by) };
         let was_away = view.ours && annotation(node, WAS_READY) == Some("false");
@@ -226,7 +224,7 @@ impl KubernetesNodes {
         cluster::patched(&self.cluster, &nodes(), node, change, meaning).await.map(drop)
     }
 
-    /// Asks for the eviction of exactly this Pod. `Ok(Some(why))`: not now.
+    /// Requests the eviction of exactly this Pod. `Ok(Some(reason))` if the API currently refuses.
     async fn evict_one(&self, pod: &Pod) -> Result<Option<String>, BackendError> {
         let (name, namespace) = (pod.metadata.name.as_deref(), pod.metadata.namespace.as_deref());
         let (Some(name), Some(namespace)) = (name, namespace) else { return Ok(None) };
@@ -238,12 +236,14 @@ impl KubernetesNodes {
         let asked = self.cluster.call(about, |client| async move {
             match Api::<Pod>::namespaced(client, namespace).evict(name, params).await {
                 Ok(_) => Ok(None),
-                // It is gone, or another Pod has its name.
+                // The Pod no longer exists, or another Pod has its name.
                 Err(error) if is_gone(&error) => Ok(None),
                 Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
-                // A budget allows none now (429), or more than one budget covers it (500).
+                // A budget currently blocks the eviction (429), or several budgets cover the Pod
+                // (500).
                 Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => Ok(Some(said(&status))),
-                // Its namespace is being deleted, and it with that: nothing may be created there.
+                // The Pod's namespace is being deleted, and the Pod with it. The API rejects new
+                // objects there.
                 Err(kube::Error::Api(status)) if status.code == 403 && ends(&status) => Ok(Some(said(&status))),
                 Err(error) => Err(error),
             }
@@ -252,13 +252,13 @@ impl KubernetesNodes {
     }
 }
 
-/// Whether an answer says that the namespace is being deleted.
+/// Returns true if the status shows that the namespace is being deleted.
 fn ends(status: &kube::core::Status) -> bool {
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
-/// Why the API did not evict, with the budget that it names.
+/// Returns the API's reason against eviction, including its budget.
 fn said(status: &kube::core::Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut words: Vec<&str> = causes.map(|cause| cause.message.as_str()).filter(|text| !text.is_empty()).collect();
@@ -288,7 +288,7 @@ impl NodeDrain for KubernetesNodes {
         let Some(found) = self.node(node).await? else { return Ok(DrainView { cluster, ..DrainView::default() }) };
         let Some(wish) = wish else {
             let mut view = DrainView { cluster, ..view_of(&found, by) };
-            // Before it is Ready again the Lease decides nothing.
+            // The kubelet's Lease is meaningless before the Node is Ready.
             if view.was_ready && view.ready {
                 view.heard = cluster::node_heard(&self.cluster, node, meaning).await?;
             }
@@ -315,7 +315,7 @@ impl NodeDrain for KubernetesNodes {
         let found = self.node(node).await?.ok_or_else(missing)?;
         let mut marks = cluster::marks(by);
         if is_cordoned(&found) {
-            // What an ended maintenance left there becomes ours, with how it was before that one.
+            // We adopt an ended maintenance's cordon, together with its record of the prior state.
             return match other_of_ours(&found, by) {
                 Some(_) => self.patch(&found, json!({ "metadata": { "annotations": marks } })).await,
                 None => Ok(()),

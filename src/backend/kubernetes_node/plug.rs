@@ -1,5 +1,4 @@
-//! The `kubernetes_node` and `node_leases` blocks: which Kubernetes Nodes run on the servers, and
-//! what is done about them.
+//! The `kubernetes_node` and `node_leases` blocks, which map servers to Kubernetes Nodes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,7 +14,6 @@ use crate::{
 
 use super::KubernetesNodes;
 
-/// How long evicting may take when nothing else is said.
 const DRAIN: Duration = Duration::from_mins(10);
 
 const NODES: Setting = Setting::new(
@@ -25,7 +23,7 @@ const NODES: Setting = Setting::new(
 )
 .required();
 
-/// The kubeconfig file of one of the two blocks.
+/// Returns the kubeconfig attribute of either block.
 const fn kubeconfig(otherwise: &'static str) -> Setting {
     Setting::new("kubeconfig", AttributeKind::Name, "A kubeconfig file for the cluster of the Nodes.")
         .or_env("METAL_NODE_KUBECONFIG", otherwise)
@@ -125,30 +123,31 @@ impl GatePlugin for Leases {
     }
 }
 
-/// The servers whose Node has an empty name.
+/// Reports the servers whose Node name is empty.
 fn nameless(block: &Block) -> Vec<Problem> {
     let nodes = block.texts(NODES.name).into_iter().filter(|(_, node)| node.is_empty());
     let problem = "The name of a Node may not be empty. Leave out a server on which no Node runs";
     nodes.map(|(server, _)| Problem::of(&[NODES.name, &server], problem)).collect()
 }
 
-/// Which Nodes are minded, by their Leases and by draining them.
+/// The servers' Nodes, their Leases and their drains.
 #[derive(Debug)]
 pub struct Minded {
-    /// The Lease of a server's Node, by the server's name.
+    /// Each server's Node Lease, by server name.
     pub leases: BTreeMap<String, NodeLease>,
-    /// Whether a maintenance takes it.
+    /// True if a maintenance acquires the Lease.
     pub take: bool,
-    /// What reads and takes them.
+    /// Access to the Leases.
     pub leasing: Arc<KubernetesNodes>,
-    /// How a server's Node is drained, by the server's name.
+    /// Each server's drain settings, by server name.
     pub drains: BTreeMap<String, DrainWish>,
-    /// What drains them.
+    /// Access to the drained Nodes.
     pub drainer: Arc<KubernetesNodes>,
 }
 
-/// Both also where nothing configures them: the command line ends what a hold took. Nothing is read
-/// or asked before. `of_store`: the cluster of the coordination store, where it is in one.
+/// Connects Leases and drains without sending a request. Works without any block too, because the
+/// command line releases a maintenance's Leases and cordons. `of_store` is the coordination store's
+/// cluster, if it uses Kubernetes.
 pub fn connect(
     leases: Option<&Block>,
     drains: Option<&Block>,
@@ -180,8 +179,8 @@ pub fn connect(
     }
 }
 
-/// The cluster of the Leases and that of the drains. Both are about the Nodes of the servers: where
-/// only one is named, it is meant for both.
+/// Returns the clusters of the Leases and the drains. If only one block names a cluster, it applies
+/// to both.
 fn clusters(
     leases: &Block,
     drains: &Block,
@@ -193,7 +192,7 @@ fn clusters(
     (leases.unwrap_or_else(|| usual(env)), of_drains.or(of_leases).unwrap_or_else(|| usual(env)))
 }
 
-/// The cluster of the Nodes, where a block or the environment names it.
+/// Returns the Nodes' cluster if the block or the environment names it.
 fn named(block: &Block, env: Variables<'_>) -> Option<ClusterSettings> {
     let (kubeconfig, context) = (kubeconfig("").value(block, env), CONTEXT.value(block, env));
     if kubeconfig.is_none() && context.is_none() {

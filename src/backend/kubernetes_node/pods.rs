@@ -1,38 +1,38 @@
-//! Which Pods of a Node have to leave before its server may, and which may not be made to. Pure.
+//! Decides which Pods must leave a Node, and which must not be evicted. Pure.
 //!
-//! The rules are those of `kubectl drain` (Kubernetes 1.34,
-//! staging/src/k8s.io/kubectl/pkg/drain/filters.go): mirror Pods and Pods of DaemonSets stay; Pods
-//! whose local data would be lost, or that no controller makes again, need a word of their own.
+//! The rules match `kubectl drain` (Kubernetes 1.34,
+//! staging/src/k8s.io/kubectl/pkg/drain/filters.go). Mirror Pods and DaemonSet Pods stay. Pods with
+//! local data or without a controller need explicit consent.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::maintenance::drain::DrainWish;
 
-/// The annotation of a Pod that a kubelet made from a file.
+/// The annotation of Pods that a kubelet creates from files.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What a Pod means for a drain.
+/// A Pod's role in a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodRole {
-    /// It does not matter.
+    /// The Pod can stay.
     Stays,
-    /// It has to be evicted.
+    /// The Pod must be evicted.
     Evict,
-    /// It is ending.
+    /// The Pod is ending.
     Ending,
-    /// It may not be evicted as configured; why.
+    /// The configuration forbids the eviction, with the reason.
     Refused(&'static str),
 }
 
-/// `namespace/name`.
+/// Returns `namespace/name`.
 pub(super) fn shown(pod: &Pod) -> String {
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("{}/{}", part(&pod.metadata.namespace), part(&pod.metadata.name))
 }
 
-/// What a Pod means for a drain. `unheard`: its Node is not Ready, so that its Pods cannot be seen
-/// to end; those have that were to end by this time. `None`: its Node is Ready.
+/// Returns a Pod's role in a drain. `unheard` is `None` for a Ready Node. The Pods of a Node that
+/// is not Ready count as ended if they were due to end before this time.
 pub(super) fn role(pod: &Pod, wish: &DrainWish, unheard: Option<Timestamp>) -> PodRole {
     let annotations = pod.metadata.annotations.as_ref();
     let controller = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));

@@ -1,13 +1,13 @@
-//! The address of a host's BMC: which protocol, and where Redfish is. No I/O.
+//! Parses a host's BMC address into protocol and Redfish endpoint. No I/O.
 //!
-//! As baremetal-operator reads it (`pkg/hardwareutils/bmc/access.go` and the files beside it,
-//! v0.14): the protocol stands before the scheme of the connection (`redfish-virtualmedia+http`),
-//! which is `https` where it is not given; what has no protocol is IPMI; a path other than `/` and
+//! The rules follow baremetal-operator v0.14 (`pkg/hardwareutils/bmc/access.go` and its sibling
+//! files). The protocol precedes the connection scheme (`redfish-virtualmedia+http`), which
+//! defaults to `https`. An address without a protocol is IPMI. A path other than `/` and
 //! `/redfish/v1` is the system.
 
 use url::Url;
 
-/// Protocols that are Redfish on the wire, whatever they boot with.
+/// Protocols that use Redfish on the wire, whatever they boot with.
 const REDFISH: [&str; 7] = [
     "redfish",
     "redfish-virtualmedia",
@@ -18,24 +18,23 @@ const REDFISH: [&str; 7] = [
     "ilo5-virtualmedia",
 ];
 
-/// How a BMC is reached.
+/// Access to a BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BmcAddress {
-    /// By Redfish.
+    /// Redfish.
     Redfish {
-        /// Scheme, host and port.
         endpoint: Url,
-        /// The path of the system; `None`: the only one.
+        /// The system's path; `None` if there is only one.
         system: Option<String>,
     },
-    /// By a protocol that this provider does not speak.
+    /// A protocol that this provider does not support.
     Other(String),
-    /// It cannot be read.
+    /// An unreadable address.
     Invalid,
 }
 
 impl BmcAddress {
-    /// Reads `spec.bmc.address`.
+    /// Parses `spec.bmc.address`.
     pub(super) fn read(address: &str) -> Self {
         let Some((protocol, rest)) = address.split_once("://") else {
             return if address.is_empty() { Self::Invalid } else { Self::Other("ipmi".to_owned()) };
@@ -58,7 +57,7 @@ impl BmcAddress {
         Self::Redfish { endpoint, system }
     }
 
-    /// Its protocol, for people.
+    /// Returns the protocol for display.
     pub(super) fn protocol(&self) -> &str {
         match self {
             Self::Redfish { .. } => "redfish",

@@ -1,5 +1,5 @@
-//! The changes of a host that enter and leave it: one patch each, on the condition that the host is
-//! as it was judged. No I/O.
+//! The patches that enter and leave a host. Each patch applies only to the host version that was
+//! judged. No I/O.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -20,19 +20,19 @@ use super::{
     standing::standing,
 };
 
-/// All our annotations but the one that acts.
+/// All our annotations except those with an effect on the operator.
 const MARKS: [&str; 11] =
     [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, REASON, HOLD, BEFORE, RELEASED, IMAGE];
 
-/// The change that enters a host; the error says why it is not possible now. `Ok(None)`: it was
-/// entered already.
+/// Builds the patch that enters a host. `Ok(None)` if it was entered already; `Err` is the current
+/// obstacle.
 pub(super) fn enter(
     host: Host<'_>,
     wish: &ExternalRequest,
     hold: Hold,
     now: Timestamp,
 ) -> Result<Option<Value>, String> {
-    // A reply that was lost may have left our request there.
+    // Our request can exist even if the reply to its patch was lost.
     if host.marked().as_ref() == Some(&Author::of(wish)) {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ pub(super) fn enter(
     let online = (hold == Hold::Image).then(|| host.online());
     let before = Before { online, ..host.as_before() };
     annotations.insert(BEFORE.to_owned(), Value::String(json!(before).to_string()));
-    // One of an earlier maintenance that was never removed would end this one.
+    // A leftover from an earlier maintenance would end this maintenance.
     annotations.insert(RELEASED.to_owned(), Value::Null);
     let mut change = json!({});
     let namespace = host.0.metadata.namespace.as_deref().unwrap_or_default();
@@ -69,8 +69,8 @@ pub(super) fn enter(
     Ok(Some(change))
 }
 
-/// Why a host stays as it is although its maintenance is over: the end of our image would clean its
-/// disks, because another author changed its cleaning mode meanwhile.
+/// Returns why a host is not released although its maintenance ended. Another author changed its
+/// cleaning mode, so removing our image would clean its disks.
 pub(super) fn cleans(host: Host<'_>, wish: &ExternalRequest) -> Option<String> {
     let ours = host.marked().as_ref() == Some(&Author::of(wish)) && host.has_our_image();
     (ours && !host.keeps_disks()).then(|| {
@@ -82,8 +82,7 @@ pub(super) fn cleans(host: Host<'_>, wish: &ExternalRequest) -> Option<String> {
     })
 }
 
-/// The change that leaves a host, or removes what leaving it left; `None`: nothing of ours is to be
-/// changed now.
+/// Builds the patch that leaves a host or removes leftovers; `None` if our part is up to date.
 pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
     let ours = Author::of(wish);
     let marked = host.marked().as_ref() == Some(&ours);
@@ -91,8 +90,8 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
     let key = reboot_key(&wish.uid);
     let mut annotations = Map::new();
     let mut spec = Map::new();
-    // A release that restores has removed it already. The end of an image may clean the disks, and
-    // is not asked for then.
+    // A restoring release has already removed the image. Removal that would clean the disks is not
+    // requested.
     if marked && host.has_our_image() {
         if !host.keeps_disks() {
             return None;
@@ -100,7 +99,7 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
         spec.insert("image".to_owned(), Value::Null);
         annotations.insert(IMAGE.to_owned(), Value::Null);
     }
-    // What another author set since stays, with our image or theirs.
+    // A later value from another author stays, regardless of the image.
     if marked && let Some(before) = host.online_to_restore() {
         spec.insert("online".to_owned(), Value::Bool(before));
     }
@@ -124,8 +123,8 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
         } else if acts || host.released().is_none() {
             annotations.insert(RELEASED.to_owned(), Value::String(now.to_string()));
             if detached && host.status() != "detached" {
-                // Whether it ever leaves Ironic is not known. The operator removes a failed
-                // detaching before it registers the host: that proves nothing.
+                // The host might never leave Ironic. After a failed detach, the operator's next
+                // status write removes the error and proves nothing.
                 let fails = host.error() == "detach error";
                 let unseen = Some(if fails { String::new() } else { host.written().to_owned() });
                 let before = Before { unseen, ..host.before() };
@@ -133,7 +132,8 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
             }
         }
     }
-    // With the image it would be free for others while it is still deprovisioned.
+    // Removing the consumer together with the image would free the host while it is still being
+    // deprovisioned.
     if host.consumer_is(&wish.uid)
         && !spec.contains_key("image")
         && (host.hold() != Some(Hold::Image) || host.is_unbooted())
@@ -150,9 +150,9 @@ pub(super) fn leave(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> O
     Some(change)
 }
 
-/// The change that boots a host from an image; with `None` it boots none any more.
+/// Builds the patch that boots a host from an image, or removes the image with `None`.
 ///
-/// Our key goes with it: on a host that is provisioned it would keep the image off.
+/// The patch removes our key too, because the key would keep a provisioned host off.
 pub(super) fn boot(image: Option<(&str, &BootOverride)>, wish: &ExternalRequest) -> Value {
     let key = reboot_key(&wish.uid);
     match image {

@@ -1,9 +1,8 @@
-//! What the operator would do to a host besides power: firmware changes and images that wait for
-//! its next start.
+//! Detects operator actions other than power: firmware changes and images that wait for the host's
+//! next start.
 //!
-//! `manageHostPower` of baremetal-operator v0.14 looks at both before any reboot annotation counts:
-//! a host that is off and shall be on is serviced, and may be switched on, although our key is
-//! there.
+//! In baremetal-operator v0.14, `manageHostPower` handles both before reboot annotations. A host
+//! that is off with `online: true` is serviced, and can be powered on despite our key.
 
 use kube::core::DynamicObject;
 use serde_json::Value;
@@ -15,18 +14,18 @@ use crate::backend::{
 
 use super::hosts::Hosts;
 
-/// Whether a condition is true, for what the object says now.
+/// Returns true if a condition is true for the current generation.
 fn condition(object: &DynamicObject, kind: &str) -> bool {
     let all = object.data.pointer("/status/conditions").and_then(Value::as_array);
     all.into_iter().flatten().any(|one| one["type"] == kind && one["status"] == "True")
 }
 
-/// Firmware changes that the operator makes at a reboot, in words; `None`: there are none.
+/// Describes firmware changes that the operator applies at a reboot; `None` without any.
 pub(super) async fn pending(hosts: &Hosts, object: &DynamicObject) -> Result<Option<String>, BackendError> {
     let name = name(object);
     let Some(policy) = hosts.optional("HostUpdatePolicy", name).await? else { return Ok(None) };
-    // Up to v0.14.0-rc.0 (`doServiceIfNeeded`). No version is known here, so that it counts for
-    // all.
+    // Needed up to v0.14.0-rc.0 (`doServiceIfNeeded`), but applied to all, because the operator's
+    // version is unknown.
     let (wanted, made) = (object.data.pointer("/spec/firmware"), object.data.pointer("/status/provisioning/firmware"));
     if text(&policy, "/spec/firmwareSettings") == Some("onReboot") && wanted != made {
         let namespace = &hosts.namespace;
@@ -51,7 +50,7 @@ pub(super) async fn pending(hosts: &Hosts, object: &DynamicObject) -> Result<Opt
     Ok(None)
 }
 
-/// An image that the operator attaches or detaches while the host is off, in words.
+/// Describes an image that the operator attaches or detaches while the host is off.
 pub(super) async fn image(hosts: &Hosts, name: &str) -> Result<Option<String>, BackendError> {
     let Some(image) = hosts.optional("DataImage", name).await? else { return Ok(None) };
     let (wanted, there) = (text(&image, "/spec/url"), text(&image, "/status/attachedImage/url"));

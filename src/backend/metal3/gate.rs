@@ -1,4 +1,4 @@
-//! A host's part in a maintenance: entered and left under our own lock, by annotations.
+//! A host's gate: entered and left by annotations, under our own lock.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,11 +30,11 @@ use super::{
     standing::{became, believed, booted, deletion, power_after, standing},
 };
 
-/// How long tidying waits until the operator manages a host again; the next tidying removes the
+/// How long tidying waits for the operator to manage a host again. The next tidying removes the
 /// rest.
 const TIDY: Duration = Duration::from_secs(20);
 
-/// How often a host is read again while that is waited for.
+/// Poll interval during that wait.
 const PAUSE: Duration = Duration::from_secs(2);
 
 impl HostMachine {
@@ -53,7 +53,7 @@ impl HostMachine {
         host.metadata.resource_version.clone()
     }
 
-    /// What the operator would do to a host that is only kept off, in words.
+    /// Describes operator actions that can end a `power_off` hold.
     async fn holes(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
         let found = match firmware::pending(&self.hosts, host.0).await? {
             Some(found) => Some(found),
@@ -64,9 +64,8 @@ impl HostMachine {
         }))
     }
 
-    /// Whether the power of a host that is managed again differs from what its owner wants: the
-    /// operator may not have read it yet, and its status then still tells what it was before the
-    /// host was detached.
+    /// Returns a power difference that remains after the operator manages the host again. Its
+    /// status can still show the power from before the host was detached.
     async fn not_yet_on(&self, host: Host<'_>) -> Result<Option<String>, BackendError> {
         let Some(wanted) = host.kept_power().filter(|_| host.hold() == Some(Hold::Detach)) else { return Ok(None) };
         if !matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. }) {
@@ -78,7 +77,7 @@ impl HostMachine {
             .then(|| format!("{} is to be {wanted} (spec.online), now {power}", host.shown())))
     }
 
-    /// Until nothing of the request is on the host.
+    /// Repeats the release until the host has lost every trace of the request.
     async fn until_left(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         loop {
             match self.look(wish, true).await?.standing {
@@ -94,7 +93,7 @@ impl HostMachine {
     }
 }
 
-/// A request of ours on a host, as it is found without knowing whose it is.
+/// Reads our request from a host, whichever maintenance created it.
 pub(super) fn request(object: &DynamicObject) -> Option<ExternalRequestRef> {
     let host = Host(object);
     let held = host.marked().or_else(|| host.detached_by()).or_else(|| host.left_by());
@@ -147,7 +146,7 @@ impl Gate for HostMachine {
         {
             standing = ExternalState::Returning(why);
         }
-        // One of our own store whose end is all that this one waits for.
+        // Our store's other request, if its end is the only blocker.
         let behind = request(&object)
             .filter(|other| {
                 matches!(standing, ExternalState::Waiting(_)) && other.store == wish.store && other.uid != wish.uid
@@ -227,7 +226,7 @@ impl Gate for HostMachine {
         let mut changes = self.hosts.mirror.changes();
         let before = self.mark().await;
         if before.is_none() {
-            // The cluster is away: who waits asks again without being woken.
+            // Waiters poll while the cluster is unreachable.
             return std::future::pending().await;
         }
         while changes.changed().await.is_ok() {

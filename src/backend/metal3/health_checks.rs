@@ -1,8 +1,9 @@
-//! MachineHealthChecks of Cluster API, which may replace the Machine of a host whose Node is away.
+//! Cluster API MachineHealthChecks, which could replace the Machine of a host with an unreachable
+//! Node.
 //!
-//! CAPM3 labels a host with the name of the cluster of the Machine that uses it
-//! (`metal3machine_manager.go`), and a check names its cluster. Its selector is not
-//! evaluated: the labels of the Machine are not known here.
+//! CAPM3 labels a host with its Machine's cluster name (`metal3machine_manager.go`), and a check
+//! names its cluster. Selectors are not evaluated, because the Machine's labels are not available
+//! here.
 
 use std::collections::BTreeSet;
 
@@ -18,23 +19,23 @@ use crate::{
 
 use super::{host::Host, hosts::Hosts};
 
-/// The label of a host with the name of its cluster.
+/// The host label with the cluster's name.
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
-/// What a plan says of all checks where it may not list them.
+/// The plan's text if listing the checks is not permitted.
 const UNKNOWN: &str = "A MachineHealthCheck (this configuration may not list them)";
 
-/// The checks of a namespace, by their cluster and name.
+/// A namespace's checks, by cluster and name.
 #[derive(Clone, Debug)]
 pub(super) enum HealthChecks {
-    /// They were read.
+    /// The checks were read.
     Known(BTreeSet<(String, String)>),
-    /// The role does not let them be listed, or the cluster did not answer.
+    /// The role cannot list them, or the cluster did not answer.
     Unknown,
 }
 
-/// All of a namespace. The group is served without Cluster API too, where another part brings it:
-/// a kind that is not served has no objects.
+/// Reads a namespace's checks. Another component can serve the group without Cluster API, so an
+/// unserved kind counts as empty.
 pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
     for version in ["v1beta2", "v1beta1"] {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", version, "MachineHealthCheck"));
@@ -55,7 +56,7 @@ pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
     HealthChecks::Known(BTreeSet::new())
 }
 
-/// What a plan says of the Metal3Machine that uses a host.
+/// Returns the plan warnings about a host's Metal3Machine.
 pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<UnaskedConsumer> {
     if text(object, "/spec/consumerRef/kind") != Some("Metal3Machine") {
         return None;
@@ -90,8 +91,8 @@ fn warn(summary: &'static str, detail: String) -> PlanWarning {
     PlanWarning { summary, detail }
 }
 
-/// The checks that may replace a Machine of a cluster, in words; `of`: `None` where the host does
-/// not say which cluster it is.
+/// Names the checks that could replace a cluster's Machine. `of` is `None` if the host does not
+/// name its cluster.
 fn remediator(checks: &HealthChecks, of: Option<&str>, namespace: &str) -> Option<String> {
     let HealthChecks::Known(all) = checks else { return Some(UNKNOWN.to_owned()) };
     let mut theirs = all.iter().filter(|(cluster, _)| of.is_none_or(|of| of == cluster));
@@ -116,7 +117,7 @@ mod tests {
         let both = known(&[("a", "nodes"), ("a", "workers"), ("b", "of-b")]);
         assert_eq!(told(&both, Some("b")).unwrap(), "MachineHealthCheck metal3/of-b");
         assert_eq!(told(&both, Some("a")).unwrap(), "MachineHealthCheck metal3/nodes (and 1 more)");
-        // Which cluster it is, is not known: each of them may.
+        // Each check is possible while the cluster is unknown.
         assert_eq!(told(&both, None).unwrap(), "MachineHealthCheck metal3/nodes (and 2 more)");
         assert!(told(&HealthChecks::Unknown, Some("a")).unwrap().contains("may not list"));
     }

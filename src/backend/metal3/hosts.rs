@@ -1,4 +1,4 @@
-//! The hosts of one namespace: one list and one watch, and the few other reads.
+//! A namespace's hosts: one list, one watch, and single reads.
 
 use std::{fmt, sync::Arc};
 
@@ -24,19 +24,19 @@ use super::{
     secrets::{Account, Secrets},
 };
 
-/// A cluster's error as a machine's. Nothing of a host that we write is made from one attribute
-/// alone.
+/// Converts a cluster error into a machine error. It cannot name an attribute, because our patches
+/// combine several.
 pub(super) fn error(problem: ClusterError) -> BackendError {
     cluster::error(problem, |_| None)
 }
 
-/// The hosts of a namespace, and how they are held.
+/// A namespace's hosts and the configured hold mode.
 pub(super) struct Hosts {
     pub(super) cluster: Cluster,
     pub(super) namespace: String,
     pub(super) hold: Hold,
     pub(super) trust: Trust,
-    /// Those of all BMCs.
+    /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: Metal3Settings,
@@ -73,12 +73,13 @@ impl Hosts {
         }
     }
 
-    /// The time by which a host that we released is judged.
+    /// Returns the current time, against which released hosts are judged.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// A host; fresh: not older than this call, otherwise as the watch told last.
+    /// Returns a host. With `fresh`, it is not older than this call; otherwise it is the watch's
+    /// last version.
     pub(super) async fn host(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
         if fresh {
             Ok(self.object("BareMetalHost", name).await?.map(Arc::new))
@@ -87,24 +88,24 @@ impl Hosts {
         }
     }
 
-    /// A host that has to be there.
+    /// Returns a host that must exist.
     pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
         let missing = || BackendError::Missing { address: self.cluster.address(), what: self.absent(name) };
         self.host(name, fresh).await?.ok_or_else(missing)
     }
 
-    /// Words for a host that does not exist.
+    /// Returns the message for a host that does not exist.
     pub(super) fn absent(&self, name: &str) -> String {
         format!("namespace {} has no BareMetalHost {name:?}", self.namespace)
     }
 
-    /// An object of the namespace as it is now.
+    /// Reads an object in the namespace.
     pub(super) async fn object(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, BackendError> {
         let got = cluster::now(&self.cluster, &resource(kind), Some(&self.namespace), name).await;
         got.map_err(|problem| cluster::unserved(problem).unwrap_or_else(error))
     }
 
-    /// An object of a kind that older operators do not have.
+    /// Reads an object whose kind older operators do not have.
     pub(super) async fn optional(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>, BackendError> {
         match cluster::now(&self.cluster, &resource(kind), Some(&self.namespace), name).await {
             Err(ClusterError::NotFound { .. }) => Ok(None),
@@ -112,35 +113,34 @@ impl Hosts {
         }
     }
 
-    /// Changes a host on the condition that it is still the one that was read.
+    /// Patches a host if it has not changed since it was read.
     pub(super) async fn patch(&self, read: &DynamicObject, change: Value) -> Result<(), BackendError> {
         cluster::patched(&self.cluster, &resource("BareMetalHost"), read, change, error).await.map(drop)
     }
 
-    /// All hosts, as the watch told last.
+    /// Returns all hosts from the watch's last version.
     pub(super) async fn all(&self) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
         self.mirror.all().await.map_err(error)
     }
 
-    /// The UID of the namespace `kube-system`, which stands for the cluster; `None` where a role
-    /// does not let it be read.
+    /// Returns the UID of the namespace `kube-system`, which identifies the cluster; `None` without
+    /// permission.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
         let ask = || cluster::uid(&self.cluster, error);
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
-    /// The MachineHealthChecks of the namespace, read once: only plans tell of them.
+    /// Returns the namespace's MachineHealthChecks. They are read once, because only plans show
+    /// them.
     pub(super) async fn health_checks(&self) -> &HealthChecks {
         self.health_checks.get_or_init(|| health_checks::read(self)).await
     }
 
-    /// User name and password of a BMC.
     pub(super) async fn credentials(&self, secret: &str) -> Result<Account, BackendError> {
         self.secrets.account(self, secret).await
     }
 
-    /// Refuses a record whose hosts are in another namespace: a host of that name here is another
-    /// machine.
+    /// Rejects a record from another namespace: a host with the same name here is another machine.
     pub(super) fn reaches(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         match &wish.namespace {
             Some(theirs) if *theirs != self.namespace => Err(BackendError::Elsewhere {

@@ -1,4 +1,4 @@
-//! The BMC of a host over Redfish, with address and credentials as the cluster has them.
+//! Redfish access to a host's BMC, with the address and credentials from the cluster.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::backend::{
 
 use super::{address::BmcAddress, host::Host, hosts::Hosts};
 
-/// What of a host says how its BMC is reached.
+/// The host fields that determine the connection to its BMC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     address: String,
@@ -23,19 +23,18 @@ struct Key {
 #[derive(Debug)]
 struct Open {
     key: Key,
-    /// The Secret with the account, for people.
+    /// The Secret with the account, for display.
     account: String,
     machine: Arc<dyn Machine>,
     backend: RedfishBackend,
 }
 
-/// The connection to the BMC of one host. Its credentials are read when it is opened and kept
-/// nowhere else.
+/// The connection to a host's BMC. Credentials are read when it opens and are not stored elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct BmcLink(Mutex<Option<Open>>);
 
 impl BmcLink {
-    /// The machine behind a host. Opened again when the host names another BMC or Secret.
+    /// Returns the host's Redfish machine. Reconnects if the host names another BMC or Secret.
     pub(super) async fn machine(
         &self,
         hosts: &Hosts,
@@ -84,8 +83,8 @@ impl BmcLink {
         Ok(machine)
     }
 
-    /// Takes note of an answer: after refused credentials the Secret is read again, which may have
-    /// changed since. The error names it.
+    /// Inspects an answer. After rejected credentials, the connection closes so that the Secret is
+    /// read again, because it could have changed. The error names the Secret.
     pub(super) async fn judged<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
         let Err(BackendError::Unauthorized { address, message }) = answer else { return answer };
         let message = match self.end().await {
@@ -95,12 +94,11 @@ impl BmcLink {
         Err(BackendError::Unauthorized { address, message })
     }
 
-    /// Ends the session with the BMC.
     pub(super) async fn close(&self) {
         self.end().await;
     }
 
-    /// Ends the session with the BMC, and tells which Secret had its account, where there was one.
+    /// Ends the BMC session, if there is one, and returns the Secret with its account.
     async fn end(&self) -> Option<String> {
         let open = self.0.lock().await.take()?;
         open.backend.close().await;
@@ -108,7 +106,7 @@ impl BmcLink {
     }
 }
 
-/// Why a BMC is not driven.
+/// Explains why the provider does not control this BMC.
 pub(super) fn no_redfish(address: &BmcAddress) -> String {
     format!(
         "its BMC is reached by {}, and this provider speaks Redfish only: its power is changed only with hold = \"power_off\", \
@@ -117,7 +115,7 @@ pub(super) fn no_redfish(address: &BmcAddress) -> String {
     )
 }
 
-/// Advice for the plan where the boot configuration of a host cannot be changed.
+/// Returns advice for the plan if a host's boot configuration cannot be changed.
 pub(super) fn instead_of_boot(address: &BmcAddress) -> String {
     match address {
         BmcAddress::Redfish { .. } => {

@@ -1,4 +1,4 @@
-//! One host: as the operator shows it beside others, and as a hold may change it.
+//! A host as a machine: the operator's view, and changes under a hold mode.
 
 use std::sync::Arc;
 
@@ -30,14 +30,13 @@ use super::{
     standing::standing,
 };
 
-/// One host of a namespace.
 #[derive(Debug)]
 pub(super) struct HostMachine {
     pub(super) hosts: Arc<Hosts>,
     pub(super) name: String,
-    /// The maintenance under which it is changed; `None`: beside all others.
+    /// The maintenance that changes the host; `None` for operations without a maintenance.
     pub(super) held: Option<ExternalRequest>,
-    /// Whether what it shows must not be older than the question.
+    /// True if observations must not be older than the call.
     pub(super) fresh: bool,
     pub(super) link: Arc<BmcLink>,
 }
@@ -47,18 +46,18 @@ impl HostMachine {
         self.hosts.known(&self.name, fresh).await
     }
 
-    /// How the host is held, or would be.
+    /// Returns the current or prospective hold mode.
     pub(super) fn hold(&self, host: Host<'_>) -> Hold {
         self.held.as_ref().map_or(self.hosts.hold, |wish| self.hold_of(host, wish))
     }
 
-    /// How a maintenance holds the host, or would.
+    /// Returns the current or prospective hold mode of a maintenance.
     pub(super) fn hold_of(&self, host: Host<'_>, wish: &ExternalRequest) -> Hold {
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
         host.hold().filter(|_| ours).unwrap_or(self.hosts.hold)
     }
 
-    /// The host under the hold `image`, while it is ours to change; the error says that it is not.
+    /// Returns the host if a granted `image` maintenance allows changes, otherwise an error.
     async fn imaged(&self) -> Result<Arc<DynamicObject>, BackendError> {
         let object = self.host(true).await?;
         let host = Host(&object);
@@ -74,25 +73,23 @@ impl HostMachine {
         }
     }
 
-    /// What a host under the hold `image` is like. While the operator makes or unmakes the boot, it
-    /// says nothing of the power that lasts.
+    /// Returns a host's view in hold mode `image`. Its power is unstable while the operator
+    /// provisions or deprovisions it.
     fn shown_by_image(&self, host: Host<'_>, wish: &ExternalRequest) -> Result<MachineView, BackendError> {
         let mut view = self.shown(host);
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid);
         if !ours {
-            // Until the host is ours the operator brings it to spec.online, which is what is to be
-            // restored.
+            // Before entry, the operator enforces spec.online, so that is the state to restore.
             view.power = if host.online() { PowerState::On } else { PowerState::Off };
         } else if matches!(host.state(), "preparing" | "provisioning" | "deprovisioning") {
             if host.error().is_empty() {
                 let why = format!("{} is {}", host.shown(), host.state());
                 return Err(not_now(self.hosts.cluster.address(), format!("read the power of {}", self.name), why));
             }
-            // The operator tries it again and again, and acts on spec.online only afterwards:
-            // without the image it ends.
+            // The operator retries until the image is removed, and ignores spec.online until then.
             view.power = if host.online() { PowerState::PoweringOn } else { PowerState::Off };
         } else {
-            // The operator is on its way to what spec.online says.
+            // The operator is applying spec.online.
             view.power = match (host.online(), host.powered_on()) {
                 (true, true) => PowerState::On,
                 (true, false) => PowerState::PoweringOn,
@@ -113,7 +110,7 @@ impl HostMachine {
         self.link.machine(&self.hosts, object, &self.name).await
     }
 
-    /// The machine behind a host that is detached for us now; the error says that it is not.
+    /// Returns the Redfish machine of a host that is detached for us, otherwise an error.
     async fn ours(&self) -> Result<Arc<dyn Machine>, BackendError> {
         let object = self.host(true).await?;
         let host = Host(&object);
@@ -131,28 +128,29 @@ impl HostMachine {
         BackendError::Unsupported { address: self.address(), what: what.to_owned() }
     }
 
-    /// Whether Redfish drives the host: it is reached by it, and no annotation keeps it off.
+    /// Returns true if Redfish controls the host: its address uses Redfish and the mode is
+    /// `detach`.
     fn by_redfish(&self, host: Host<'_>) -> bool {
         self.hold(host) == Hold::Detach && matches!(BmcAddress::read(host.bmc_address()), BmcAddress::Redfish { .. })
     }
 
-    /// Whether the operator is to reboot the host for the operation of this machine: the annotation
-    /// goes once the host is off, and the operator then switches it on.
+    /// Returns true if the operator should reboot the host for this operation. It removes the
+    /// annotation after power-off and then powers the host on.
     fn reboots(&self, host: Host<'_>) -> bool {
         let Some(wish) = self.held.as_ref().filter(|wish| !wish.enters) else { return false };
         host.rebooted_by() == Some(Author::of(wish)) || (!host.powered_on() && host.online())
     }
 
-    /// What the operator says.
+    /// Returns the operator's view.
     fn shown(&self, host: Host<'_>) -> MachineView {
         let said = |field: &str| text(host.0, &format!("/status/hardware/systemVendor/{field}")).map(str::to_owned);
         let off = self.hold(host) == Hold::PowerOff;
         let known = match self.held.as_ref().filter(|wish| wish.enters) {
-            // The power before: the operator, not we, restores it once the annotation is gone.
+            // This is the prior power. The operator restores it when the annotation is removed.
             Some(wish) if off || self.hold(host) == Hold::Image => {
                 host.marked().is_some_and(|author| author.uid == wish.uid)
             }
-            // The operator does not read it while the host is detached.
+            // The operator does not observe power while the host is detached.
             Some(_) => false,
             None => host.status() != "detached" && !host.is_paused() && !host.state().is_empty(),
         };
@@ -194,7 +192,7 @@ impl Machine for HostMachine {
         let object = self.host(false).await?;
         let host = Host(&object);
         match BmcAddress::read(host.bmc_address()) {
-            // A host has no system UUID: its BMC knows it.
+            // A host object lacks the system UUID; its BMC reports it.
             BmcAddress::Redfish { .. } => {
                 let machine = self.redfish(&object).await?;
                 self.link.judged(machine.identify().await).await
@@ -223,8 +221,7 @@ impl Machine for HostMachine {
         let Some(wish) = self.held.as_ref().filter(|_| self.by_redfish(host)) else { return Ok(self.shown(host)) };
         let machine = self.redfish(&object).await?;
         let mut view = self.link.judged(machine.observe().await).await?;
-        // Until the host is ours the operator brings it to spec.online, which is what is to be
-        // restored.
+        // Before entry, the operator enforces spec.online, so that is the state to restore.
         let ours = host.marked().is_some_and(|author| author.uid == wish.uid) && host.status() == "detached";
         if !ours && !wish.entered && !host.disables_power_off() {
             view.power = if host.online() { PowerState::On } else { PowerState::Off };
@@ -247,7 +244,7 @@ impl Machine for HostMachine {
             let machine = self.redfish(&object).await?;
             return self.link.judged(machine.capabilities().await).await;
         }
-        // Outside a maintenance the operator only reboots it.
+        // Without a maintenance, the operator can only reboot the host.
         let held = self.held.as_ref().is_some_and(|wish| wish.enters);
         let reboots = if held { &[][..] } else { &reboot::RESETS[..] };
         let resets = match self.hold(host) {
@@ -290,8 +287,8 @@ impl Machine for HostMachine {
     async fn stays_off(&self) -> Result<bool, BackendError> {
         let Some(object) = self.hosts.host(&self.name, self.fresh).await? else { return Ok(true) };
         let host = Host(&object);
-        // The annotation without a suffix is one reboot, which ends switched on. A host that is
-        // being deleted is deprovisioned.
+        // The plain annotation requests a reboot, which ends powered on. A host that is being
+        // deleted is deprovisioned.
         Ok(!host.online() || !host.reboots(REBOOT).is_empty() || host.is_deleting())
     }
 }
@@ -324,8 +321,8 @@ impl PowerControl for HostMachine {
                 if matches!(reset, ResetType::On | ResetType::GracefulShutdown | ResetType::ForceOff) =>
             {
                 let object = self.imaged().await?;
-                // The operator asks the operating system first, unless a key of ours says
-                // otherwise.
+                // Unless our key requests otherwise, the operator shuts the operating system down
+                // first.
                 let key = reboot_key(&wish.uid);
                 let hard = reset == ResetType::ForceOff && Host(&object).is_provisioned();
                 let hard = hard.then(|| reboot_value(wish, "hard"));
@@ -335,7 +332,7 @@ impl PowerControl for HostMachine {
                 });
                 self.hosts.patch(&object, change).await
             }
-            // The annotation asked for it when the host was entered.
+            // The annotation requested this at entry.
             (Some(_), Hold::PowerOff) if reset == ResetType::GracefulShutdown => Ok(()),
             (Some(wish), Hold::PowerOff) if reset == ResetType::ForceOff => {
                 let hard = reboot_value(wish, "hard");

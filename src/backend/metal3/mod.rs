@@ -1,11 +1,11 @@
-//! Servers that Metal3's baremetal-operator manages as `BareMetalHost`s, through the Kubernetes
-//! API.
+//! Backend for servers that Metal3's baremetal-operator manages as `BareMetalHost`s, through the
+//! Kubernetes API.
 //!
-//! A host has neither an owner nor a queue of maintenances: both are those of the coordination
-//! store, and a host is entered and left under our own lock. It is detached, and then driven over
-//! Redfish with the address and the credentials that the cluster has of its BMC; or it is only kept
-//! off by a reboot annotation. What another author marked on it is waited for and never removed.
-//! Sources: baremetal-operator v0.11 to v0.14 (metal3.io/v1alpha1).
+//! A host lacks a maintenance owner and a queue. The coordination store provides both, and a host
+//! is entered and left under our own lock. In hold mode `detach`, Redfish controls the host with
+//! the address and credentials from the cluster. In mode `power_off`, a reboot annotation keeps it
+//! off. In mode `image`, the operator boots our image. Other authors' annotations are awaited and
+//! never removed. Sources: baremetal-operator v0.11 to v0.14 (metal3.io/v1alpha1).
 
 mod address;
 mod change;
@@ -48,22 +48,22 @@ use machine::HostMachine;
 pub use host::Hold;
 pub use plug::Plugin;
 
-/// The backend, checked.
+/// The backend's validated settings.
 #[derive(Clone, Debug)]
 pub struct Metal3Settings {
-    /// Where the hosts are.
+    /// The cluster with the hosts.
     pub cluster: Cluster,
-    /// Their namespace.
+    /// The hosts' namespace.
     pub namespace: String,
-    /// How a host is held.
+    /// The hold mode.
     pub hold: Hold,
-    /// How the certificates of BMCs are judged, where a host does not say that any is right.
+    /// BMC certificate verification, for hosts that do not disable it.
     pub trust: Trust,
-    /// Lock keys by host, for hosts whose BMC is not asked.
+    /// Lock keys by host, for hosts whose BMC is not queried.
     pub lock_keys: BTreeMap<String, String>,
 }
 
-/// Hosts of one namespace.
+/// A namespace's hosts.
 #[derive(Debug)]
 pub struct Metal3Backend {
     hosts: Arc<Hosts>,
@@ -71,7 +71,7 @@ pub struct Metal3Backend {
 }
 
 impl Metal3Backend {
-    /// Makes a backend. Sends no request.
+    /// Creates a backend without sending a request.
     #[must_use]
     pub fn new(settings: Metal3Settings, clock: &Arc<dyn Clock>) -> Self {
         Self { hosts: Arc::new(Hosts::new(settings, Arc::clone(clock))), machines: Machines::default() }
@@ -80,7 +80,7 @@ impl Metal3Backend {
 
 #[async_trait]
 impl Backend for Metal3Backend {
-    /// None is configured: the cluster has them.
+    /// The cluster, not the configuration, lists the hosts.
     fn servers(&self) -> Vec<String> {
         Vec::new()
     }

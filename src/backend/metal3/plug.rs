@@ -13,7 +13,7 @@ use crate::{
 
 use super::{Hold, Metal3Backend, Metal3Settings, host::DETACHED};
 
-/// Servers that Metal3's baremetal-operator manages.
+/// The `metal3` block's plugin.
 #[derive(Debug)]
 pub struct Plugin;
 

@@ -1,11 +1,11 @@
-//! One reboot by the operator, of a host that stays with it: the plain annotation
-//! `reboot.metal3.io`.
+//! A single operator reboot of a host that stays in use, through the plain annotation
+//! `reboot.metal3.io`. No I/O.
 //!
-//! The operator switches the host off, removes the annotation, and switches the host on again
-//! (`baremetalhost_controller.go`, `manageHostPower`). It acts on provisioned hosts only. Where it
-//! may not switch the host off it has Ironic restart it, and removes the annotation whatever Ironic
-//! answered (`tests/metal3/ironic.txt`). Our part of the value, which it does not read, says whose
-//! operation it is. No I/O.
+//! The operator powers the host off, removes the annotation, and powers the host on
+//! (`baremetalhost_controller.go`, `manageHostPower`). It acts only on provisioned hosts. If it
+//! must not power the host off, it requests a restart from Ironic and removes the annotation
+//! whatever Ironic answers (`tests/metal3/ironic.txt`). Our part of the value identifies the
+//! operation; the operator ignores it.
 
 use serde_json::{Value, json};
 
@@ -22,10 +22,10 @@ use super::{
     standing::beside,
 };
 
-/// The operations that it can make.
+/// The supported operations.
 pub(super) const RESETS: [ResetType; 3] = [ResetType::GracefulRestart, ResetType::ForceRestart, ResetType::PowerCycle];
 
-/// Why the operator would not make an operation, or would not end it.
+/// Returns why the operator would not perform or finish an operation.
 pub(super) fn refusal(host: Host<'_>, reset: ResetType, hold: Hold) -> Option<String> {
     if !RESETS.contains(&reset) {
         return Some(format!(
@@ -51,8 +51,8 @@ pub(super) fn refusal(host: Host<'_>, reset: ResetType, hold: Hold) -> Option<St
     })
 }
 
-/// The change that requests it; the error says what it has to wait for. The annotation of another
-/// author is neither overwritten nor removed.
+/// Builds the patch that requests a reboot; `Err` is the current blocker. Another author's
+/// annotation is neither overwritten nor removed.
 pub(super) fn change(host: Host<'_>, wish: &ExternalRequest, reset: ResetType) -> Result<Value, String> {
     match beside(host, wish) {
         ExternalState::Absent if host.status() == "OK" => {}

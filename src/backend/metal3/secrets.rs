@@ -1,7 +1,7 @@
-//! The credentials of BMCs, from the Secrets that hosts name.
+//! BMC credentials from the Secrets that hosts reference.
 //!
-//! A get each while they are few. A fleet is read by one list, where the role allows it: `get`
-//! alone is enough.
+//! A few Secrets are read individually, and a fleet's with one list if the role allows it. A role
+//! with only `get` is sufficient.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,17 +15,15 @@ use super::{
     hosts::{Hosts, error},
 };
 
-/// How long a listed Secret counts as one that was read now.
+/// How long a listed Secret counts as current.
 const RECENT: Duration = Duration::from_secs(20);
 
-/// The label that baremetal-operator puts on every Secret that it uses (`pkg/secretutils/label.go`,
-/// v0.11 to v0.14).
+/// The label on every Secret that baremetal-operator uses (`pkg/secretutils/label.go`, v0.11 to
+/// v0.14).
 const LABEL: &str = "environment.metal3.io=baremetal";
 
-/// User name and password of a BMC.
 pub(super) type Account = (String, SecretString);
 
-/// The Secrets of a namespace.
 #[derive(Debug)]
 pub(super) struct Secrets(BulkReads<Account>);
 
@@ -36,7 +34,7 @@ impl Default for Secrets {
 }
 
 impl Secrets {
-    /// The account in a Secret, not older than [`RECENT`].
+    /// Returns a Secret's account, at most [`RECENT`] old.
     pub(super) async fn account(&self, hosts: &Hosts, name: &str) -> Result<Account, BackendError> {
         if let Some(account) = self.0.take(hosts.clock.as_ref(), name, listed(hosts)).await {
             return Ok(account);
@@ -45,18 +43,17 @@ impl Secrets {
         account(hosts, name, found.as_ref())
     }
 
-    /// Forgets all of them.
     pub(super) async fn forget(&self) {
         self.0.forget().await;
     }
 }
 
-/// The operator reads the values of Secrets without the white space around them.
+/// Extracts a Secret's account. Like the operator, it trims white space around the values.
 fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<Account, BackendError> {
     let shown = format!("Secret {}/{name}", hosts.namespace);
     let (username, password) = cluster::credentials(found, &hosts.cluster.address(), &shown)?;
     let (username, password) = (username.trim(), password.expose_secret().trim());
-    // The operator refuses these too, and a BMC counts failed logins.
+    // The operator rejects these too, and each failed login counts at the BMC.
     for (part, value) in [("username", username), ("password", password)] {
         if value.is_empty() {
             let (address, what) = (hosts.cluster.address(), format!("{shown} has an empty {part}"));
@@ -66,7 +63,7 @@ fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<A
     Ok((username.to_owned(), SecretString::from(password.to_owned())))
 }
 
-/// All accounts of the namespace; one that cannot be read is left out.
+/// Lists all accounts in the namespace, without unreadable ones.
 async fn listed(hosts: &Hosts) -> Result<BTreeMap<String, Account>, BackendError> {
     let (kind, labelled) = (resource("Secret"), ListParams::default().labels(LABEL));
     let all = cluster::list_of(&hosts.cluster, &kind, Some(&hosts.namespace), &labelled).await.map_err(error)?;

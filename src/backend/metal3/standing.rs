@@ -1,8 +1,8 @@
-//! Where a host stands, by what the cluster says about it. No I/O.
+//! Derives a host's progress from its cluster object. No I/O.
 //!
-//! The operator's part is `internal/controller/metal3.io/host_state_machine.go`
+//! The operator's logic is in `internal/controller/metal3.io/host_state_machine.go`
 //! (`checkDetachedHost`) and `baremetalhost_controller.go` (`manageHostPower`) of
-//! baremetal-operator v0.14. What v0.11 to v0.13 do otherwise is in `tests/metal3/versions.txt`.
+//! baremetal-operator v0.14. `tests/metal3/versions.txt` lists the differences in v0.11 to v0.13.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,17 +16,17 @@ use crate::{
 
 use super::host::{Author, Before, Hold, Host, REBOOT, reboot_key};
 
-/// A host of which nothing proves that it is registered is believed to be so long after the
-/// release: an operator may give its node the old id again, and writes nothing on a host that was
-/// released before it left Ironic.
+/// How long after a release an unproven host is assumed to be registered. An operator can reuse the
+/// node's old ID, and it does not write to a host that was released before it left Ironic.
 const UNPROVEN: SignedDuration = SignedDuration::from_mins(3);
 
-/// Where the request of a maintenance stands. `hold`: the configured one; a host that was entered
-/// says its own.
+/// Returns a maintenance's progress. `hold` is the configured mode; an entered host's own mode
+/// overrides it.
 pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: Timestamp) -> ExternalState {
     let ours = Author::of(wish);
     if !wish.enters {
-        // An operation that has ended: a reboot that the operator never made would come later.
+        // The operation has ended. If the operator has not yet performed the reboot, it would do so
+        // later.
         if wish.asked && host.rebooted_by().as_ref() == Some(&ours) {
             return ExternalState::Leftovers(format!("our annotation {REBOOT} is still on {}", host.shown()));
         }
@@ -37,7 +37,7 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
         (Hold::Detach, true) => detached(host, &ours, now),
         (Hold::PowerOff, true) => kept_off(host, wish, now),
         (Hold::Image, true) => imaged(host, wish, now),
-        // Only our annotations were removed: the host is as it was, under no one's name but ours.
+        // A person removed our annotations, but the detached annotation still names us.
         (_, false) if host.detached_by().as_ref() == Some(&ours) => {
             ExternalState::Lost("our annotations were removed from the host".to_owned())
         }
@@ -72,7 +72,8 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
     }
 }
 
-/// Whether a host that is not ours may be taken or operated on now.
+/// Returns `Absent` if a host without our request can be entered or operated on now, otherwise the
+/// obstacle.
 pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     let shown = host.shown();
     let waits = |why: String| ExternalState::Waiting(why);
@@ -88,7 +89,7 @@ pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     if host.is_paused() {
         return waits(format!("{shown}, which another author paused"));
     }
-    // The runtime extension keeps a host off from the approval on that let us get here.
+    // The runtime extension keeps the host off after the approval that allowed this request.
     let approved = wish.outer.iter().any(|gate| gate == cluster_api::ID);
     let ours = !wish.uid.is_empty() && host.rebooted_by() == Some(Author::of(wish));
     let reboots = host.reboots(if approved { cluster_api::EXTENSION_KEY } else { "" });
@@ -117,13 +118,13 @@ pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
     ExternalState::Absent
 }
 
-/// A host with our annotations, under the hold `detach`.
+/// Returns a host's progress in mode `detach`, after our annotations were written.
 fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
     let shown = host.shown();
     match host.detached_by() {
-        // Up to v0.12 the deletion of an available host is not delayed, up to v0.14.0-rc.0 none
-        // that comes before the operator has detached the host: it is then registered again and
-        // switched off.
+        // Some versions do not delay a deletion: up to v0.12 for available hosts, up to
+        // v0.14.0-rc.0 if it precedes the detach. The operator then registers the host again and
+        // powers it off.
         Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(format!(
             "the operator deletes {shown} without the delay that its annotation asks for (now {})",
             host.state()
@@ -145,27 +146,27 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
     }
 }
 
-/// The power to which the operator brings a host that was entered once it has it again; `None`: not
-/// known, or what it was before: under the hold `image` we set `spec.online` ourselves.
+/// Returns the power that the operator will enforce after an entered host's release; `None` if
+/// unknown. In mode `image`, `None` means that the release restores the prior `spec.online`.
 pub(super) fn power_after(host: Host<'_>, hold: Hold) -> Option<PowerAfter> {
     match hold {
         Hold::Image => None,
         _ if host.is_deleting() => Some(PowerAfter::EndsOff),
         _ if host.online() => Some(PowerAfter::Wanted(PowerTarget::On)),
-        // The operator never switches it off.
+        // The operator never powers the host off.
         _ if host.disables_power_off() => None,
         _ => Some(PowerAfter::Wanted(PowerTarget::Off)),
     }
 }
 
-/// What the operator does to a held host whose deletion was requested; `None`: it was not.
+/// Describes a requested deletion's effect on a held host; `None` without a deletion.
 pub(super) fn deletion(host: Host<'_>) -> Option<String> {
     host.is_deleting().then(|| {
         format!("{} is being deleted: its operator deprovisions it and switches it off after the release", host.shown())
     })
 }
 
-/// A host with our annotations, under the hold `power_off`.
+/// Returns a host's progress in mode `power_off`, after our annotations were written.
 fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let (shown, key) = (host.shown(), reboot_key(&wish.uid));
     let has_key = host.0.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(&key));
@@ -178,7 +179,7 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
              its state"
         ));
     }
-    // A host that is off stays off; one that is on is restarted, without an end.
+    // A host that is off stays off, but the operator restarts a running host forever.
     if host.disables_power_off() && host.powered_on() {
         return ExternalState::Lost(format!(
             "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it again and again instead of \
@@ -194,7 +195,7 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
     if !host.is_provisioned() {
         return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
     }
-    // A host that was switched on by hand is switched off again by the operator.
+    // The operator powers a host off again after a manual power-on.
     if !host.powered_on() || wish.entered {
         return ExternalState::Granted;
     }
@@ -203,7 +204,7 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
     ExternalState::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
 }
 
-/// Why an image of its own is nothing for a host.
+/// Returns why a host cannot boot our image.
 fn not_by_image(host: Host<'_>) -> Option<String> {
     let instead = "use hold = \"detach\"";
     if host.is_provisioned() {
@@ -233,7 +234,7 @@ fn not_by_image(host: Host<'_>) -> Option<String> {
     })
 }
 
-/// A host with our annotations, under the hold `image`.
+/// Returns a host's progress in mode `image`, after our annotations were written.
 fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalState {
     let shown = host.shown();
     if host.released().is_some() {
@@ -261,7 +262,7 @@ fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalSta
     ExternalState::Granted
 }
 
-/// Whether the operator has booted a host from our image; `None`: there is none.
+/// Returns the operator's progress in booting our image; `None` without an image.
 pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
     host.made_image()?;
     let shown = host.shown();
@@ -269,7 +270,7 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
         _ if !host.error().is_empty() => {
             BootReadiness::Error(format!("the operator could not boot {shown} ({})", host.error_text()))
         }
-        // The operator undoes a boot that failed, and begins it again.
+        // The operator undoes a failed boot and then retries it.
         "deprovisioning" => BootReadiness::Error(format!("the operator could not boot {shown}, and deprovisions it")),
         "provisioned" => BootReadiness::Ready,
         state if host.is_paused() => {
@@ -279,13 +280,13 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
     })
 }
 
-/// A host that we released and the operator has to manage again. `registers`: in Ironic, which it
-/// has left.
+/// Returns a released host's progress until the operator manages it again. `registers` is true if
+/// it must first be registered in Ironic again.
 fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     let (shown, before) = (host.shown(), host.before());
     let leftovers = || ExternalState::Leftovers(format!("our annotations are still on {shown}"));
     if host.is_deleting() {
-        // Its deletion was delayed, and goes on.
+        // The delayed deletion continues.
         return leftovers();
     }
     if host.is_paused() {
@@ -298,7 +299,7 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
         "detached" => {
             return ExternalState::Returning(format!("{shown} is attached again by the operator (still detached)"));
         }
-        // Its next turn removes that error, before it registers the host.
+        // The operator's next reconciliation clears this error before it registers the host.
         "error" if host.error() == "detach error" => {
             return ExternalState::Returning(format!(
                 "{shown} is attached again by the operator (still {})",
@@ -321,7 +322,7 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
         let (state, was) = (host.state(), &before.state);
         return ExternalState::Returning(format!("{shown} is {state}, was {was}"));
     }
-    // With the error that it had before nothing is known of its power.
+    // A host with its prior error is excluded, because its power is unknown.
     let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
     if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
         return ExternalState::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
@@ -329,14 +330,15 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     leftovers()
 }
 
-/// Whether a released host has shown that the operator registered it in Ironic.
+/// Returns true if a released host shows that the operator registered it in Ironic.
 fn is_proven(host: Host<'_>, before: &Before) -> bool {
     let renamed = !before.id.is_empty() && host.node() != before.id;
     let written = before.unseen.as_deref().is_some_and(|last| !last.is_empty() && host.written() != last);
     renamed || written
 }
 
-/// What a host that is about to be believed managed again never proved; `None`: it did, or is not.
+/// Returns the proof that a host lacks although it is about to count as managed again; `None` in
+/// any other case.
 pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
     let over = host.hold() == Some(Hold::Detach) && host.released().is_some() && !host.is_deleting();
     let left = over && matches!(standing(host, wish, Hold::Detach, now), ExternalState::Leftovers(_));
@@ -349,8 +351,9 @@ pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -
     })
 }
 
-/// What a host that is managed again became meanwhile; `None`: it is in the provisioning state of
-/// before, or not yet managed. Its owner may have changed or ended its use: that is not undone.
+/// Describes a changed provisioning state when the host is managed again; `None` if it is unchanged
+/// or the host is not yet managed. The owner can have changed or ended its use, which is not
+/// undone.
 pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> Option<String> {
     let (hold, before) = (host.hold()?, host.before());
     let over = host.released().is_some() && !host.is_deleting() && !host.detaches();
@@ -364,8 +367,8 @@ pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> 
     })
 }
 
-/// What a released host has not shown yet of being registered in Ironic; `None`: it has, or enough
-/// time has passed.
+/// Returns the missing proof that a released host is registered in Ironic; `None` if it exists or
+/// enough time has passed.
 fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
     let late = host.released().is_none_or(|at| now.duration_since(at) >= UNPROVEN);
     if late || is_proven(host, before) {
@@ -384,7 +387,7 @@ fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
     })
 }
 
-/// The author of a detached annotation, for people.
+/// Returns a detached annotation's author, for display.
 fn author(host: Host<'_>) -> String {
     use crate::backend::cluster::{OUR_ID, OUR_RUN, annotation};
     let said = |key: &str, word: &str| annotation(host.0, key).map(|text| format!("{word} {text}"));

@@ -1,7 +1,7 @@
-//! ServerClaims: who owns a server, and whether the owner has said yes.
+//! ServerClaims: a server's owner and the owner's approval.
 //!
-//! Only the presence of a key counts (all versions); the value is never read by the operators, so
-//! we write `true` and take the key away to withdraw.
+//! The key's presence is the approval (all versions). The operators never read the value, so we
+//! write `true` and delete the key to withdraw.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -17,26 +17,25 @@ use super::{
     objects::{APPROVAL, APPROVED, METAL, NEEDED, annotation, label, reference, resource},
 };
 
-/// An owner's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApprovalCheck {
     NotNeeded,
     Given,
-    /// What to wait for, for people.
+    /// The missing approval, for display.
     Missing(String),
 }
 
-/// Whether a claim's owner has approved, in the form that this version reads.
+/// Returns true if a claim's owner has approved, in this version's format.
 pub(super) fn is_approved(found: &ClusterFeatures, claim: &DynamicObject) -> bool {
     match found.words {
         ApprovalFormat::Labels => label(claim, APPROVED).is_some(),
-        // v0.1 and v0.2 read the annotation only, v0.3 and v0.4 also a label of that key, v0.5 also
-        // the newer key.
+        // v0.1 and v0.2 read only the annotation. v0.3 and v0.4 also accept a label with that key,
+        // and v0.5 also the newer key.
         ApprovalFormat::Annotations => annotation(claim, APPROVAL).is_some() || label(claim, APPROVAL).is_some(),
     }
 }
 
-/// An owner's answer about a claim by `namespace/name`.
+/// Returns an owner's answer for a claim, by `namespace/name`.
 pub(super) async fn approval(
     fleet: &ClusterObjects,
     found: &ClusterFeatures,
@@ -53,15 +52,14 @@ pub(super) async fn approval(
     Ok(ApprovalCheck::Missing(format!("approval on ServerClaim {claim}: {}", command(found, claim))))
 }
 
-/// What is waited for where a server must have an owner and has none.
+/// Describes a missing claim if the maintenance requires an owner.
 pub(super) fn unclaimed(wish: &ExternalRequest, server: &DynamicObject) -> Option<String> {
     let alone = wish.asks == Asks::OwnerItMustHave && reference(server, "/spec/serverClaimRef").is_none();
     alone.then(|| "a ServerClaim: the Server is unclaimed (require_claim)".to_owned())
 }
 
-/// Whether a claim still has what a maintenance writes on it. Until the request was `granted` only
-/// the mark of the operator counts: an owner may have approved before it was made, or while it is
-/// withdrawn.
+/// Returns true if a claim still has a maintenance's marks. Before the request was `granted`, only
+/// the operator's mark counts: an owner can have approved earlier or during the withdrawal.
 pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str, granted: bool) -> Result<bool, BackendError> {
     let keys: &[&str] = if granted { &[NEEDED, APPROVED, APPROVAL] } else { &[NEEDED] };
     Ok(fleet
@@ -70,8 +68,8 @@ pub(super) async fn has_marks(fleet: &ClusterObjects, claim: &str, granted: bool
         .is_some_and(|claim| keys.iter().any(|key| label(&claim, key).is_some() || annotation(&claim, key).is_some())))
 }
 
-/// Takes away what a maintenance writes on a claim: for when nobody waits for the server any more.
-/// The operators do that only for a request that was granted.
+/// Removes a maintenance's marks from a claim after the last request for the server. The operators
+/// do so only for granted requests.
 pub(super) async fn remove_marks(fleet: &ClusterObjects, claim: &str) -> Result<(), BackendError> {
     let Some(object) = fleet.claim(claim, true).await? else { return Ok(()) };
     let gone = |present: &dyn Fn(&str) -> bool| -> Value {
@@ -85,7 +83,7 @@ pub(super) async fn remove_marks(fleet: &ClusterObjects, claim: &str) -> Result<
     fleet.patch(&resource(METAL, "ServerClaim"), &object, change).await
 }
 
-/// How an approval is written here, for people who are to write it.
+/// Returns the command with which a person writes an approval.
 fn command(found: &ClusterFeatures, claim: &str) -> String {
     let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
     match found.words {

@@ -1,8 +1,7 @@
-//! What a cluster has: kinds and fields differ from version to version, so nothing is assumed.
+//! Detects the cluster's metal-operator features, because kinds and fields differ between versions.
 //!
-//! Read from the API's discovery document and from its OpenAPI v3 schemas, both of which every
-//! authenticated user may read. Facts by version: metal-operator v0.1.0 to v0.7.0 and its main
-//! branch of August 2026.
+//! Sources: the API's discovery document and its OpenAPI v3 schemas, which every authenticated user
+//! can read. Version facts: metal-operator v0.1.0 to v0.7.0 and its main branch of August 2026.
 
 use serde_json::Value;
 
@@ -13,42 +12,42 @@ use super::objects::{MAINTENANCE, METAL, VERSION};
 /// How a server is taken out of service in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// `ServerMaintenance` of `metal.ironcore.dev` (v0.1 to v0.7): it carries power and boot
+    /// `ServerMaintenance` of `metal.ironcore.dev` (v0.1 to v0.7), which includes power and boot
     /// configuration.
     Legacy,
-    /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`: it only holds; power and boot are
-    /// Redfish.
+    /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`, which only reserves the server;
+    /// power and boot use Redfish.
     Maintenance,
-    /// No `ServerMaintenance` at all: the server is parked; power and boot are Redfish.
+    /// Without `ServerMaintenance`: the server is parked; power and boot use Redfish.
     Park,
 }
 
-/// How an approval is written on a claim.
+/// An approval's format on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApprovalFormat {
-    /// As annotations (read so by v0.1 to v0.5).
+    /// Annotations (v0.1 to v0.5).
     Annotations,
-    /// As labels (v0.6 and later).
+    /// Labels (v0.6 and later).
     Labels,
 }
 
-/// What this cluster has.
+/// The cluster's metal-operator features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterFeatures {
     pub(super) way: Way,
     pub(super) words: ApprovalFormat,
-    /// Whether a `ServerMaintenance` has a priority (v0.4 and later).
+    /// True if `ServerMaintenance` supports priorities (v0.4 and later).
     pub(super) priority: bool,
-    /// Whether a server can be kept from new claims (v0.7 and later).
+    /// True if servers can be closed to new claims (v0.7 and later).
     pub(super) unclaimable: bool,
-    /// Whether a claim can put up with taints (v0.6 and later).
+    /// True if claims can tolerate taints (v0.6 and later).
     pub(super) tolerations: bool,
-    /// What a reviewer should know about the combination.
+    /// A warning about the combination, for a plan's reviewer.
     pub(super) warning: Option<&'static str>,
 }
 
 impl ClusterFeatures {
-    /// The group of the `ServerMaintenance` that is used.
+    /// Returns the API group of the `ServerMaintenance` in use.
     pub(super) fn group(&self) -> Option<&'static str> {
         match self.way {
             Way::Legacy => Some(METAL),
@@ -57,7 +56,7 @@ impl ClusterFeatures {
         }
     }
 
-    /// For people.
+    /// Describes the detected version for display.
     pub(super) fn name(&self) -> String {
         match self.way {
             Way::Legacy if self.unclaimable => {
@@ -76,7 +75,7 @@ impl ClusterFeatures {
     }
 }
 
-/// What one group serves.
+/// An API group's served kinds and schemas.
 #[derive(Debug, Default)]
 struct Group {
     kinds: Vec<String>,
@@ -97,21 +96,20 @@ impl Group {
         schemas.and_then(|schemas| schemas.values().find(of_kind))
     }
 
-    /// Whether the `spec` of a kind has a field.
+    /// Returns true if a kind's `spec` has a field.
     fn field(&self, kind: &str, field: &str) -> bool {
         let fields = self.schema(kind).and_then(|schema| schema.pointer("/properties/spec/properties"));
         fields.is_some_and(|fields| fields.get(field).is_some())
     }
 
-    /// Whether both documents tell of the same kinds. Those of an API server that was started just
-    /// now may not, and what is judged by half of them is judged wrongly.
+    /// Returns true if both documents list the same kinds. They can differ shortly after an API
+    /// server's start, and a partial view leads to wrong conclusions.
     fn is_settled(&self) -> bool {
         ["Server", "ServerMaintenance"].iter().all(|kind| self.has(kind) == self.schema(kind).is_some())
     }
 }
 
-/// Looks at a cluster. `Ok(Err(what))`: it has no metal-operator that could be used, and what is
-/// missing.
+/// Inspects a cluster. `Ok(Err(what))` names the missing part of a usable metal-operator.
 pub(super) async fn discover(cluster: &Cluster) -> Result<Result<ClusterFeatures, String>, ClusterError> {
     let Some(metal) = group(cluster, METAL).await? else {
         return Ok(Err(format!("it has no {METAL}/{VERSION}: metal-operator's definitions are not installed there")));
@@ -130,14 +128,15 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
     let tolerations = metal.field("ServerClaim", "tolerations");
     let found =
         |way, words, priority, warning| ClusterFeatures { way, words, priority, unclaimable, tolerations, warning };
-    // Helm keeps definitions when it upgrades (`crd.keep`): one that no controller serves any more
-    // holds nothing, and then Servers have no reference to it either.
+    // Helm keeps definitions during an upgrade (`crd.keep`). A leftover definition without a
+    // controller has no effect, and then Servers lack a reference to it too.
     let leftover = metal.has(KIND) && !by_reference;
     match (metal.has(KIND) && by_reference, maintenance.has(KIND)) {
         (true, other) => {
             let words =
                 if metal.field(KIND, "locatorLED") { ApprovalFormat::Labels } else { ApprovalFormat::Annotations };
-            // metal-operator v0.7.0 clears a reference to the other group's object as dangling.
+            // metal-operator v0.7.0 treats a reference to the other group's object as dangling and
+            // clears it.
             let warning = (other && unclaimable).then_some(
                 "The cluster serves ServerMaintenance in both groups. metal-operator v0.7 takes requests of \
                  maintenance.metal.ironcore.dev for gone; those of metal.ironcore.dev are used.",
@@ -158,7 +157,7 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
     }
 }
 
-/// One group; `None` when it is not served.
+/// Reads a group; `None` if it is not served.
 async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterError> {
     let version = format!("{group}/{VERSION}");
     let request =
@@ -254,7 +253,7 @@ mod tests {
             (serving(&[seven]), &other, Maintenance, ApprovalFormat::Labels, true),
             (serving(&[eight]), &none, Park, ApprovalFormat::Labels, false),
             (serving(&[eight]), &other, Park, ApprovalFormat::Labels, false),
-            // A definition that an upgrade left there.
+            // An upgrade left this definition.
             (serving(&[eight, sm(&["priority", "locatorLED"])]), &none, Park, ApprovalFormat::Labels, false),
         ] {
             let found = judge(&metal, maintenance).unwrap();

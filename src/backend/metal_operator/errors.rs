@@ -1,4 +1,4 @@
-//! What an API server's answers mean for a machine.
+//! Converts API server errors into machine errors.
 
 use crate::{
     backend::{BackendError, cluster},
@@ -7,12 +7,11 @@ use crate::{
 
 pub(super) use crate::backend::cluster::not_now;
 
-/// A cluster's error as a machine's.
 pub(super) fn error(problem: ClusterError) -> BackendError {
     cluster::error(problem, attribute)
 }
 
-/// The attribute of a maintenance that a field of an object was made from.
+/// Returns the maintenance attribute behind an object's field.
 fn attribute(problem: &FieldProblem) -> Option<&'static str> {
     let field = problem.field.as_str();
     [
@@ -23,7 +22,7 @@ fn attribute(problem: &FieldProblem) -> Option<&'static str> {
         ("spec.priority", "priority"),
         ("spec.policy", "policy"),
         ("spec.serverRef", "server"),
-        // Of a claim.
+        // Claim fields.
         ("spec.image", "image"),
         ("spec.power", "server_power"),
         ("spec.ignitionSecretRef", "ignition"),

@@ -1,5 +1,4 @@
-//! The objects of one cluster: one list and one watch for each kind, and the few writes that we
-//! make.
+//! A cluster's objects: one list and one watch per kind, and our writes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,13 +31,12 @@ use super::{
     objects::{MANAGER, METAL, name, namespace, no_server, resource},
 };
 
-/// Contents that the configuration gave to this process, by their SHA-256: they are never part of a
-/// record.
+/// This process's configuration contents by SHA-256. They are never stored in records.
 #[derive(Debug, Default)]
 pub(super) struct IgnitionCache(Mutex<HashMap<String, SecretString>>);
 
 impl IgnitionCache {
-    /// Keeps a content for as long as the process lives.
+    /// Stores a content until the process ends.
     pub(super) fn put(&self, sha256: String, content: SecretString) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sha256, content);
     }
@@ -48,16 +46,15 @@ impl IgnitionCache {
     }
 }
 
-/// One cluster and what is known of it.
+/// A cluster and its cached state.
 pub(super) struct ClusterObjects {
     pub(super) cluster: Cluster,
     /// The cluster whose Nodes run on the servers.
     pub(super) nodes: Cluster,
-    /// Where our own objects are.
     pub(super) namespace: String,
     pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
-    /// Those of all BMCs.
+    /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) servers: Mirror,
@@ -75,7 +72,7 @@ impl fmt::Debug for ClusterObjects {
     }
 }
 
-/// Where a `ServerMaintenance` names its server.
+/// The server name's JSON pointer in a `ServerMaintenance`.
 const SERVER: &str = "/spec/serverRef/name";
 
 impl ClusterObjects {
@@ -100,7 +97,7 @@ impl ClusterObjects {
         }
     }
 
-    /// What the cluster has. Asked once; again after a failure.
+    /// Returns the cluster's features, cached after the first success.
     pub(super) async fn found(&self) -> Result<&ClusterFeatures, BackendError> {
         self.found
             .get_or_try_init(|| async {
@@ -112,16 +109,16 @@ impl ClusterObjects {
             .await
     }
 
-    /// The UID of the cluster's namespace `kube-system`, which stands for the cluster; `None` where
-    /// a role does not let it be read. Asked once; again after a failure.
+    /// Returns the UID of the namespace `kube-system`, which identifies the cluster; `None` without
+    /// permission to read it. Cached after the first success.
     pub(super) async fn uid(&self) -> Result<Option<String>, BackendError> {
         let unserved = |problem| cluster::unserved(problem).unwrap_or_else(error);
         let ask = || cluster::uid(&self.cluster, unserved);
         self.uid.get_or_try_init(ask).await.cloned()
     }
 
-    /// Whether the namespace of our own objects exists; `None` where a role does not let that be
-    /// read. For a plan.
+    /// Returns true if our objects' namespace exists, for a plan; `None` without permission to read
+    /// it.
     pub(super) async fn namespace_exists(&self) -> Result<Option<bool>, BackendError> {
         let ask = || async {
             match self.now(&resource("", "Namespace"), None, &self.namespace).await {
@@ -133,7 +130,8 @@ impl ClusterObjects {
         self.namespace_exists.get_or_try_init(ask).await.copied()
     }
 
-    /// All `ServerMaintenance` of the group that is used; `None` where there is none.
+    /// Returns the `ServerMaintenance` objects of the group in use; `None` if the cluster lacks the
+    /// kind.
     pub(super) async fn maintenances(&self) -> Result<Option<(&Mirror, ApiResource)>, BackendError> {
         let Some(group) = self.found().await?.group() else { return Ok(None) };
         let kind = resource(group, "ServerMaintenance");
@@ -153,7 +151,7 @@ impl ClusterObjects {
         }
     }
 
-    /// One object as it is now (`fresh`), or as the watch told last.
+    /// Returns an object, either freshly read (`fresh`) or from the watch.
     pub(super) async fn get(
         &self,
         mirror: &Mirror,
@@ -169,7 +167,7 @@ impl ClusterObjects {
         }
     }
 
-    /// One object as it is now.
+    /// Reads an object.
     pub(super) async fn now(
         &self,
         kind: &ApiResource,
@@ -179,7 +177,7 @@ impl ClusterObjects {
         self.now_in(&self.cluster, kind, namespace, name).await
     }
 
-    /// Reads an object of one of the clusters.
+    /// Reads an object from either cluster.
     pub(super) async fn now_in(
         &self,
         cluster: &Cluster,
@@ -192,12 +190,11 @@ impl ClusterObjects {
             .map_err(|problem| cluster::unserved(problem).unwrap_or_else(error))
     }
 
-    /// All objects of a kind as they are now.
     pub(super) async fn list(&self, kind: &ApiResource) -> Result<Vec<DynamicObject>, BackendError> {
         cluster::list(&self.cluster, kind, None).await.map_err(error)
     }
 
-    /// The labels of all servers, by name.
+    /// Returns all servers' labels, by name.
     pub(super) async fn all_servers(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>, BackendError> {
         let servers = self.list(&resource(METAL, "Server")).await?;
         Ok(servers
@@ -206,25 +203,25 @@ impl ClusterObjects {
             .collect())
     }
 
-    /// A server. Fresh: not older than this call.
+    /// Returns a server. With `fresh`, it is not older than this call.
     pub(super) async fn server(&self, name: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
         self.get(&self.servers, &resource(METAL, "Server"), None, name, fresh).await
     }
 
-    /// A server that has to be there.
+    /// Returns a server that must exist.
     pub(super) async fn known(&self, name: &str, fresh: bool) -> Result<Arc<DynamicObject>, BackendError> {
         self.server(name, fresh)
             .await?
             .ok_or_else(|| BackendError::Missing { address: self.cluster.address(), what: no_server(name) })
     }
 
-    /// A claim by `namespace/name`.
+    /// Returns a claim by `namespace/name`.
     pub(super) async fn claim(&self, reference: &str, fresh: bool) -> Result<Option<Arc<DynamicObject>>, BackendError> {
         let Some((namespace, name)) = reference.split_once('/') else { return Ok(None) };
         self.get(&self.claims, &resource(METAL, "ServerClaim"), Some(namespace), name, fresh).await
     }
 
-    /// Changes an object on the condition that it is still the one that was read.
+    /// Patches an object if it has not changed since it was read.
     pub(super) async fn patch(
         &self,
         kind: &ApiResource,
@@ -234,7 +231,7 @@ impl ClusterObjects {
         self.patched(kind, read, change).await.map(drop)
     }
 
-    /// Patches an object of one of the clusters.
+    /// Patches an object in either cluster.
     pub(super) async fn patch_in(
         &self,
         cluster: &Cluster,
@@ -245,7 +242,7 @@ impl ClusterObjects {
         cluster::patched(cluster, kind, read, change, error).await.map(drop)
     }
 
-    /// Patches like [`ClusterObjects::patch`], and returns the object as it is now.
+    /// Patches like [`ClusterObjects::patch`] and returns the result.
     pub(super) async fn patched(
         &self,
         kind: &ApiResource,
@@ -255,8 +252,8 @@ impl ClusterObjects {
         cluster::patched(&self.cluster, kind, read, change, error).await
     }
 
-    /// Makes an object what we want of it (server-side apply): what others say of other fields
-    /// stays, and what others own is not taken from them.
+    /// Applies an object (server-side apply). Other authors' fields stay, and conflicts are not
+    /// forced.
     pub(super) async fn apply(
         &self,
         kind: &ApiResource,
@@ -272,8 +269,8 @@ impl ClusterObjects {
         applied.await.map_err(error)
     }
 
-    /// Deletes exactly the object that was read; `unchanged`: only as it was read. One that is gone
-    /// is fine.
+    /// Deletes exactly the object that was read. With `unchanged`, its version must match too. An
+    /// absent object counts as success.
     pub(super) async fn delete(
         &self,
         kind: &ApiResource,
@@ -290,14 +287,14 @@ impl ClusterObjects {
         });
         match deleted.await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => Ok(()),
-            // Another one of that name: ours is gone.
+            // Another object has this name, so ours no longer exists.
             Err(ClusterError::Conflict { .. }) if !unchanged => Ok(()),
             Err(problem) => Err(error(problem)),
         }
     }
 
-    /// A Secret with what the configuration gave, owned by `owner`, so that it goes with it. Its
-    /// name tells its content: one that is there is the right one.
+    /// Creates a Secret with configuration content, owned by `owner` so that both are deleted
+    /// together. Its name contains the content's hash, so an existing Secret is correct.
     pub(super) async fn ignition_secret(
         &self,
         space: &str,
@@ -335,20 +332,20 @@ impl ClusterObjects {
         self.apply(&kind, space, secret, &wanted).await.map(drop)
     }
 
-    /// Whether a Secret is there. Its content is not asked for.
+    /// Returns true if a Secret exists, without reading its content.
     async fn secret_exists(&self, space: &str, secret: &str) -> Result<bool, BackendError> {
         let about = ResourceRef { kind: &resource("", "Secret"), namespace: Some(space), name: Some(secret) };
         let got = self.cluster.ask("get", about, |api| async move { api.get_metadata_opt(secret).await });
         Ok(got.await.map_err(error)?.is_some())
     }
 
-    /// User name and password of a BMC, from its secret.
+    /// Reads a BMC's user name and password from its secret.
     pub(super) async fn bmc_credentials(&self, secret: &str) -> Result<(String, SecretString), BackendError> {
         let found = self.now(&resource(METAL, "BMCSecret"), None, secret).await?;
         cluster::credentials(found.as_ref(), &self.cluster.address(), &format!("BMCSecret {secret}"))
     }
 
-    /// Every `ServerMaintenance` for a server, as the watch told last.
+    /// Returns every `ServerMaintenance` for a server from the watch.
     pub(super) async fn maintenances_of(&self, server: &str) -> Result<Vec<Arc<DynamicObject>>, BackendError> {
         let Some((mirror, _)) = self.maintenances().await? else { return Ok(Vec::new()) };
         mirror.by(server).await.map_err(error)

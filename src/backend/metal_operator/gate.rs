@@ -1,5 +1,5 @@
-//! A Server's part in metal-operator's maintenance: by a `ServerMaintenance` where there is one,
-//! else by parking.
+//! A Server's gate in metal-operator: a `ServerMaintenance` if the cluster has the kind, otherwise
+//! parking.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl OperatorMachine {
         }
     }
 
-    /// Takes a parking back, and has a server running before that if parking alone stopped it.
+    /// Unparks the server. A server that only the parking stopped is started first.
     async fn unpark(&self, wish: &ExternalRequest) -> Result<(), BackendError> {
         let parking = self.parking(wish);
         if parking.was_running().await? {
@@ -47,7 +47,7 @@ impl OperatorMachine {
         parking.leave().await
     }
 
-    /// What of a server's surroundings, when it changes, may change where a request stands.
+    /// Returns a fingerprint that changes with the server, its claim and its requests.
     async fn mark(&self) -> Option<Vec<String>> {
         let server = self.fleet.server(&self.name, false).await.ok()??;
         let mut mark = vec![server.metadata.resource_version.clone().unwrap_or_default()];
@@ -68,8 +68,8 @@ impl Gate for OperatorMachine {
         let found = self.fleet.found().await?;
         let order = if found.way == Way::Park || operation { QueueAuthority::Ours } else { QueueAuthority::Theirs };
         let boots = found.way == Way::Legacy && !operation;
-        // A parked server is left as we leave it; every other one gets the power of its claim, or
-        // none.
+        // A parked server keeps the power that we leave. Any other server gets its claim's power,
+        // if it has a claim.
         let restores_power = found.way != Way::Park;
         Ok(Some(ExternalSystem {
             boots,
@@ -130,13 +130,13 @@ impl Gate for OperatorMachine {
             kinds.push(mirror.changes());
         }
         if before.is_none() {
-            // The cluster is away: whoever waits asks again by himself.
+            // Waiters poll while the cluster is unreachable.
             return std::future::pending().await;
         }
         loop {
             let any = kinds.iter_mut().map(|changes| Box::pin(changes.changed()));
             let (_, _, _) = futures_util::future::select_all(any).await;
-            // Of a kind that changes often only what concerns this server wakes anybody.
+            // Some kinds change often, so only changes for this server wake the waiter.
             if self.mark().await != before {
                 return;
             }

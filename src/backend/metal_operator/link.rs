@@ -1,4 +1,4 @@
-//! The BMC of a Server, as the cluster knows it: for a server that nobody but us drives now.
+//! Redfish access to a Server's BMC, for a server that only we control now.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use super::{
     objects::{METAL, resource, text},
 };
 
-/// The machine behind a Server, over Redfish with the BMC's own credentials.
+/// Returns a Server's Redfish machine, with the BMC's own credentials.
 pub(super) async fn machine(
     fleet: &ClusterObjects,
     server: &DynamicObject,
@@ -39,14 +39,14 @@ pub(super) async fn machine(
     Ok((backend.machine(name)?, backend))
 }
 
-/// What a plan says of a BMC to which the password goes in clear. Of one that cannot be read, the
-/// apply says why.
+/// Returns the plan warning for an unencrypted BMC connection. An unreadable BMC is reported by the
+/// apply.
 pub(super) async fn in_clear(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Option<String> {
     let (endpoint, _) = endpoint(fleet, server, name).await.ok()?;
     redfish::in_clear(&endpoint)
 }
 
-/// Where Redfish is on the BMC of a Server, and the name of the secret with its account.
+/// Returns the Redfish endpoint of a Server's BMC, and the secret with its account.
 async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Result<(Url, String), BackendError> {
     let (address, protocol, secret) = access(fleet, server, name).await?;
     let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
@@ -66,12 +66,12 @@ async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) ->
     Ok((endpoint, secret))
 }
 
-/// Which system behind its BMC a Server is; `None`: the only one.
+/// Returns the Server's system behind its BMC; `None` if there is only one.
 fn system(server: &DynamicObject) -> Option<String> {
     text(server, "/spec/systemURI").map(str::to_owned)
 }
 
-/// Address, protocol and secret: of the BMC that the Server names, or as the Server itself says.
+/// Returns address, protocol and secret, from the Server's BMC object or from the Server itself.
 async fn access(
     fleet: &ClusterObjects,
     server: &DynamicObject,

@@ -1,4 +1,4 @@
-//! One Server: as it is beside others, and as a granted maintenance may change it.
+//! A Server as a machine, both outside a maintenance and under a granted one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,25 +32,24 @@ use super::{
     template::Template,
 };
 
-/// How long a server is watched that was switched on or forced off.
+/// How long a power-on or forced power-off is observed.
 const SWITCHES: Duration = Duration::from_secs(5);
 
-/// The pause between two looks at it.
+/// The pause between observations.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A Redfish machine and what keeps its session.
+/// A Redfish machine and the backend that owns its session.
 type BmcSession = (Arc<dyn Machine>, RedfishBackend);
 
-/// One Server of a cluster.
 #[derive(Debug)]
 pub(super) struct OperatorMachine {
     pub(super) fleet: Arc<ClusterObjects>,
     pub(super) name: String,
-    /// The maintenance under which it is changed; `None`: beside whatever goes on.
+    /// The maintenance that changes the server; `None` for operations without a maintenance.
     pub(super) held: Option<ExternalRequest>,
-    /// Whether what it shows must not be older than the question.
+    /// True if observations must not be older than the call.
     pub(super) fresh: bool,
-    /// Its BMC, once it was asked.
+    /// The BMC session, opened on first use.
     pub(super) link: Arc<OnceCell<BmcSession>>,
 }
 
@@ -67,32 +66,32 @@ impl OperatorMachine {
         Ok(&link.await?.0)
     }
 
-    /// Ends the session with the BMC.
     pub(super) async fn close(&self) {
         if let Some((_, backend)) = self.link.get() {
             backend.close().await;
         }
     }
 
-    /// Whether power and boot are ours to drive over Redfish, when the server is held.
+    /// Returns true if a maintenance controls power and boot over Redfish.
     async fn by_redfish(&self) -> Result<bool, BackendError> {
         Ok(self.fleet.found().await?.way != Way::Legacy)
     }
 
-    /// The machine that a hold drives itself; `None`: the operator drives it.
+    /// Returns the Redfish machine under a maintenance; `None` if the operator controls power and
+    /// boot.
     async fn driven(&self) -> Result<Option<&Arc<dyn Machine>>, BackendError> {
         if self.held.is_some() && self.by_redfish().await? { self.redfish().await.map(Some) } else { Ok(None) }
     }
 
-    /// Whether the operator shuts the server down to park it.
+    /// Returns true if the operator is shutting the server down to park it.
     async fn is_being_parked(&self) -> Result<bool, BackendError> {
         let server = self.server(true).await?;
         Ok(annotation(&server, OPERATION) == Some("park") && annotation(&server, PARKED).is_none())
     }
 
-    /// Forces a server off that is being parked, unless it is off already, and lets the operator
-    /// see that. It looks at such a server every two minutes (`parkServer`, `RequeueAfter`), and at
-    /// once when an annotation changes.
+    /// Forces off a server that is being parked, and triggers the operator. The operator checks
+    /// such a server every two minutes (`parkServer`, `RequeueAfter`), and immediately after an
+    /// annotation changes.
     async fn force_off_to_park(&self, machine: &Arc<dyn Machine>) -> Result<(), BackendError> {
         if machine.observe().await?.power != PowerState::Off {
             machine.reset(ResetType::ForceOff).await?;
@@ -101,13 +100,13 @@ impl OperatorMachine {
         let server = self.server(true).await?;
         let seen = json!({ "metadata": { "annotations": { OUR_LOOK: self.fleet.clock.now().to_string() } } });
         match self.fleet.patch(&resource(METAL, "Server"), &server, seen).await {
-            // The operator has written meanwhile, and so looks at it.
+            // The operator has just written, so it will check the server anyway.
             Err(BackendError::Rejected { status: 409, .. }) => Ok(()),
             patched => patched,
         }
     }
 
-    /// Waits a little until a server is off, or not off any more. `false`: it is not yet.
+    /// Waits briefly for a power change. Returns false if it has not happened.
     async fn becomes(&self, machine: &Arc<dyn Machine>, off: bool) -> bool {
         let until = self.fleet.clock.monotonic() + SWITCHES;
         loop {
@@ -119,8 +118,8 @@ impl OperatorMachine {
         }
     }
 
-    /// Switches a parked server on, before the operator takes it back: a claimed server that it
-    /// finds off it starts from the network (v0.7, `handleReservedState`).
+    /// Powers a parked server on before the operator unparks it. The operator would boot a claimed
+    /// server that is off from the network (v0.7, `handleReservedState`).
     pub(super) async fn start(&self) -> Result<(), BackendError> {
         let machine = self.redfish().await?;
         if machine.observe().await?.power == PowerState::Off {
@@ -144,7 +143,7 @@ impl OperatorMachine {
         })
     }
 
-    /// What the operator's template says, as a boot override.
+    /// Returns the operator's boot template as a boot override.
     async fn template(&self, wish: &ExternalRequest) -> Result<BootOverride, BackendError> {
         let object = self.request(wish).object(self.fresh).await?;
         let none = BootOverride {
@@ -185,7 +184,7 @@ impl Machine for OperatorMachine {
     }
 
     async fn observe(&self) -> Result<MachineView, BackendError> {
-        // While it is parked the operator does not look at it, and its status is old.
+        // The operator does not observe a parked server, so its status is outdated.
         if let Some(machine) = self.driven().await? {
             return machine.observe().await;
         }
@@ -221,7 +220,7 @@ impl Machine for OperatorMachine {
         if self.by_redfish().await? {
             self.server(false).await?;
             let listed = self.redfish().await?.capabilities().await?;
-            // Beside a maintenance the operator makes the changes.
+            // Without a maintenance, the operator performs the changes.
             return Ok(match self.held {
                 Some(_) => listed,
                 None => Capabilities { resets: union(listed.resets), ..listed },
@@ -241,12 +240,12 @@ impl Machine for OperatorMachine {
     }
 }
 
-/// The name of the Secret that holds a request's ignition.
+/// Returns the Secret name for a request's ignition.
 fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }
 
-/// What the operator's annotation can do, and what else is listed.
+/// Adds the operator annotation's operations to the listed resets.
 fn union(mut resets: Vec<ResetType>) -> Vec<ResetType> {
     for (reset, _) in operation::NAMES {
         if !resets.contains(&reset) {
@@ -270,7 +269,8 @@ impl PowerControl for OperatorMachine {
             (Some(wish), ResetType::GracefulShutdown) => self.request(wish).set_power("Off").await,
             (Some(wish), ResetType::ForceOff) => {
                 let request = self.request(wish);
-                // What the operator was told to hold on to would switch it on again.
+                // Otherwise the operator would enforce its previous target and power the server on
+                // again.
                 request.release_power().await?;
                 operation::ask(&self.fleet, &self.name, reset).await?;
                 request.set_power("Off").await
@@ -327,7 +327,7 @@ impl BootControl for OperatorMachine {
 #[async_trait]
 impl MediaControl for OperatorMachine {
     async fn media(&self, known: &[MediaSlot]) -> Result<Vec<MediaSlot>, BackendError> {
-        // Also before a maintenance: a plan tells what the drives can do.
+        // The drives are listed before a maintenance too, because plans show their features.
         if self.by_redfish().await? { self.redfish().await?.media(known).await } else { Ok(Vec::new()) }
     }
 

@@ -1,9 +1,9 @@
-//! Servers that IronCore's metal-operator manages, through the Kubernetes API.
+//! Backend for servers that IronCore's metal-operator manages, through the Kubernetes API.
 //!
-//! What the cluster has is discovered, never assumed: kinds and fields differ between v0.1 and the
-//! versions after v0.7. Where there is a `ServerMaintenance`, the operator's own queue orders and
-//! it drives power and boot as far as that version does; otherwise the server is parked and driven
-//! over Redfish, with the credentials that the cluster has of its BMC.
+//! Features are discovered, because kinds and fields differ between v0.1 and the versions after
+//! v0.7. With a `ServerMaintenance` kind, the operator's own queue decides the order, and the
+//! operator controls power and boot as far as its version can. Otherwise the server is parked and
+//! controlled over Redfish with the cluster's BMC credentials.
 
 mod claims;
 mod discovery;
@@ -47,20 +47,20 @@ use machine::OperatorMachine;
 
 pub use plug::Plugin;
 
-/// The backend, checked.
+/// The backend's validated settings.
 #[derive(Debug)]
 pub struct MetalOperatorSettings {
-    /// Where the servers' objects are.
+    /// The cluster with the servers' objects.
     pub cluster: Cluster,
-    /// The namespace of our own objects.
+    /// The namespace for our own objects.
     pub namespace: String,
-    /// How the certificates of BMCs are judged.
+    /// BMC certificate verification.
     pub trust: Trust,
-    /// The cluster whose Nodes run on the servers, where that is another one.
+    /// The cluster whose Nodes run on the servers, if it is a different cluster.
     pub nodes: Option<Cluster>,
 }
 
-/// Servers of one cluster.
+/// A cluster's servers.
 #[derive(Debug)]
 pub struct MetalOperatorBackend {
     fleet: Arc<ClusterObjects>,
@@ -68,7 +68,7 @@ pub struct MetalOperatorBackend {
 }
 
 impl MetalOperatorBackend {
-    /// Makes a backend. Sends no request.
+    /// Creates a backend without sending a request.
     #[must_use]
     pub fn new(settings: MetalOperatorSettings, clock: &Arc<dyn Clock>) -> Self {
         let fleet = ClusterObjects::new(settings, Arc::clone(clock));
@@ -78,7 +78,7 @@ impl MetalOperatorBackend {
 
 #[async_trait]
 impl Backend for MetalOperatorBackend {
-    /// None is configured: the cluster has them.
+    /// The cluster, not the configuration, lists the servers.
     fn servers(&self) -> Vec<String> {
         Vec::new()
     }

@@ -1,5 +1,4 @@
-//! What is read of metal-operator's objects. Fields that a version does not have are simply not
-//! there.
+//! Accessors for metal-operator's objects. Fields that a version lacks read as absent.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +14,36 @@ pub(super) use crate::backend::cluster::{
 pub(super) const METAL: &str = "metal.ironcore.dev";
 /// The group of metal-maintenance-operator.
 pub(super) const MAINTENANCE: &str = "maintenance.metal.ironcore.dev";
-/// The version of all of them.
 pub(super) const VERSION: &str = "v1alpha1";
 
-/// Asks for an operation; one key for everything (operation values: metal-operator v0.2 and later).
+/// Annotation that requests an operation, shared by all authors (operation values: metal-operator
+/// v0.2 and later).
 pub(super) const OPERATION: &str = "metal.ironcore.dev/operation";
-/// Set by the operator on a parked server (v0.7 and later).
+/// Annotation that the operator sets on a parked server (v0.7 and later).
 pub(super) const PARKED: &str = "metal.ironcore.dev/parked";
-/// Why, as the columns of `kubectl get` show it: one key by each group.
+/// Annotations with the reason, as shown in `kubectl get` columns: one key per group.
 pub(super) const REASONS: [&str; 2] = ["metal.ironcore.dev/reason", "metal.ironcore.dev/maintenance-reason"];
-/// A claim's owner is told with it.
+/// The key that notifies a claim's owner.
 pub(super) const NEEDED: &str = "metal.ironcore.dev/maintenance-needed";
-/// A claim's owner approves with it: up to v0.5.
+/// The key with which a claim's owner approves: up to v0.5.
 pub(super) const APPROVAL: &str = "metal.ironcore.dev/maintenance-approval";
-/// The kind of v0.5 and later.
+/// The approval key of v0.5 and later.
 pub(super) const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 
-/// Ours: written so that the operator looks at a Server.
+/// Our annotation that triggers the operator's check of a Server.
 pub(super) const OUR_LOOK: &str = "terraform-provider-metal/seen-off";
-/// Ours: the power of a claimed server before it was asked to be parked.
+/// Our annotation with a claimed server's power before the parking request.
 pub(super) const OUR_POWER: &str = "terraform-provider-metal/power-before";
-/// Ours: where a claim's owner is reached.
+/// Our annotation with a claim owner's contact.
 pub(super) const OUR_CONTACT: &str = "terraform-provider-metal/contact";
-/// Ours: whose an approval is, beside the key that the operator reads.
+/// Our annotation with an approval's author, next to the operator's key.
 pub(super) const OUR_WORD: &str = "terraform-provider-metal/approval";
-/// Ours: what the boot template was made from.
+/// Our annotation with the boot template's source.
 pub(super) const OUR_BOOT: &str = "terraform-provider-metal/boot";
-/// Ours: the boot configuration that was there before the template changed; its `Ready` says
-/// nothing about the new one.
+/// Our annotation with the boot configuration from before the template changed. Its `Ready` does
+/// not apply to the new configuration.
 pub(super) const OUR_OLD_BOOT: &str = "terraform-provider-metal/boot-before";
 
-/// A kind of one of the groups.
 pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     ApiResource {
         group: group.to_owned(),
@@ -56,22 +54,20 @@ pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
     }
 }
 
-/// The message where a server is not there.
+/// Returns the message for a server that does not exist.
 pub(super) fn no_server(name: &str) -> String {
     format!("the cluster has no Server {name:?}")
 }
 
-/// A text of an object's labels.
 pub(super) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {
     object.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// An object's namespace.
 pub(super) fn namespace(object: &DynamicObject) -> &str {
     object.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// `namespace/name` of an object.
+/// Returns an object's `namespace/name`.
 pub(super) fn full_name(object: &DynamicObject) -> String {
     match &object.metadata.namespace {
         Some(namespace) => format!("{namespace}/{}", name(object)),
@@ -79,14 +75,14 @@ pub(super) fn full_name(object: &DynamicObject) -> String {
     }
 }
 
-/// A reference to something in a namespace, as `namespace/name`.
+/// Returns a namespaced reference as `namespace/name`.
 pub(super) fn reference(object: &DynamicObject, pointer: &str) -> Option<String> {
     let found = object.data.pointer(pointer)?;
     let part = |key: &str| found.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     Some(format!("{}/{}", part("namespace").unwrap_or_default(), part("name")?))
 }
 
-/// Who asked for an object, for people: what its annotations tell.
+/// Describes an object's requester from its annotations, for display.
 pub(super) fn whose(object: &DynamicObject) -> String {
     let said: Vec<String> = [
         annotation(object, OUR_ID).map(|id| format!("of {id}")),
@@ -99,7 +95,7 @@ pub(super) fn whose(object: &DynamicObject) -> String {
     if said.is_empty() { full_name(object) } else { format!("{} ({})", full_name(object), said.join(", ")) }
 }
 
-/// Annotations that say whose something is.
+/// Returns the annotations that identify a maintenance, including its reason.
 pub(super) fn our_annotations(wish: &crate::maintenance::gate::ExternalRequest) -> BTreeMap<String, String> {
     let mut all = marks(wish);
     let reason = wish.reason.clone().unwrap_or_else(|| format!("maintenance {}", wish.id));

@@ -1,8 +1,8 @@
-//! One-shot operations by metal-operator's annotation (v0.2 and later).
+//! One-time operations through metal-operator's annotation (v0.2 and later).
 //!
-//! One key serves everybody, and the last writer wins: so it is written only where it is free, on
-//! the condition that nobody wrote in between, and watched until the operator has taken it. One
-//! that is not taken is taken back: a key that stays is tried again and again.
+//! All authors share one key, and the last writer wins. So we write it only if it is free,
+//! conditional on the object's version, and watch until the operator accepts it. We remove a key
+//! that is not accepted, because the operator would retry it forever.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{
     objects::{METAL, OPERATION, annotation, reference, resource, text},
 };
 
-/// What the annotation can say.
+/// The annotation's values.
 pub(super) const NAMES: [(ResetType, &str); 5] = [
     (ResetType::GracefulRestart, "graceful-restart-server"),
     (ResetType::ForceRestart, "hard-restart-server"),
@@ -25,15 +25,15 @@ pub(super) const NAMES: [(ResetType, &str); 5] = [
     (ResetType::On, "force-on-server"),
 ];
 
-/// How long the operator has to take it. Shorter than a lease, so that it is never asked for by
-/// somebody who is gone.
+/// How long the operator has to accept an operation. Shorter than a lease, so that the request
+/// never outlives its process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a key that others write at the same moment is tried to be removed.
+/// Attempts to remove the key despite concurrent writes.
 const TRIES: usize = 5;
 
-/// Whether the operator leaves a server beside a maintenance as an operation leaves it. It holds
-/// every one to what its claim wants, and switches off what nobody has claimed.
+/// Returns `Ok` if the operator would keep an operation's result outside a maintenance. The
+/// operator enforces each claim's power and powers unclaimed servers off.
 pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
     let Some(server) = fleet.server(name, true).await? else { return Ok(()) };
     let claim = reference(&server, "/spec/serverClaimRef");
@@ -58,7 +58,7 @@ pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetT
     })
 }
 
-/// Asks for an operation and returns when the operator has made it.
+/// Requests an operation and returns after the operator has performed it.
 pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) -> Result<(), BackendError> {
     let Some((_, value)) = NAMES.iter().find(|(known, _)| *known == reset) else {
         return Err(BackendError::Unsupported {
@@ -80,15 +80,15 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
         return Ok(());
     }
     let why = format!("metal-operator did not take it within {}s; the request was removed", PATIENCE.as_secs());
-    // The operator reads the key before it asks the BMC, so that a restart may still be under way.
-    // It must not be asked for twice; being switched on or off twice changes nothing.
+    // The operator reads the key before it contacts the BMC, so a restart can still be in progress
+    // and must not be requested twice. Repeating a power-on or power-off is harmless.
     if matches!(reset, ResetType::On | ResetType::ForceOff) {
         return Err(not_now(fleet.cluster.address(), request(), why));
     }
     Err(BackendError::ReplyLost { address: fleet.cluster.address(), request: request(), cause: why })
 }
 
-/// Removes a request; `false`: the operator took it first.
+/// Removes a request; `false` if the operator accepted it first.
 async fn remove(fleet: &ClusterObjects, name: &str, value: &str) -> Result<bool, BackendError> {
     let kind = resource(METAL, "Server");
     let mut tries = 0;
@@ -101,14 +101,14 @@ async fn remove(fleet: &ClusterObjects, name: &str, value: &str) -> Result<bool,
         tries += 1;
         match fleet.patch(&kind, &server, change).await {
             Ok(()) => return Ok(true),
-            // Another author wrote at the same moment: perhaps the operator, which took it.
+            // A concurrent write, perhaps by the operator when it accepted the key.
             Err(BackendError::Rejected { status: 409, .. }) if tries < TRIES => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// The one key is in use.
+/// Returns the error for a key that is already in use.
 pub(super) fn busy(fleet: &ClusterObjects, request: String, operation: &str) -> BackendError {
     let why = format!("the operation {operation:?} is requested and not accepted yet");
     not_now(fleet.cluster.address(), request, why)

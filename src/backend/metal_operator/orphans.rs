@@ -1,5 +1,4 @@
-//! Requests that our processes made, as they are found without knowing whose they are, and taking
-//! back those of nobody.
+//! Finds requests of any of our processes, and withdraws orphaned requests.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use super::{
     withdrawal::{delete_request, remove_marks_of},
 };
 
-/// What one of our annotated objects asks. Another one asks nothing of ours.
+/// Reads our request from an annotated object; `None` if it is not ours.
 fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequestRef> {
     let full = full_name(object);
     Some(ExternalRequestRef {
@@ -28,7 +27,7 @@ fn request(object: &DynamicObject, parks: bool) -> Option<ExternalRequestRef> {
     })
 }
 
-/// Those for every server.
+/// Lists our requests for every server.
 pub(super) async fn all(fleet: &ClusterObjects) -> Result<Vec<ExternalRequestRef>, BackendError> {
     use super::errors::error;
     if fleet.found().await?.way == Way::Park {
@@ -40,7 +39,7 @@ pub(super) async fn all(fleet: &ClusterObjects) -> Result<Vec<ExternalRequestRef
     Ok(all.iter().filter_map(|object| request(object, false)).collect())
 }
 
-/// Those for one server.
+/// Lists our requests for a server.
 pub(super) async fn of(fleet: &ClusterObjects, server: &str) -> Result<Vec<ExternalRequestRef>, BackendError> {
     if fleet.found().await?.way == Way::Park {
         let server = fleet.server(server, false).await?;
@@ -49,13 +48,13 @@ pub(super) async fn of(fleet: &ClusterObjects, server: &str) -> Result<Vec<Exter
     Ok(fleet.maintenances_of(server).await?.iter().filter_map(|object| request(object, false)).collect())
 }
 
-/// Takes back a `ServerMaintenance` whose maintenance is no more.
+/// Withdraws a `ServerMaintenance` whose maintenance no longer exists.
 pub(super) async fn discard(fleet: &ClusterObjects, request: &ExternalRequestRef) -> Result<(), BackendError> {
     let Some((mirror, kind)) = fleet.maintenances().await? else { return Ok(()) };
     let full = request.name.rsplit(' ').next().unwrap_or_default();
     let Some((namespace, name)) = full.split_once('/') else { return Ok(()) };
     let Some(object) = fleet.get(mirror, &kind, Some(namespace), name, true).await? else { return Ok(()) };
-    // Perhaps it was made somebody's again meanwhile.
+    // Another maintenance could have adopted the request since.
     if annotation(&object, OUR_UID) != Some(&request.uid) {
         return Ok(());
     }

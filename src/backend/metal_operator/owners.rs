@@ -1,4 +1,4 @@
-//! ServerClaims, made and read: whose a server is.
+//! Creates and reads ServerClaims, which determine a server's owner.
 
 use async_trait::async_trait;
 use kube::core::DynamicObject;
@@ -27,7 +27,7 @@ use super::{
     taints, word,
 };
 
-/// What a claim says.
+/// Converts a claim into a view.
 fn view(found: &ClusterFeatures, claim: &DynamicObject) -> ExternalClaimView {
     let own = |text: Option<&str>| text.map(str::to_owned);
     ExternalClaimView {
@@ -48,7 +48,7 @@ fn view(found: &ClusterFeatures, claim: &DynamicObject) -> ExternalClaimView {
     }
 }
 
-/// Whose a claim is, for people.
+/// Describes a claim's owner, for display.
 fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
     let owner = claim.and_then(|claim| annotation(claim, OUR_OWNER));
     let contact = claim.and_then(|claim| annotation(claim, OUR_CONTACT));
@@ -59,8 +59,7 @@ fn claimant(id: &str, claim: Option<&DynamicObject>) -> String {
     }
 }
 
-/// Why a server that nobody has claimed is not given to a claim; `Err`: that will not change by
-/// itself.
+/// Returns why an unclaimed server is not bound to a claim; `Err` if that is permanent.
 async fn blocker(
     fleet: &ClusterObjects,
     name: &str,
@@ -113,7 +112,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         lines.push(if state.is_some_and(|state| state.retained) {
             "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it.".to_owned()
         } else {
-            // In no state does it wipe anything.
+            // The operator does not wipe disks in any state.
             "Then the next claim may bind it and boot something else. The operator wipes no disk: the next owner can \
              read the data."
                 .to_owned()
@@ -204,7 +203,7 @@ impl ExternalOwnership for MetalOperatorBackend {
             Some(Ignition::Secret(name)) => Some(name.clone()),
             Some(Ignition::Content(sha256)) => {
                 let secret = self.ignition_secret(&wanted.name, sha256);
-                // Before the claim, so that what boots the server finds it.
+                // The Secret must exist before the claim, because the server's boot needs it.
                 self.fleet.ignition_secret(&wanted.namespace, &secret, sha256, found.as_deref()).await?;
                 Some(secret)
             }
@@ -213,7 +212,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         let (annotations, spec) = (annotations(wanted), spec(wanted, secret.as_deref()));
         if let Some(claim) = found {
             let mut spec = spec;
-            // What is not said any more is taken away; a server is never exchanged.
+            // Unset fields are removed; the server never changes.
             spec.remove("serverRef");
             spec.entry("ignitionSecretRef").or_insert(Value::Null);
             if tolerates.is_ok() {
@@ -235,7 +234,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         });
         let made = self.fleet.apply(&kind, &wanted.namespace, &wanted.name, &object).await?;
         match (&wanted.ignition, secret) {
-            // Now that there is a claim, it goes with that.
+            // With the claim as its owner, the Secret is deleted together with it.
             (Some(Ignition::Content(sha256)), Some(secret)) => {
                 self.fleet.ignition_secret(&wanted.namespace, &secret, sha256, Some(&made)).await
             }
@@ -260,7 +259,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         let Some(object) = self.fleet.server(server, true).await? else { return Ok(None) };
         let state = text(&object, "/status/state").unwrap_or("unknown");
         let held = reference(&object, "/spec/serverClaimRef").as_deref() == Some(id);
-        // With the reclaim policy Retain it stays Released until somebody looks after it.
+        // With the reclaim policy Retain, the server stays Released until a person frees it.
         Ok((held && state != "Released").then(|| format!("the Server to be let go (now {state})")))
     }
 
@@ -304,7 +303,7 @@ impl MetalOperatorBackend {
         BackendError::Missing { address: self.fleet.cluster.address(), what }
     }
 
-    /// Whether a claim that is there may be made what is wanted.
+    /// Returns `Ok` if an existing claim can be changed to the wanted state.
     fn may_change(&self, claim: &DynamicObject, wanted: &ExternalClaim, uid: Option<&str>) -> Result<(), BackendError> {
         let id = wanted.id();
         let refused = |why: String| BackendError::Unsupported { address: self.fleet.cluster.address(), what: why };
@@ -335,7 +334,7 @@ impl MetalOperatorBackend {
     }
 }
 
-/// Whose it is, for people and for us.
+/// Returns the annotations that identify the owner, for people and for this provider.
 fn annotations(wanted: &ExternalClaim) -> Map<String, Value> {
     let contact = wanted.contact.as_ref().map(|contact| (OUR_CONTACT, contact));
     let all = [(OUR_OWNER, &wanted.owner), (OUR_RUN, &wanted.run)].into_iter().chain(contact);
@@ -361,7 +360,7 @@ fn spec(wanted: &ExternalClaim, secret: Option<&str>) -> Map<String, Value> {
     spec
 }
 
-/// What a `ServerMaintenance` asks, and who.
+/// Describes a `ServerMaintenance` and its requester.
 fn asked(request: &DynamicObject) -> ExternalWaiter {
     let own = |text: Option<&str>| text.map(str::to_owned);
     let manager = || request.metadata.managed_fields.iter().flatten().find_map(|entry| entry.manager.clone());

@@ -1,7 +1,7 @@
-//! Parking: metal-operator v0.7 and later take their hands off a server that is asked to be parked.
+//! Parking: metal-operator v0.7 and later stop managing a parked server.
 //!
-//! It knows no owner, no reason and no queue, and asks nobody: that is our part. Our annotations on
-//! the Server say whose the parking is; a server that somebody else parked is never touched.
+//! Parking lacks an owner, a reason, a queue and approvals, so we provide them. Our annotations on
+//! the Server identify the parking's author. We never touch a server that another author parked.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ use super::{
     operation,
 };
 
-/// In the memory: whether new claims were kept away before.
+/// Memory key: true if the server was closed to new claims before.
 const UNCLAIMABLE: &str = "unclaimable";
-/// Our annotation, which says the same: the next maintenance may come before we opened it again.
+/// Our annotation with the same value, for a next maintenance that starts before we reopened the
+/// server.
 const CLOSED: &str = "terraform-provider-metal/unclaimable";
 
-/// Our parking of one server.
 #[derive(Debug)]
 pub(super) struct Parking<'a> {
     pub(super) fleet: &'a ClusterObjects,
@@ -39,7 +39,7 @@ pub(super) struct Parking<'a> {
     pub(super) wish: &'a ExternalRequest,
 }
 
-/// Whether a server is parked, as the operator says.
+/// Returns true if the operator reports the server as parked.
 pub(super) fn is_parked(server: &DynamicObject) -> bool {
     annotation(server, PARKED).is_some() || text(server, "/status/state") == Some("Parked")
 }
@@ -52,7 +52,7 @@ impl Parking<'_> {
     pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         let Some(server) = self.fleet.server(self.server, fresh).await? else {
             let why = no_server(self.server);
-            // With the Server all that was ours on it is gone.
+            // The deletion of the Server removed our marks too.
             let standing = if self.wish.asked { ExternalState::Absent } else { ExternalState::Refused(why) };
             return Ok(GateView::of(standing));
         };
@@ -64,8 +64,8 @@ impl Parking<'_> {
         Ok(GateView { memory: memory(&server), behind, ..GateView::of(standing) })
     }
 
-    /// The maintenance of the same store for which the server is parked, unless ours could not
-    /// start after it.
+    /// Returns the same store's maintenance that parked the server, unless ours could not start
+    /// after it.
     async fn behind(&self, server: &DynamicObject) -> Result<Option<Uid>, BackendError> {
         if !is_parked(server) || annotation(server, OUR_STORE) != Some(&self.wish.store) {
             return Ok(None);
@@ -95,14 +95,14 @@ impl Parking<'_> {
                 ExternalState::Taken(format!("the Server, which is parked by {}", parker(server)))
             }
             (false, true, _) => ExternalState::Waiting(format!("the Server, which is parked by {}", parker(server))),
-            // Gone, whatever becomes of the server now.
+            // The parking ended, whatever the server's state now.
             (false, false, _) if self.wish.asked => ExternalState::Absent,
             (false, false, _) => self.beside(server).await?,
         })
     }
 
-    /// Whether the server ran for its claim, which still wants that, and is off only because it was
-    /// parked for a maintenance that did not begin and ends now.
+    /// Returns true if the server ran for its claim, the claim still wants it on, and only a
+    /// parking stopped it. The parking's maintenance is ending without having started.
     pub(super) async fn was_running(&self) -> Result<bool, BackendError> {
         if !self.wish.leaving || self.wish.entered {
             return Ok(false);
@@ -119,7 +119,8 @@ impl Parking<'_> {
         }))
     }
 
-    /// Whether a server that is not ours may be taken or operated on now.
+    /// Returns `Absent` if a server without our request can be parked or operated on now, otherwise
+    /// the obstacle.
     async fn beside(&self, server: &DynamicObject) -> Result<ExternalState, BackendError> {
         let state = text(server, "/status/state").unwrap_or("unknown");
         if let Some(operation) = annotation(server, OPERATION) {
@@ -148,8 +149,8 @@ impl Parking<'_> {
         })
     }
 
-    /// Asks the operator to park: with our name on it, and, where nobody has claimed the server,
-    /// closed to new claims, all in one change of the very object that was judged.
+    /// Requests parking. A single patch of the judged object also adds our annotations and closes
+    /// an unclaimed server to new claims.
     pub(super) async fn enter(&self) -> Result<(), BackendError> {
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         let ours = self.is_ours(&server);
@@ -163,12 +164,13 @@ impl Parking<'_> {
             our_annotations(self.wish).into_iter().map(|(key, value)| (key, json!(value))).collect();
         annotations.insert(OPERATION.to_owned(), json!("park"));
         let is_claimed = reference(&server, "/spec/serverClaimRef").is_some();
-        // In the place of what an earlier parking may have left.
+        // Replaces an earlier parking's leftover.
         annotations.insert(OUR_POWER.to_owned(), json!(text(&server, "/status/powerState").filter(|_| is_claimed)));
         let mut change = json!({ "metadata": { "annotations": annotations } });
         if !is_claimed && self.fleet.found().await?.unclaimable {
             change["spec"] = json!({ "unclaimable": true });
-            // That of an earlier maintenance which did not come to open it again counts.
+            // If an earlier maintenance did not reopen the server, its recorded value is the
+            // original.
             let before = annotation(&server, CLOSED).map_or_else(|| is_unclaimable(&server).to_string(), str::to_owned);
             change["metadata"]["annotations"][CLOSED] = json!(before);
         }
@@ -179,7 +181,7 @@ impl Parking<'_> {
         operation::busy(self.fleet, format!("park Server {}", self.server), operation)
     }
 
-    /// Asks the operator to take the server back; once it has, takes our own words off it.
+    /// Requests unparking; after it, removes our annotations.
     pub(super) async fn leave(&self) -> Result<(), BackendError> {
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         if !self.is_ours(&server) {
@@ -188,7 +190,8 @@ impl Parking<'_> {
         let kind = resource(METAL, "Server");
         match annotation(&server, OPERATION) {
             Some("unpark") => return Ok(()),
-            // Perhaps it is being parked at this moment: taken back only if it is not parked yet.
+            // The operator could be parking the server right now; the patch fails if it already
+            // has.
             Some("park") if !is_parked(&server) => {
                 let change = json!({ "metadata": { "annotations": { OPERATION: null } } });
                 return self.fleet.patch(&kind, &server, change).await;
@@ -208,8 +211,8 @@ impl Parking<'_> {
         let gone: serde_json::Map<String, Value> =
             ours.filter(|key| annotation(&server, key).is_some()).map(|key| (key.to_owned(), Value::Null)).collect();
         let mut change = json!({ "metadata": { "annotations": gone } });
-        // Another author may have kept claims away before us, and goes on doing so. Versions before
-        // wrote no annotation.
+        // Another author could have closed the server before us, and it then stays closed. Older
+        // versions of this provider wrote no annotation.
         let before = annotation(&server, CLOSED).or_else(|| self.wish.memory.get(UNCLAIMABLE).map(String::as_str));
         if before == Some("false") {
             change["spec"] = json!({ "unclaimable": false });
@@ -222,12 +225,12 @@ fn is_unclaimable(server: &DynamicObject) -> bool {
     server.data.pointer("/spec/unclaimable").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// What is to be known again when the server is given back.
+/// Returns the state to restore when unparking.
 fn memory(server: &DynamicObject) -> BTreeMap<String, String> {
     BTreeMap::from([(UNCLAIMABLE.to_owned(), is_unclaimable(server).to_string())])
 }
 
-/// Who parked a server, for people.
+/// Describes a parking's author, for display.
 pub(super) fn parker(server: &DynamicObject) -> String {
     if annotation(server, OUR_ID).is_some() { whose(server) } else { "an unnamed author".to_owned() }
 }

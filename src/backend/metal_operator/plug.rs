@@ -19,7 +19,7 @@ use super::{
     objects::{MANAGER, OPERATION},
 };
 
-/// Servers that IronCore's metal-operator manages.
+/// The `metal_operator` block's plugin.
 #[derive(Debug)]
 pub struct Plugin;
 

@@ -1,8 +1,8 @@
-//! A `ServerMaintenance` of ours: made, judged, changed, taken back.
+//! Lifecycle of our `ServerMaintenance`: create, judge, change, withdraw.
 //!
-//! What has to hold before a server is touched (metal-operator's own controllers check the same
-//! three): the object says `InMaintenance`, the Server's state is `Maintenance`, and its
-//! `serverMaintenanceRef` is ours.
+//! Three conditions must be true before a server is touched, and metal-operator's own controllers
+//! check the same three. The object's state is `InMaintenance`, the Server's state is
+//! `Maintenance`, and the Server's `serverMaintenanceRef` is ours.
 
 use std::sync::Arc;
 
@@ -29,7 +29,6 @@ use super::{
     template::Template,
 };
 
-/// One request: whose it is, and for which server.
 #[derive(Debug)]
 pub(super) struct ServerMaintenanceRequest<'a> {
     pub(super) fleet: &'a ClusterObjects,
@@ -37,25 +36,26 @@ pub(super) struct ServerMaintenanceRequest<'a> {
     pub(super) wish: &'a ExternalRequest,
 }
 
-/// The objects of a request, read at one moment.
+/// A request's objects, read together.
 struct ObservedObjects {
     server: Option<Arc<DynamicObject>>,
     object: Option<Arc<DynamicObject>>,
 }
 
 impl ServerMaintenanceRequest<'_> {
-    /// Its name: the same in every process of the same store, and another one for any other
+    /// Returns the object's name: identical in every process of a store, and unique for each
     /// maintenance.
     pub(super) fn name(&self) -> String {
         let digest = Sha256::digest(format!("{}\n{}\n{}", self.wish.store, self.wish.id, self.server));
         let mark: String = digest[..6].iter().map(|byte| format!("{byte:02x}")).collect();
-        // Label values and names of the operator's own objects made from it have at most 63
+        // The operator derives label values and object names from it, which are limited to 63
         // characters.
         let server: String = self.server.chars().take(44).collect();
         format!("{}-{mark}", server.trim_end_matches(['-', '.']))
     }
 
-    /// Where it lies: in the namespace that the record keeps, whatever the configuration says now.
+    /// Returns the object's namespace, from the record if it has one, even if the configuration has
+    /// changed.
     pub(super) fn namespace(&self) -> &str {
         self.wish.namespace.as_deref().unwrap_or(&self.fleet.namespace)
     }
@@ -74,7 +74,7 @@ impl ServerMaintenanceRequest<'_> {
         self.fleet.get(mirror, &kind, Some(self.namespace()), &self.name(), fresh).await
     }
 
-    /// Whether an object was made for this maintenance, perhaps for an earlier incarnation of it.
+    /// Returns true if this maintenance created the object, including earlier incarnations.
     pub(super) fn is_ours(&self, object: &DynamicObject) -> bool {
         annotation(object, OUR_STORE) == Some(&self.wish.store) && annotation(object, OUR_ID) == Some(&self.wish.id)
     }
@@ -82,8 +82,8 @@ impl ServerMaintenanceRequest<'_> {
     pub(super) async fn look(&self, fresh: bool) -> Result<GateView, BackendError> {
         use ExternalState::{Failed, Leftovers, Lost, Refused};
         let view = self.look_once(fresh).await?;
-        // Each kind has a watch of its own, and two of them may be at two moments: what would end a
-        // wait is looked at again.
+        // The kinds have separate watches, which can reflect different moments. A result that would
+        // end a wait is verified with a fresh read.
         if fresh || !matches!(view.standing, Failed(_) | Leftovers(_) | Lost(_) | Refused(_)) {
             return Ok(view);
         }
@@ -105,7 +105,8 @@ impl ServerMaintenanceRequest<'_> {
         Ok(GateView { boot, behind, ..GateView::of(standing) })
     }
 
-    /// The maintenance of the same store that has the server, unless ours could not start after it.
+    /// Returns the same store's maintenance that has the server, unless ours could not start after
+    /// it.
     async fn behind(&self, found: &ClusterFeatures, seen: &ObservedObjects) -> Result<Option<Uid>, BackendError> {
         let (Some(object), Some(server)) = (&seen.object, &seen.server) else { return Ok(None) };
         let holder = reference(server, "/spec/serverMaintenanceRef").filter(|holder| *holder != full_name(object));
@@ -140,7 +141,7 @@ impl ServerMaintenanceRequest<'_> {
             return Ok(ExternalState::Returning(format!("ServerMaintenance {full} is being deleted")));
         }
         if annotation(object, OUR_UID) != Some(&self.wish.uid) {
-            // Left by an earlier incarnation: made ours by the next call.
+            // An earlier incarnation left the object; the next call adopts it.
             return Ok(ExternalState::Absent);
         }
         let Some(server) = &seen.server else {
@@ -155,7 +156,7 @@ impl ServerMaintenanceRequest<'_> {
         let holder = reference(server, "/spec/serverMaintenanceRef");
         let ours = holder.as_deref() == Some(&full);
         Ok(match text(object, "/status/state") {
-            // One whose boot configuration failed is still ours to put back.
+            // A maintenance with a failed boot configuration can still restore the server.
             Some("InMaintenance" | "Failed") if ours && state == "Maintenance" => ExternalState::Granted,
             Some("InMaintenance") if ours => ExternalState::Waiting(format!(
                 "the Server to be in maintenance: ServerMaintenance {full} is granted, the Server is still {state}"
@@ -165,7 +166,7 @@ impl ServerMaintenanceRequest<'_> {
                     "ServerMaintenance {full} says InMaintenance, but the Server's serverMaintenanceRef names {}",
                     self.described(&other).await?
                 )),
-                // Nothing makes that good but a new request.
+                // Only a new request can repair this.
                 None => ExternalState::Leftovers(format!(
                     "ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef"
                 )),
@@ -181,7 +182,7 @@ impl ServerMaintenanceRequest<'_> {
         })
     }
 
-    /// What a request that is Pending waits for.
+    /// Returns the reason why a request is Pending.
     async fn pending(
         &self,
         found: &ClusterFeatures,
@@ -220,7 +221,7 @@ impl ServerMaintenanceRequest<'_> {
             .map_or_else(|| other.to_owned(), |object| whose(object)))
     }
 
-    /// Where a server stands for which there is no request of ours.
+    /// Returns a server's state without our request.
     async fn without_object(&self, seen: &ObservedObjects) -> Result<ExternalState, BackendError> {
         let Some(server) = &seen.server else {
             return Ok(if self.wish.asked {
@@ -241,7 +242,7 @@ impl ServerMaintenanceRequest<'_> {
         if holder.as_deref() == Some(&self.full_name()) {
             return Ok(ExternalState::Leftovers("the Server still refers to our deleted ServerMaintenance".to_owned()));
         }
-        // The watch may still tell of our own.
+        // The watch can still contain our deleted request.
         let ours = self.full_name();
         let others = self.fleet.maintenances_of(self.server).await?.iter().any(|other| full_name(other) != ours);
         if holder.is_none() && !others {
@@ -261,7 +262,7 @@ impl ServerMaintenanceRequest<'_> {
         Ok(ExternalState::Absent)
     }
 
-    /// Makes the request, or makes one of an earlier incarnation ours.
+    /// Creates the request, or adopts an earlier incarnation's request.
     pub(super) async fn enter(&self) -> Result<(), BackendError> {
         let before = self.object(true).await?;
         if let Some(object) = &before
@@ -273,7 +274,7 @@ impl ServerMaintenanceRequest<'_> {
         self.apply(wanted, before.as_deref()).await.map(drop)
     }
 
-    /// `before`: the object that is changed; where that is gone, no other one is made.
+    /// Applies the object. With `before`, only that object is changed and none is created.
     pub(super) async fn apply(
         &self,
         mut wanted: Value,
@@ -294,7 +295,7 @@ impl ServerMaintenanceRequest<'_> {
         self.fleet.apply(&kind, self.namespace(), &self.name(), &wanted).await
     }
 
-    /// All that we say of the object: server-side apply takes away what is not said again.
+    /// Returns all of our fields: server-side apply removes fields that are not repeated.
     pub(super) async fn wanted(
         &self,
         power: Option<&str>,
@@ -336,7 +337,7 @@ impl ServerMaintenanceRequest<'_> {
         }))
     }
 
-    /// The object, while it is ours and granted: whoever lost it changes nothing.
+    /// Returns the object while it is ours and granted. After a loss, nothing is changed.
     pub(super) async fn held(&self) -> Result<Arc<DynamicObject>, BackendError> {
         match (self.look(true).await?.standing, self.object(true).await?) {
             (ExternalState::Granted, Some(object)) => Ok(object),
@@ -347,7 +348,7 @@ impl ServerMaintenanceRequest<'_> {
         }
     }
 
-    /// Tells the operator which power the server shall have.
+    /// Sets the server's target power for the operator.
     pub(super) async fn set_power(&self, power: &str) -> Result<(), BackendError> {
         let object = self.held().await?;
         let (_, template, stale) = Self::said(&object);
@@ -356,13 +357,13 @@ impl ServerMaintenanceRequest<'_> {
         if text(&object, "/status/state") != Some("Failed") {
             return Ok(());
         }
-        // Whose boot configuration failed, the operator does nothing more about: the server's own
-        // wish is what is left.
+        // The operator ignores a request whose boot configuration failed, so the server's own power
+        // setting must change.
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         self.fleet.patch(&resource(METAL, "Server"), &server, json!({ "spec": { "power": power } })).await
     }
 
-    /// Tells the operator to leave the power as it is.
+    /// Stops the operator from controlling power.
     pub(super) async fn release_power(&self) -> Result<(), BackendError> {
         let object = self.held().await?;
         let (power, template, stale) = Self::said(&object);
@@ -374,8 +375,8 @@ impl ServerMaintenanceRequest<'_> {
     }
 }
 
-/// Says again what a person changed of our object since it was made: another value of a field that
-/// is theirs by now would be refused as a conflict, and with it the change of power or boot.
+/// Repeats a person's edits to our object. Otherwise server-side apply would report a conflict for
+/// their fields, and the power or boot change would fail too.
 fn keep_edits(wanted: &mut Value, before: &DynamicObject) {
     for field in ["priority", "policy"] {
         if let Some(now) = before.data.pointer(&format!("/spec/{field}"))
@@ -391,8 +392,8 @@ fn keep_edits(wanted: &mut Value, before: &DynamicObject) {
     }
 }
 
-/// Which of two requests the operator serves first: priority, then `Enforced` (v0.6 and later),
-/// then age, then name.
+/// Returns the operator's sort key for requests: priority, then `Enforced` (v0.6 and later), then
+/// age, then name.
 fn order(object: &DynamicObject) -> impl Ord + use<> {
     let priority = object.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or(0);
     let asks = text(object, "/spec/policy") != Some("Enforced");

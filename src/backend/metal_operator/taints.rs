@@ -1,14 +1,12 @@
-//! Taints of a Server, and the claims that put up with them (v0.6 and later).
+//! Server taints, and claims that tolerate them (v0.6 and later).
 
 use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use crate::backend::Toleration;
 
-/// The field of a claim.
 pub(super) const FIELD: &str = "tolerations";
 
-/// What a claim puts up with.
 pub(super) fn tolerated(claim: &DynamicObject) -> Vec<Toleration> {
     let all = claim.data.pointer("/spec/tolerations").and_then(Value::as_array);
     let read = |one: &Value| {
@@ -23,7 +21,7 @@ pub(super) fn tolerated(claim: &DynamicObject) -> Vec<Toleration> {
     all.into_iter().flatten().map(read).collect()
 }
 
-/// Writes the tolerations as a claim has them.
+/// Converts tolerations into a claim's format.
 pub(super) fn written(all: &[Toleration]) -> Value {
     let write = |one: &Toleration| {
         let mut object = Map::from_iter([("key".to_owned(), json!(one.key))]);
@@ -37,7 +35,7 @@ pub(super) fn written(all: &[Toleration]) -> Value {
     all.iter().map(write).collect()
 }
 
-/// The key of a taint that keeps a claim away: only those with the effect `NoBind` do anything.
+/// Returns a blocking taint's key: only the effect `NoBind` blocks a claim.
 pub(super) fn keeps_away<'a>(server: &'a DynamicObject, tolerated: &[Toleration]) -> Option<&'a str> {
     let part = |taint: &'a Value, name: &str| taint.get(name).and_then(Value::as_str).unwrap_or_default();
     let taints = server.data.pointer("/spec/taints").and_then(Value::as_array);

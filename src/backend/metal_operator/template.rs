@@ -1,5 +1,5 @@
-//! What a `ServerMaintenance` of ours shall boot: the template from which the operator makes a boot
-//! configuration, and whether that is ready.
+//! The boot template in our `ServerMaintenance`, and its boot configuration's readiness. The
+//! operator creates the configuration from the template.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -11,17 +11,16 @@ use super::{
     request::ServerMaintenanceRequest,
 };
 
-/// What the boot template of a request shall be.
+/// A request's desired boot template.
 #[derive(Debug)]
 pub(super) struct Template {
-    /// For the operator.
     pub(super) spec: Value,
-    /// What it was made from, as it is told back.
+    /// The template's source, which observations report.
     pub(super) made_from: String,
 }
 
 impl ServerMaintenanceRequest<'_> {
-    /// What the object says now, to be said again with a change.
+    /// Returns the object's current fields, which a change must repeat.
     pub(super) fn said(object: &DynamicObject) -> (Option<&str>, Option<Template>, Option<&str>) {
         let template = object.data.pointer("/spec/serverBootConfigurationTemplate/spec").map(|spec| Template {
             spec: spec.clone(),
@@ -30,14 +29,14 @@ impl ServerMaintenanceRequest<'_> {
         (text(object, "/spec/serverPower"), template, annotation(object, OUR_OLD_BOOT))
     }
 
-    /// Tells the operator what the server shall boot; `None`: what it boots otherwise.
+    /// Sets the operator's boot template; `None` removes it, and the server boots its default.
     pub(super) async fn set_template(&self, template: Option<Template>) -> Result<(), BackendError> {
         let object = self.held().await?;
         let (power, before, stale) = Self::said(&object);
         let mut stale = stale.map(str::to_owned);
         let same = before.as_ref().zip(template.as_ref()).is_some_and(|(before, now)| before.spec == now.spec);
         if before.is_some() && !same {
-            // The operator makes a new one, whose `Ready` is about what is asked now.
+            // The operator creates a new configuration, whose `Ready` applies to the new template.
             let without = self.wanted(power, None, stale.as_deref()).await?;
             self.apply(without, Some(&object)).await?;
             stale = self.remove_boot_configuration().await?.or(stale);
@@ -49,8 +48,8 @@ impl ServerMaintenanceRequest<'_> {
         Ok(())
     }
 
-    /// Removes the boot configuration that the operator made for us, and what refers to it. Tells
-    /// which one it was.
+    /// Removes the boot configuration that the operator created for us, and the reference to it.
+    /// Returns its name.
     async fn remove_boot_configuration(&self) -> Result<Option<String>, BackendError> {
         let boots = resource(METAL, "ServerBootConfiguration");
         let (space, name) = (Some(self.namespace()), self.name());
@@ -65,8 +64,7 @@ impl ServerMaintenanceRequest<'_> {
         Ok(boot.metadata.uid.clone())
     }
 
-    /// Whether what shall be booted is ready: as the boot operator says of the very configuration
-    /// that is asked for now.
+    /// Returns the boot operator's readiness for exactly the current configuration.
     pub(super) async fn boot(
         &self,
         object: &DynamicObject,
@@ -78,8 +76,7 @@ impl ServerMaintenanceRequest<'_> {
         let boot = self.fleet.get(&self.fleet.boots, &boots, space, &name, fresh).await?;
         let pending = |words: String| Ok(Some(BootReadiness::Pending(words)));
         let Some(boot) = boot else {
-            // Up to v0.7 the operator does nothing more for an object that failed
-            // (`handleFailedState`).
+            // Up to v0.7, the operator ignores a failed object (`handleFailedState`).
             if text(object, "/status/state") == Some("Failed") {
                 return Ok(Some(BootReadiness::Error(format!(
                     "ServerMaintenance {} is Failed, and metal-operator boots nothing for it any more: release this maintenance, and \
@@ -113,7 +110,7 @@ impl ServerMaintenanceRequest<'_> {
     }
 }
 
-/// What went wrong, and what has happened, by the conditions of a boot configuration.
+/// Returns failures and progress from a boot configuration's conditions.
 fn conditions(boot: &DynamicObject) -> (Option<String>, Vec<String>) {
     let all = boot.data.pointer("/status/conditions").and_then(Value::as_array);
     let part = |condition: &Value, key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Taking a request back, and what it left.
+//! Withdraws a request and removes its leftovers.
 
 use kube::core::{ApiResource, DynamicObject};
 use serde_json::json;
@@ -13,11 +13,11 @@ use super::{
     request::ServerMaintenanceRequest,
 };
 
-/// How often an object that others write at the same moment is tried to be taken away.
+/// Attempts to delete an object despite concurrent writes.
 const TRIES: usize = 5;
 
 impl ServerMaintenanceRequest<'_> {
-    /// Takes the request back, or removes what was left of it.
+    /// Withdraws the request, or removes its leftovers.
     pub(super) async fn leave(&self) -> Result<(), BackendError> {
         let Some((_, kind)) = self.fleet.maintenances().await? else { return Ok(()) };
         if let Some(object) = self.object(true).await? {
@@ -25,29 +25,29 @@ impl ServerMaintenanceRequest<'_> {
         }
         let Some(server) = self.fleet.server(self.server, true).await? else { return Ok(()) };
         if reference(&server, "/spec/serverMaintenanceRef") == Some(self.full_name()) {
-            // Nobody but metal-operator v0.7 removes it.
+            // Only metal-operator v0.7 removes this reference itself.
             let change = json!({ "spec": { "serverMaintenanceRef": null } });
             return self.fleet.patch(&resource(METAL, "Server"), &server, change).await;
         }
         remove_marks_of(self.fleet, &server, &self.full_name(), self.wish.entered).await
     }
 
-    /// Whether another author has a request for the server, as it is now: an owner's word serves
-    /// all of them.
+    /// Returns true if another author currently requests the server: an owner's approval serves all
+    /// requests.
     pub(super) async fn others_are_there(&self) -> Result<bool, BackendError> {
         others_than(self.fleet, self.server, &self.full_name()).await
     }
 }
 
-/// Whether there is a request for a server but this one.
+/// Returns true if another request for the server exists.
 async fn others_than(fleet: &ClusterObjects, server: &str, request: &str) -> Result<bool, BackendError> {
     let Some((_, kind)) = fleet.maintenances().await? else { return Ok(false) };
     let all = fleet.list(&kind).await?;
     Ok(all.iter().any(|one| text(one, "/spec/serverRef/name") == Some(server) && full_name(one) != request))
 }
 
-/// Removes the marks that a request left on the claim of its server, unless another request waits
-/// there: one that is deleted before it was granted leaves them, from v0.6 on.
+/// Removes a request's marks from its server's claim, unless another request is waiting. From v0.6
+/// on, a request deleted before it was granted leaves them.
 pub(super) async fn remove_marks_of(
     fleet: &ClusterObjects,
     server: &DynamicObject,
@@ -65,11 +65,11 @@ pub(super) async fn remove_marks_of(
     }
 }
 
-/// Deletes a request of ours, and takes the server from nobody else by that.
+/// Deletes our request without affecting other requests.
 ///
-/// Until v0.5 the operator clears the Server's reference for every request that is deleted, whoever
-/// holds the server, and never lets go of a request whose Server is gone. Such a request is deleted
-/// without the operator's doing: it has nothing to clean up.
+/// Until v0.5, the operator clears the Server's reference for every deleted request, whichever
+/// request has the server. It also never releases a request whose Server was deleted. We therefore
+/// delete such a request without the operator; it does not need a cleanup.
 pub(super) async fn delete_request(
     fleet: &ClusterObjects,
     kind: &ApiResource,
@@ -99,7 +99,7 @@ pub(super) async fn delete_request(
         } else {
             fleet.patched(kind, &request, json!({ "metadata": { "finalizers": kept } })).await
         };
-        // Only the very object without the operator's mark, which it puts back when it looks.
+        // Exactly the object without the operator's finalizer, which the operator would add again.
         let taken = match without {
             Ok(without) => fleet.delete(kind, &without, true).await,
             Err(error) => Err(error),

@@ -1,9 +1,9 @@
-//! An approval: a key on the ServerClaim, in the form that this version reads, or on the Node
-//! from which a controller copies it to the claim.
+//! An approval: a key on the ServerClaim in this version's format, or on the Node from which a
+//! controller copies it to the claim.
 //!
-//! The key alone counts, whatever its value, so it is taken away to withdraw. Beside it stands
-//! whose word it is: the operator takes its own key away when the last request has ended, and what
-//! somebody else writes after that is not ours.
+//! The key's presence is the approval, whatever its value, so revoking deletes the key. A separate
+//! annotation identifies our approval. The operator deletes its own key after the last request, and
+//! a later key by another author is not ours.
 
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use super::{
     objects::{APPROVAL, APPROVED, MANAGER, METAL, OUR_WORD, annotation, label, resource},
 };
 
-/// Where an approval is written.
 struct ApprovalMark {
     cluster: Cluster,
     kind: ApiResource,
@@ -30,13 +29,13 @@ struct ApprovalMark {
     /// `labels` or `annotations`.
     section: &'static str,
     keys: &'static [&'static str],
-    /// For people.
+    /// The location, for display.
     name: String,
     present: bool,
 }
 
 impl ApprovalMark {
-    /// The place of a word; `None` when what it is written on is gone.
+    /// Returns an approval's location; `None` if the object no longer exists.
     async fn of(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<Option<Self>, BackendError> {
         let found = fleet.found().await?;
         match &word.node {
@@ -51,7 +50,8 @@ impl ApprovalMark {
         word: &ApprovalMarkRef,
     ) -> Result<Option<Self>, BackendError> {
         let claim = fleet.claim(&word.claim, true).await?;
-        // Another claim of that name is another owner's, or a later one of the same.
+        // A different claim with this name belongs to another owner, or is a later claim of the
+        // same owner.
         let claim = claim.filter(|it| word.claim_uid.is_none() || it.metadata.uid == word.claim_uid);
         let Some(object) = claim else { return Ok(None) };
         let (section, keys): (_, &[&str]) = match found.words {
@@ -69,7 +69,7 @@ impl ApprovalMark {
         }))
     }
 
-    /// Controllers differ in the key that they copy, by the version that they were built with.
+    /// Controllers copy different keys, depending on the version they were built with.
     async fn on_node(fleet: &ClusterObjects, node: &str) -> Result<Option<Self>, BackendError> {
         const KEYS: [&str; 2] = [APPROVED, APPROVAL];
         let kind = resource("", "Node");
@@ -91,7 +91,7 @@ impl ApprovalMark {
         if self.section == "labels" { label(object, key).is_some() } else { annotation(object, key).is_some() }
     }
 
-    /// Whether a key that is there was written by us last, as far as the API server tells.
+    /// Returns true if we last wrote an existing key, according to the API server.
     fn is_ours(&self, key: &str) -> bool {
         let section = format!("f:{}", self.section);
         let owners = self.object.metadata.managed_fields.iter().flatten().filter(|entry| {
@@ -102,7 +102,7 @@ impl ApprovalMark {
         !others.any(|other| other)
     }
 
-    /// The keys that this word wrote and that are there.
+    /// Returns the existing keys that this approval wrote.
     fn ours(&self, word: &ApprovalMarkRef) -> Vec<&'static str> {
         let marked = annotation(&self.object, OUR_WORD) == Some(&word.uid);
         self.keys.iter().copied().filter(|key| marked && self.holds(key) && self.is_ours(key)).collect()
@@ -130,7 +130,7 @@ fn gone(word: &ApprovalMarkRef) -> String {
     }
 }
 
-/// Reads the state of an approval.
+/// Reads an approval's state.
 pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<ApprovalMarkState, BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else {
         return Ok(ApprovalMarkState { place: gone(word), present: false, ours: false });
@@ -139,7 +139,7 @@ pub(super) async fn look(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Resu
     Ok(ApprovalMarkState { place: place.name, present: place.present, ours })
 }
 
-/// Writes an approval, unless there is one.
+/// Writes an approval unless one exists.
 pub(super) async fn approve(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else {
         let cluster = if word.node.is_some() { &fleet.nodes } else { &fleet.cluster };
@@ -151,7 +151,7 @@ pub(super) async fn approve(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> R
     place.change(fleet, place.keys, &json!("true"), &json!(word.uid)).await
 }
 
-/// Takes exactly this yes back, and nobody else's.
+/// Revokes exactly this approval.
 pub(super) async fn withdraw(fleet: &ClusterObjects, word: &ApprovalMarkRef) -> Result<(), BackendError> {
     let Some(place) = ApprovalMark::of(fleet, word).await? else { return Ok(()) };
     if annotation(&place.object, OUR_WORD) != Some(&word.uid) {

@@ -1,5 +1,4 @@
-//! Reading an answer: its body in full and within limits, its status, and the machine's words about
-//! a refusal.
+//! Reads an answer within limits: body, status, and the machine's message about a refusal.
 
 use std::sync::atomic::Ordering;
 
@@ -21,17 +20,16 @@ use super::{
     outcome::{Applied, applied},
 };
 
-/// The largest body that is read; a system has a few kilobytes.
+/// The maximum body size; a system has a few kilobytes.
 const LARGEST_BODY: usize = 4 << 20;
 
-/// An answer that was read whole.
 #[derive(Debug)]
 pub(super) struct RedfishResponse {
     pub(super) body: Value,
     pub(super) etag: Option<String>,
-    /// The methods that the resource takes, where it says so.
+    /// The methods that the resource supports, if the `Allow` header is present.
     pub(super) allow: Option<String>,
-    /// 202: where the task is watched that carries the change out.
+    /// The task monitor of a change that was answered with 202.
     pub(super) monitor: Option<String>,
 }
 
@@ -46,7 +44,7 @@ impl Bmc {
         let text = |name: header::HeaderName| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
-        // An empty entity tag is none.
+        // An empty entity tag counts as absent.
         let etag = text(header::ETAG).filter(|tag| !matches!(tag.trim(), "" | "\"\"" | "W/\"\""));
         let kind = text(header::CONTENT_TYPE).unwrap_or_default();
         let retry_after = text(header::RETRY_AFTER).and_then(|text| web::pause(&text, self.clock.now()));
@@ -58,7 +56,7 @@ impl Bmc {
             read.unwrap_or_else(|| Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())));
         let bytes = match read {
             Ok(bytes) => bytes,
-            // The status said no; how the sentence ends does not matter.
+            // The status already rejects the change, so an incomplete body does not matter.
             Err(_) if changes && applied(status, None) == Applied::No => Vec::new(),
             Err(BackendError::Protocol { what, .. }) if changes => return Err(self.unclear(method, path, &what)),
             Err(error) => return Err(error),
@@ -81,7 +79,8 @@ impl Bmc {
             };
             return Err(self.unclear(method, path, &format!("{}: {words}", status.as_u16())));
         }
-        // A resource that follows an error was not granted: the BMC's reason comes first.
+        // If a resource follows an error, the read was not granted, and the BMC's reason takes
+        // precedence.
         if status.is_success() && (changes || !is_refusal) {
             return match parsed {
                 Ok(body) => {
@@ -104,15 +103,15 @@ impl Bmc {
             Err(_) => ("an answer that is not JSON".to_owned(), false),
         };
         if status == StatusCode::UNAUTHORIZED {
-            // RFC 9110, section 11.6.1: a refusal lists the ways in. Where basic is not among them,
-            // a log-in is another way and not another try.
+            // RFC 9110, section 11.6.1: a 401 lists the accepted schemes. Without basic, a login is
+            // a different method and not a second attempt.
             let elsewhere = ways_in.is_none_or(|ways| !ways.to_ascii_lowercase().contains("basic"));
             self.no_basic.store(elsewhere, Ordering::Relaxed);
             return Err(BackendError::Unauthorized { address: self.address(), message });
         }
         let transient = later
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::CONFLICT)
-            // What is changed was read a moment ago: a BMC that does not find it is restarting.
+            // The resource was read a moment ago, so the BMC is restarting.
             || (changes && status == StatusCode::NOT_FOUND)
             || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED);
         Err(BackendError::Rejected {
@@ -141,8 +140,8 @@ impl Bmc {
     }
 }
 
-/// Where a task that was begun is watched: the monitor, or the task itself, or what the body names
-/// (DSP0266, "Asynchronous operations").
+/// Returns a task's monitor, or the task itself, from the header or the body (DSP0266,
+/// "Asynchronous operations").
 fn task(body: &Value, location: Option<String>) -> Option<String> {
     let named = body["TaskMonitor"].as_str().or_else(|| {
         let kind = body["@odata.type"].as_str().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The attributes of the `redfish` block, each with the variable of the environment that holds
-//! where it is not set.
+//! Attributes of the `redfish` block, each with its environment variable.
 
 use crate::backend::plug::{AttributeKind, Setting};
 

@@ -1,4 +1,4 @@
-//! One BMC: requests, sessions, limits. Shared by every system behind it.
+//! A BMC client with its sessions and limits, shared by every system behind the BMC.
 
 mod facts;
 mod login;
@@ -34,27 +34,26 @@ use super::{
     trust::{Trusting, show_fingerprint},
 };
 
-/// Requests under way at once on the BMC of one system; more choke small ones.
+/// Concurrent requests to a BMC with one system; more overload small BMCs.
 const AT_ONCE: usize = 4;
-/// The same on one that stands for many systems (a chassis manager, an aggregator), which is made
-/// for it: as many as a host has resources under way.
+/// The maximum for a BMC with many systems (a chassis manager or aggregator). It equals the number
+/// of concurrent resource operations in a Terraform host.
 pub(super) const MOST_AT_ONCE: usize = 10;
 
-/// Where sessions are opened, unless the service root says otherwise (DSP0266, "Session login").
+/// The default session collection; the service root can override it (DSP0266, "Session login").
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
-/// How long a BMC may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// For one request that may change something.
+    /// For a request that can change something.
     pub(super) change: Duration,
-    /// For one read.
+    /// For a read.
     pub(super) read: Duration,
-    /// For coming to its senses.
+    /// For recovery after senseless answers.
     pub(super) patience: Patience,
 }
 
-/// How the next request proves who asks.
+/// How the next request authenticates.
 #[derive(Clone, Debug)]
 enum RequestAuth {
     Basic,
@@ -64,34 +63,32 @@ enum RequestAuth {
 #[derive(Debug, Default)]
 struct Access {
     session: Option<(Arc<SecretString>, String)>,
-    /// This BMC has no sessions, or has none left.
+    /// The BMC lacks sessions, or all of them are in use.
     no_sessions: bool,
-    /// The credentials were refused: they are not tried again in this process.
+    /// The BMC rejected the credentials: this process does not try them again.
     refused: Option<String>,
-    /// On our own clock: when credentials were refused that were accepted before. Some BMCs do so
-    /// for a moment.
+    /// The monotonic time at which previously accepted credentials were rejected. Some BMCs do so
+    /// temporarily.
     doubted: Option<Duration>,
-    /// Whether a session was open in this process.
+    /// True if this process has opened a session.
     had_session: bool,
 }
 
-/// What was learned about the resources of a BMC.
+/// Cached facts about a BMC's resources.
 #[derive(Debug, Default)]
 struct Resources {
-    /// Read at least once: what is answered for them later without sense is a BMC that is starting
-    /// anew.
+    /// Resources that were read successfully. A later senseless answer for them means that the BMC
+    /// is restarting.
     known: HashSet<String>,
-    /// Where paths were moved to for good.
+    /// Permanent redirects by path.
     moved: HashMap<String, String>,
-    /// On our own clock: since when the BMC makes no sense.
+    /// The monotonic time of the first senseless answer.
     odd_since: Option<Duration>,
-    /// Where sessions are opened.
     sessions: Option<String>,
-    /// Requests whose answer was not valid JSON, each with the reason.
+    /// Requests with invalid JSON in the answer, each with the reason.
     flaws: BTreeMap<String, String>,
 }
 
-/// One BMC.
 #[derive(Debug)]
 pub(super) struct Bmc {
     pub(super) endpoint: Url,
@@ -104,25 +101,24 @@ pub(super) struct Bmc {
     pub(super) clock: Arc<dyn Clock>,
     resources: std::sync::Mutex<Resources>,
     access: RwLock<Access>,
-    /// The slowest read that was answered in this process.
+    /// The slowest answered read in this process.
     slowest: std::sync::Mutex<Duration>,
-    /// Whether the credentials were accepted. Until then one request at a time is made: five at
-    /// once with a wrong password would be five wrong log-ins.
+    /// True if the credentials were accepted. Until then, requests are sequential, because five
+    /// concurrent requests with a wrong password count as five failed logins.
     proven: AtomicBool,
     door: Mutex<()>,
     places: Semaphore,
     systems: AtomicUsize,
-    /// Whether it lists more than one system: read once for all of them, because the list of a
-    /// large chassis is long.
+    /// True if the BMC lists several systems. Read once for all of them, because a large chassis
+    /// has a long list.
     pub(super) has_siblings: OnceCell<bool>,
-    /// A 401 said that basic authentication is none of the ways in.
+    /// True if a 401 excluded basic authentication.
     pub(super) no_basic: AtomicBool,
-    /// Until when, on our own clock, nobody tries to reach it again, and why it could not be
-    /// reached.
+    /// The monotonic time until which no connection is attempted, and the cause.
     down: std::sync::Mutex<Option<(Duration, String)>>,
 }
 
-/// A BMC's words without the addresses that were sent to it, as far as they may hold secrets.
+/// Removes potentially secret addresses that were sent to a BMC from its message.
 fn without_addresses(message: String, sent: &Value) -> String {
     match sent {
         Value::String(text) if text.contains("://") => message.replace(text.as_str(), &shown_url(text)),
@@ -164,7 +160,7 @@ impl Bmc {
         }
     }
 
-    /// One more system is reached through this BMC.
+    /// Registers another system behind this BMC.
     pub(super) fn add_system(&self) {
         let before = self.systems.fetch_add(1, Ordering::Relaxed);
         if (AT_ONCE..MOST_AT_ONCE).contains(&before) {
@@ -172,12 +168,11 @@ impl Bmc {
         }
     }
 
-    /// The address for people, without credentials.
+    /// Returns the address for display, without credentials.
     pub(super) fn address(&self) -> String {
         self.endpoint.origin().ascii_serialization()
     }
 
-    /// Host and port.
     pub(super) fn authority(&self) -> String {
         self.endpoint.authority().to_owned()
     }
@@ -190,7 +185,7 @@ impl Bmc {
         body: &Value,
         etag: Option<&str>,
     ) -> Result<RedfishResponse, BackendError> {
-        // The right to act is asked for again where this is not the first change of a call.
+        // Rechecks the lock unless this is the call's first change.
         before_change(&format!("{method} {path}")).await?;
         self.tasks.forget(path);
         let mut result = self.request(&method, path, Some(body), etag).await;
@@ -201,7 +196,7 @@ impl Bmc {
         if let Err(error) = watched {
             result = Err(error);
         }
-        // Redfish messages quote the value that was refused, and an address may hold a token.
+        // Redfish messages quote the rejected value, and an address can contain a token.
         result.map_err(|error| match error {
             BackendError::Rejected { address, request, status, message, retry_after, transient } => {
                 let message = without_addresses(message, body);
@@ -235,8 +230,8 @@ impl Bmc {
         loop {
             let result = self.send(method, path, body, etag, &proof).await;
             let Err(BackendError::Unauthorized { message, .. }) = &result else {
-                // The service root answers everybody (DSP0266, "Authentication"), so it proves
-                // nothing.
+                // The service root does not require authentication (DSP0266, "Authentication"), so
+                // it proves nothing.
                 let asks = path.trim_end_matches('/') != "/redfish/v1";
                 if asks && matches!(&result, Ok(_) | Err(BackendError::Rejected { .. })) {
                     self.proven.store(true, Ordering::Release);
@@ -248,15 +243,15 @@ impl Bmc {
                 return result;
             };
             match &proof {
-                // The session ended; the BMC refused the request, so it may be sent again under a
-                // new one.
+                // The session expired. The request was rejected, so it can be repeated in a new
+                // session.
                 RequestAuth::Session(token) if !renewed => {
                     renewed = true;
                     self.forget_session(token).await;
                     proof = self.proof().await?;
                 }
-                // Not the password was wrong but the way in: a log-in is the first try of the
-                // password.
+                // The method was rejected, not the password: a login is the password's first
+                // attempt.
                 RequestAuth::Basic if self.only_sessions() && !renewed => {
                     renewed = true;
                     proof = self.proof().await?;
@@ -303,7 +298,7 @@ impl Bmc {
         answer
     }
 
-    /// Sends a request, and again where the BMC moved it to.
+    /// Sends a request and follows redirects within the BMC.
     async fn exchange(
         &self,
         method: &Method,
@@ -322,13 +317,12 @@ impl Bmc {
         Err(self.protocol(&format!("{method} {path} was redirected in a circle")))
     }
 
-    /// Remembers where a path was moved for good.
+    /// Stores a permanent redirect.
     pub(super) fn moved(&self, path: &str, to: &str) {
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         resources.moved.insert(path.to_owned(), to.to_owned());
     }
 
-    /// The time limit of a request.
     pub(super) fn limit(&self, method: &Method) -> Duration {
         if *method == Method::GET { self.limits.read } else { self.limits.change }
     }
@@ -344,7 +338,7 @@ impl Bmc {
             .request(method.clone(), url)
             .header("OData-Version", "4.0")
             .header(header::ACCEPT, "application/json")
-            // Compression turns entity tags weak, which some BMCs then refuse.
+            // Compression weakens entity tags, and some BMCs then reject them.
             .header(header::ACCEPT_ENCODING, "identity"))
     }
 
@@ -364,10 +358,10 @@ impl Bmc {
         }
     }
 
-    /// The path of an address on this BMC; `None` when it is another host's.
+    /// Returns an address's path on this BMC; `None` for another host.
     pub(super) fn own_path(&self, address: &str) -> Option<String> {
         let url = self.endpoint.join(address).ok()?;
-        // Some BMCs name themselves by another name in Location; only the path counts.
+        // Some BMCs use another name for themselves in Location, so only the path matters.
         Some(url.path().to_owned())
     }
 }

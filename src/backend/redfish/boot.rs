@@ -1,4 +1,4 @@
-//! The boot override of a system and the firmware's boot menu.
+//! A system's boot override and the firmware's boot menu.
 
 use std::sync::PoisonError;
 
@@ -16,22 +16,21 @@ use super::{
     system,
 };
 
-/// Entries of the firmware's boot menu that are read.
+/// The maximum number of boot menu entries to read.
 const MOST_OPTIONS: usize = 40;
 
-/// Of a system whose settings list an override as well: the object that took the last write.
+/// The object that accepted the last override write, if both system and settings list an override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverrideHolder {
     Settings,
     System,
 }
 
-/// An object that lists the override.
 struct OverrideObject<'a> {
     holder: OverrideHolder,
     object: &'a RedfishResponse,
     path: &'a str,
-    /// What a write is compared with: only what differs is sent.
+    /// The current values: a write contains only differences.
     found: BootOverride,
 }
 
@@ -42,8 +41,8 @@ impl BootControl for RedfishMachine {
         let settings = self.settings(&system.body).await.map_err(nothing_sent)?;
         let viewed = self.viewed(&system.body, settings.as_ref().map(|answer| &answer.body));
         let hidden = settings.is_some() && viewed.is_none();
-        // The settings are compared with what is viewed: where that is the system's own override,
-        // they would seem to be right already.
+        // The settings are compared with the viewed override. Compared with the system's own
+        // override, they could seem to match already.
         let found = system::boot_override(viewed.unwrap_or(&system.body));
         let mut objects = Vec::new();
         if let (Some(settings), Some(path)) = (&settings, system::settings_path(&system.body)) {
@@ -54,8 +53,8 @@ impl BootControl for RedfishMachine {
             objects.push(OverrideObject { holder: OverrideHolder::System, object: &system, path, found });
         }
         let is_again = self.is_repeated(wanted);
-        // The system ends an override that it armed itself. A repeated write did not work in the
-        // first object.
+        // The system ends an override that it armed itself. A repeated write failed in the first
+        // object.
         if hidden || is_again {
             objects.reverse();
         }
@@ -63,8 +62,7 @@ impl BootControl for RedfishMachine {
         let mut refused = self.bmc.unsupported("the machine has no boot override");
         for place in &objects {
             match self.write_override(place, wanted, clear_http_boot_uri, is_again).await {
-                // Listed and yet not writable: some machines take the override only in the other
-                // place.
+                // Some machines list the override in both objects but accept it in only one.
                 Err(error @ BackendError::Rejected { status: 400 | 405, transient: false, .. }) => refused = error,
                 Ok(sent) => {
                     if sent && several {
@@ -75,7 +73,7 @@ impl BootControl for RedfishMachine {
                 Err(error) => return Err(error),
             }
         }
-        // The next write begins with both again.
+        // The next write tries both again.
         self.is_held_by(None);
         Err(refused)
     }
@@ -107,14 +105,14 @@ impl RedfishMachine {
         *self.override_holder.lock().unwrap_or_else(PoisonError::into_inner) = holder;
     }
 
-    /// The object that took the last write of the override in this process; `None`: not known.
+    /// Returns the object that accepted this process's last override write; `None` if unknown.
     pub(super) fn override_holder(&self) -> Option<OverrideHolder> {
         *self.override_holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The settings, where they show the override; `None`: the system itself does. A process that
-    /// has not written it cannot tell which of both the firmware uses, so an override that is armed
-    /// at the system is never hidden by settings that show none.
+    /// Returns the settings if they show the effective override; `None` if the system does. Before
+    /// its first write, a process cannot decide which object the firmware uses. So settings without
+    /// an override never hide an override armed at the system.
     pub(super) fn viewed<'a>(&self, system: &Value, settings: Option<&'a Value>) -> Option<&'a Value> {
         settings.filter(|settings| match self.override_holder() {
             Some(holder) => holder == OverrideHolder::Settings,
@@ -122,7 +120,7 @@ impl RedfishMachine {
         })
     }
 
-    /// Writes what differs into one object; `false`: nothing did, and nothing was sent.
+    /// Writes the differences into one object. Returns false without a request if both are equal.
     async fn write_override(
         &self,
         place: &OverrideObject<'_>,
@@ -137,7 +135,7 @@ impl RedfishMachine {
             return Ok(false);
         }
         if clear && is_again {
-            // The BMC accepted null, or failed at it, and kept the address.
+            // The BMC accepted null, or failed at it, but kept the address.
             boot.insert("HttpBootUri".to_owned(), json!(""));
         }
         let etag = object.etag.as_deref();
@@ -146,13 +144,13 @@ impl RedfishMachine {
             matches!(result, Err(BackendError::Rejected { status: 400, transient: false, .. }))
         };
         if refused(&result) && clear && !is_again {
-            // Some machines want an empty text instead of null.
+            // Some machines require an empty string instead of null.
             boot.insert("HttpBootUri".to_owned(), json!(""));
             result = self.patch(path, &json!({ "Boot": boot }), etag).await;
         }
         if refused(&result) {
-            // What can only be set together is sent together, once: AMI wants all three, Supermicro
-            // always Enabled.
+            // Some properties must be sent together: AMI requires all three, Supermicro always
+            // requires Enabled.
             let mut whole = boot.clone();
             let mut add = |name: &str, wanted: &Option<String>, found: &Option<String>| {
                 if let Some(value) = wanted.as_ref().or(found.as_ref()) {
@@ -176,12 +174,12 @@ impl RedfishMachine {
     }
 }
 
-/// What differs from what was found, as it is written.
+/// Returns the properties to write.
 fn changes(wanted: &BootOverride, found: &BootOverride, clear_http_boot_uri: bool) -> Map<String, Value> {
     let mut boot = Map::new();
     let mut set = |name: &str, wanted: &Option<String>, found: &Option<String>| {
         if let Some(value) = wanted.as_ref().filter(|value| Some(*value) != found.as_ref()) {
-            // An empty name of an entry clears it.
+            // An empty entry name clears the property.
             boot.insert(name.to_owned(), if value.is_empty() { Value::Null } else { json!(value) });
         }
     };
@@ -191,7 +189,7 @@ fn changes(wanted: &BootOverride, found: &BootOverride, clear_http_boot_uri: boo
     set("HttpBootUri", &wanted.http_boot_uri, &found.http_boot_uri);
     set("UefiTargetBootSourceOverride", &wanted.uefi_target, &found.uefi_target);
     set("BootNext", &wanted.boot_next, &found.boot_next);
-    // A target that was set before and has been used up is armed again only when both are sent.
+    // A target that was already consumed is armed again only if both properties are sent.
     if boot.contains_key("BootSourceOverrideEnabled")
         && let Some(target) = wanted.target.as_ref().filter(|target| *target != "None")
     {
@@ -203,9 +201,9 @@ fn changes(wanted: &BootOverride, found: &BootOverride, clear_http_boot_uri: boo
     boot
 }
 
-/// The ways to end an override with one property, where a write of several was refused: iLO takes
-/// `Enabled` only beside a target that is not `None`, and ends the override by either. The rest of
-/// the write is asked for again once the override has ended.
+/// Returns single-property writes that end an override after a combined write was rejected. iLO
+/// accepts `Enabled` only together with a target other than `None`, and ends the override by
+/// either. The other properties are written after the override has ended.
 fn endings(boot: &Map<String, Value>) -> Vec<Value> {
     let target = boot.get("BootSourceOverrideTarget");
     if boot.get("BootSourceOverrideEnabled").is_none_or(|enabled| enabled != "Disabled") {

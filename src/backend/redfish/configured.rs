@@ -1,4 +1,4 @@
-//! What the `redfish` block means once the environment and files are read.
+//! Resolves the `redfish` block with the environment and files.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +22,18 @@ use super::{
     trust::parse_fingerprint,
 };
 
-/// How a fingerprint is written.
+/// The fingerprint format.
 pub(super) const FINGERPRINT: &str = "certificate_sha256 has 64 hexadecimal digits, with or without colons";
 
-/// One server, as it was written: in the inventory file or in the block, which may hold a password
-/// as well.
+/// A server from the inventory file or the block. Only the block can contain a password.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerInput {
-    /// All but the password.
+    /// All attributes except the password.
     pub(super) listed: InventoryServer,
     password: Option<SecretString>,
 }
 
 impl ServerInput {
-    /// The server of a block.
     pub(super) fn of(block: &Block) -> Self {
         let listed = InventoryServer {
             endpoint: block.text("endpoint"),
@@ -55,7 +53,7 @@ impl ServerInput {
     }
 }
 
-/// What the Redfish backend was told, with the environment and all files read.
+/// Returns the backend's settings after reading the environment and all files.
 pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSettings, Problem> {
     let authority = CA_CERTIFICATE_FILE.value(block, env);
     let common = RedfishDefaults {
@@ -65,7 +63,7 @@ pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSetti
     };
     let authentication = match block.text("authentication").as_deref() {
         None | Some("session") => Authentication::Session,
-        // `basic`: another word was refused as it was written.
+        // `basic`: validation rejected any other value.
         Some(_) => Authentication::Basic,
     };
     let (mut checked, mut inventory) = (BTreeMap::new(), BTreeMap::new());
@@ -77,12 +75,12 @@ pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSetti
     let mut settings = RedfishSettings { servers: checked, inventory, authentication, ..RedfishSettings::default() };
     let request_timeout = block.duration("request_timeout");
     settings.request_timeout = request_timeout.unwrap_or(settings.request_timeout);
-    // A limit that was set is meant for all requests, unless reads have their own.
+    // A configured limit applies to all requests, unless reads have a separate limit.
     settings.read_timeout = block.duration("read_timeout").or(request_timeout).unwrap_or(settings.read_timeout);
     Ok(settings)
 }
 
-/// The servers of the inventory file and of the block.
+/// Returns the servers from the inventory file and the block.
 fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerInput>, Problem> {
     let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
     if let Some(path) = INVENTORY_FILE.value(block, env) {
@@ -118,8 +116,8 @@ fn common_password(block: &Block, env: Variables<'_>) -> Result<Option<SecretStr
     path.map(|path| read_password(&path, &[PASSWORD_FILE.name])).transpose()
 }
 
-/// A server as an inventory file holds it. `authority`: the common one, for a server that does not
-/// say how it is trusted.
+/// Returns a server's inventory file entry. `authority` is the shared authority for servers without
+/// their own trust setting.
 fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
     let own = server.certificate_sha256.is_some() || server.ca_certificate_file.is_some() || server.insecure.is_some();
     let common = authority.filter(|_| !own).map(str::to_owned);
@@ -127,7 +125,7 @@ fn entry(server: &InventoryServer, authority: Option<&str>) -> InventoryServer {
     InventoryServer { ca_certificate_file, ..server.clone() }
 }
 
-/// The settings of all servers.
+/// The settings shared by all servers.
 struct RedfishDefaults {
     username: Option<String>,
     password: Option<SecretString>,
@@ -188,7 +186,7 @@ fn server_settings(
     })
 }
 
-/// The address of a BMC.
+/// Parses and validates a BMC's address.
 pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     let wrong = |problem: String| Problem::of(&["servers", name, "endpoint"], problem);
     if name.trim().is_empty() {
@@ -215,14 +213,14 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     Ok(endpoint)
 }
 
-/// Whether the path of an endpoint is where Redfish is asked anyway (DSP0266, "Resource URI
+/// Returns true if an endpoint's path is Redfish's standard root (DSP0266, "Resource URI
 /// requirements").
 fn is_root(path: &str) -> bool {
     matches!(path.strip_suffix('/').unwrap_or(path), "" | "/redfish" | "/redfish/v1")
 }
 
-/// Why an address without TLS is not used as its configuration asks, if it is not. What stays on
-/// this machine passes no network.
+/// Returns why an address without TLS conflicts with its configuration, if it does. Loopback
+/// traffic does not reach a network.
 pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static str> {
     if endpoint.scheme() != "http" {
         return None;
@@ -238,19 +236,19 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
     }
 }
 
-/// What a plan says of a BMC whose address another system keeps, where passwords go in clear to it.
-/// Such an address is not refused: that system sends them there already.
+/// Returns a plan's warning for a BMC whose address comes from another system and sends passwords
+/// unencrypted. Such an address is not rejected, because that system already sends passwords to it.
 pub(in crate::backend) fn in_clear(endpoint: &Url) -> Option<String> {
     let host = endpoint.host_str().filter(|_| endpoint.scheme() == "http" && !is_here(endpoint))?;
     Some(format!("BMC: the password goes in clear to {host}: its address begins with http."))
 }
 
-/// Whether an address leads to this machine: what is sent there passes no network.
+/// Returns true for a loopback address, whose traffic does not reach a network.
 pub(super) fn is_here(endpoint: &Url) -> bool {
     endpoint.host_str().is_some_and(is_loopback)
 }
 
-/// Refuses more than one way to trust a certificate.
+/// Rejects more than one trust setting.
 pub(in crate::backend) fn several_trusts(
     insecure: Option<bool>,
     fingerprint: Option<&str>,
@@ -265,7 +263,7 @@ pub(in crate::backend) fn several_trusts(
     Ok(())
 }
 
-/// How certificates are judged. `at`: the attribute that is named when it cannot be used.
+/// Returns the certificate verification. `at` is the attribute to name in errors.
 pub(in crate::backend) fn certificate_trust(
     insecure: Option<bool>,
     fingerprint: Option<&str>,
@@ -282,7 +280,7 @@ pub(in crate::backend) fn certificate_trust(
     Ok(if insecure == Some(true) { Trust::Anything } else { Trust::System })
 }
 
-/// A configured lock key in the form in which machines' own are kept, so that both meet.
+/// Normalises a configured lock key to the form of machines' own keys, so that both match.
 fn plain_key(key: &str) -> String {
     let key = key.trim();
     uuid::Uuid::try_parse(key).map_or_else(|_| key.to_owned(), |uuid| uuid.hyphenated().to_string())

@@ -1,4 +1,4 @@
-//! Inspecting a BMC: its certificate, the account in use, the time that it takes.
+//! Inspects a BMC: certificate, account in use, and request durations.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::{
     trust::{self, show_fingerprint},
 };
 
-/// Accounts that are read to find the one in use.
+/// The maximum number of accounts to search for the account in use.
 const MOST_ACCOUNTS: usize = 20;
 
-/// Reads the certificate of an address, as DER. The error tells why there is none.
+/// Reads an address's certificate in DER form; `Err` is the reason if that fails.
 async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
     let (Some(host), Some(port)) = (endpoint.host(), endpoint.port_or_known_default()) else {
         return Err("the endpoint has no host".to_owned());
@@ -33,7 +33,7 @@ async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
         Host::Ipv4(address) => address.to_string(),
         Host::Ipv6(address) => address.to_string(),
     };
-    // Nothing is sent on such a connection.
+    // This connection carries no data.
     let config = trust::judged_by_fingerprint(None, Arc::default(), &[])?;
     let stream = TcpStream::connect((name.as_str(), port)).await.map_err(|error| error.to_string())?;
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ fn read_certificate(der: &[u8], judged_by: &'static str) -> Certificate {
     }
 }
 
-/// The privileges of the roles that DSP0266 predefines, for BMCs that do not show them.
+/// Returns the privileges of DSP0266's predefined roles, for BMCs that do not report them.
 fn predefined(role: &str) -> Option<Vec<String>> {
     let names: &[&str] = match role {
         "Administrator" => &["Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"],
@@ -69,7 +69,7 @@ fn predefined(role: &str) -> Option<Vec<String>> {
 }
 
 impl RedfishMachine {
-    /// A resource that may be missing, or hidden from this account.
+    /// Reads a resource that can be missing or hidden from this account.
     async fn shown(&self, path: &str) -> Result<Value, BackendError> {
         match self.bmc.get(path).await {
             Ok(answer) => Ok(answer.body),

@@ -5,51 +5,50 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One server as a file says it. Passwords are named, never held: a file that is committed must not
-/// hold one.
+/// A server in an inventory file. Passwords are only referenced, because such files are committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InventoryServer {
     /// The BMC's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Which system behind it.
+    /// The system's ID behind the BMC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_id: Option<String>,
-    /// The boot override target of a filled virtual drive.
+    /// The boot override target for a filled virtual drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_target: Option<String>,
     /// The virtual drive to fill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_slot: Option<String>,
-    /// The key to lock under.
+    /// The lock key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_key: Option<String>,
-    /// Labels.
+    /// The labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The account.
+    /// The user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
-    /// A file that holds its password.
+    /// The password file's path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<String>,
-    /// An environment variable that holds its password.
+    /// The environment variable with the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_env: Option<String>,
-    /// The authority that signed the certificate, as a PEM file.
+    /// The PEM file with the certificate's authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_file: Option<String>,
     /// The certificate's fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_sha256: Option<String>,
-    /// Trust any certificate.
+    /// True to trust any certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
 }
 
-/// Reads an inventory, or the output of `show -json` for a plan or state with a `metal_servers`.
-/// The error names the place in the text, never its content.
+/// Parses an inventory, or `show -json` output for a plan or state with a `metal_servers`. Errors
+/// name the position, never the content.
 pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, String> {
     if let Some(shown) = serde_json::from_str(text).ok().filter(|shown: &Value| shown["format_version"].is_string()) {
         return of_show(&shown);
@@ -62,8 +61,8 @@ pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, 
     parsed.map_err(|error| unreadable(&error))
 }
 
-/// Words for a file that cannot be read. They name the place and the kind of defect: a password may
-/// stand anywhere in such a file, also as the name of a field.
+/// Describes a parse error by position and kind only, because a password can appear anywhere in
+/// such a file, even as a field name.
 fn unreadable(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     let place = error.location().map(|at| format!("line {}, column {}: ", at.line(), at.column())).unwrap_or_default();
@@ -85,7 +84,7 @@ fn unreadable(error: &serde_saphyr::Error) -> String {
     format!("{place}{problem}")
 }
 
-/// The inventories of every `metal_servers` in the output of `show -json`.
+/// Extracts the inventories of every `metal_servers` from `show -json` output.
 fn of_show(shown: &Value) -> Result<BTreeMap<String, InventoryServer>, String> {
     let mut texts = Vec::new();
     for values in [&shown["prior_state"]["values"], &shown["planned_values"], &shown["values"]] {

@@ -146,7 +146,7 @@ fn string<'a>(text: &'a str, out: &mut String) -> &'a str {
             c => out.push(c),
         }
     }
-    // Cut off: the parser refuses it.
+    // Truncated: the parser rejects it.
     rest
 }
 

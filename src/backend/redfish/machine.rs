@@ -1,4 +1,4 @@
-//! One system behind a BMC.
+//! A system behind a BMC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,36 +14,35 @@ use crate::{
 
 use super::{answer::RedfishResponse, bmc::Bmc, boot::OverrideHolder, settings::MediaSettings, system};
 
-/// Where systems are listed (DSP0266, "Resource URI requirements").
+/// The systems collection (DSP0266, "Resource URI requirements").
 pub(super) const SYSTEMS: &str = "/redfish/v1/Systems";
-/// Pages of one collection that are read; a BMC has one or two.
+/// The maximum number of pages per collection; a BMC has one or two.
 const MOST_PAGES: usize = 50;
-/// What is tried where a BMC tells its reset types nowhere.
+/// The reset types to assume if a BMC does not list any.
 const UNLISTED_RESETS: [&str; 5] = ["On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart"];
 
-/// One system behind a BMC.
 #[derive(Debug)]
 pub(super) struct RedfishMachine {
     pub(super) bmc: Arc<Bmc>,
     pub(super) system_id: Option<String>,
     lock_key: Option<String>,
-    /// How virtual media are booted here, where the configuration says so.
+    /// The configured virtual media boot, if any.
     media: MediaSettings,
-    /// The system's resource, once it was found.
+    /// The system's path, after it was found.
     pub(super) path: OnceCell<String>,
-    /// The system's resource from an earlier process's record.
+    /// The system's path from an earlier process's record.
     recorded: Mutex<Option<String>>,
-    /// The system as it was read last: for its links and lists, which stay, never for its state.
+    /// The last read of the system, used for its stable links and lists, never for its state.
     last: Mutex<Option<Arc<Value>>>,
-    /// The drives, once some were found.
+    /// The drives, after some were found.
     drives: OnceCell<Vec<String>>,
-    /// Whether the system's settings object can be read, once that was tried.
+    /// True if the settings object is readable; unset until the first attempt.
     settings_work: OnceCell<bool>,
-    /// Which object took the last write of the override, where two list one.
+    /// The object that accepted the last override write, if two objects list an override.
     pub(super) override_holder: Mutex<Option<OverrideHolder>>,
     /// The last override that this process wrote.
     pub(super) last_override: Mutex<Option<BootOverride>>,
-    /// The accepted values of `ResetType`, once some were read.
+    /// The supported `ResetType` values, after some were read.
     resets: OnceCell<Vec<String>>,
 }
 
@@ -70,7 +69,7 @@ impl RedfishMachine {
         }
     }
 
-    /// The system's links and lists, as far as they were read in this process: no request then.
+    /// Returns the system's links and lists without a request if this process has read them before.
     pub(super) async fn links(&self) -> Result<Arc<Value>, BackendError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match last {
@@ -79,7 +78,7 @@ impl RedfishMachine {
         }
     }
 
-    /// As [`Self::links`]; read again where the reset action was hidden when they were read last.
+    /// Like [`Self::links`], but reads again if the last read did not contain the reset action.
     async fn links_with_reset(&self) -> Result<Arc<Value>, BackendError> {
         let links = self.links().await?;
         if system::reset_action(&links).target.is_some() {
@@ -88,14 +87,12 @@ impl RedfishMachine {
         Ok(Arc::new(self.system().await?.body))
     }
 
-    /// Reads the system as it is now.
     pub(super) async fn system(&self) -> Result<RedfishResponse, BackendError> {
         let answer = self.read_system().await?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(answer.body.clone()));
         Ok(answer)
     }
 
-    /// What a system says that it is.
     async fn identity_in(&self, system: &Value) -> Result<HardwareIdentity, BackendError> {
         let text = |name: &str| system[name].as_str().map(str::to_owned);
         Ok(HardwareIdentity {
@@ -109,19 +106,19 @@ impl RedfishMachine {
         })
     }
 
-    /// How a system is, with the settings that it is to take over.
+    /// Returns a system's view, including pending settings.
     async fn view_in(&self, system: &Value) -> Result<MachineView, BackendError> {
         let settings = self.settings(system).await?;
         Ok(system::view(system, self.viewed(system, settings.as_ref().map(|answer| &answer.body))))
     }
 
-    /// Takes the system's path from a record. A configured `system_id` comes first.
+    /// Stores the system's path from a record. A configured `system_id` takes precedence.
     pub(super) fn remember(&self, path: &str) {
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
     }
 
-    /// Reads the system: one request if its path is known from an earlier read, the configuration
-    /// or a record.
+    /// Reads the system: one request if an earlier read, the configuration or a record provides its
+    /// path.
     async fn read_system(&self) -> Result<RedfishResponse, BackendError> {
         if let Some(path) = self.path.get() {
             return self.bmc.get_system(path).await;
@@ -147,7 +144,7 @@ impl RedfishMachine {
         Ok(answer)
     }
 
-    /// The members of a collection, of all its pages.
+    /// Returns a collection's members from all pages.
     pub(super) async fn members(&self, collection: &str) -> Result<Vec<String>, BackendError> {
         let mut members = Vec::new();
         let mut page = Some(collection.to_owned());
@@ -161,9 +158,8 @@ impl RedfishMachine {
         Ok(members)
     }
 
-    /// Whether the BMC lists more systems than this one. Without `system_id` it had to be the only
-    /// one. A BMC that does not list them counts as one that has more: then the path tells them
-    /// apart.
+    /// Returns true if the BMC has other systems. A system without `system_id` had to be the only
+    /// system. A BMC without a list counts as having several, so that the path distinguishes them.
     pub(super) async fn has_siblings(&self) -> Result<bool, BackendError> {
         if self.system_id.is_none() {
             return Ok(false);
@@ -176,10 +172,10 @@ impl RedfishMachine {
         self.bmc.has_siblings.get_or_try_init(listed).await.copied()
     }
 
-    /// The settings object, when there is one that lists the override: what is set there is what
-    /// the next boot uses, unless the system itself took what this process set.
+    /// Returns the settings object if it lists the override. The next boot uses its values, unless
+    /// the system itself accepted this process's write.
     ///
-    /// A link that never led anywhere is ignored with a warning.
+    /// A link that never worked is ignored with a warning.
     pub(super) async fn settings(&self, system: &Value) -> Result<Option<RedfishResponse>, BackendError> {
         let Some(path) = system::settings_path(system) else { return Ok(None) };
         if self.override_holder() == Some(OverrideHolder::System) {
@@ -204,9 +200,9 @@ impl RedfishMachine {
         }
     }
 
-    /// The values that a reset accepts: from the list beside the action, else from its
-    /// `ActionInfo`. Where neither holds any, each may be tried, and what it does not know it
-    /// refuses; it is looked again then, because a BMC that starts up lists less.
+    /// Returns the supported reset values, from the action's own list or from its `ActionInfo`. If
+    /// both are empty, any value can be tried, and the BMC rejects unsupported values. Empty lists
+    /// are read again, because a BMC that is starting lists less.
     async fn reset_values(&self, system: &Value) -> Result<Vec<String>, BackendError> {
         if let Some(values) = self.resets.get() {
             return Ok(values.clone());
@@ -228,7 +224,7 @@ impl RedfishMachine {
         Ok(values)
     }
 
-    /// The drives. That there are none is not remembered: a BMC that starts up lists less.
+    /// Returns the drives. An empty list is not cached, because a BMC that is starting lists less.
     pub(super) async fn drives(&self) -> Result<&[String], BackendError> {
         if let Some(drives) = self.drives.get() {
             return Ok(drives.as_slice());
@@ -240,10 +236,10 @@ impl RedfishMachine {
         Ok(self.drives.get_or_init(|| async { found }).await.as_slice())
     }
 
-    /// Changes a resource under its entity tag. Where the BMC refuses that (412, 428), the tag is
-    /// read anew and sent as it is, then in its strong form, then not at all: some give out weak
-    /// tags and compare strongly, some refuse every tag. One that wants a tag and gives out none
-    /// gets `*`. What is refused so was not applied.
+    /// Patches a resource with its entity tag. After 412 or 428, the tag is read again and tried
+    /// unchanged, then in its strong form, then omitted. Some BMCs issue weak tags but compare
+    /// strongly, and some reject every tag. A BMC that requires a tag without issuing any gets `*`.
+    /// Rejected attempts were not applied.
     pub(super) async fn patch(&self, path: &str, body: &Value, etag: Option<&str>) -> Result<(), BackendError> {
         let first = self.bmc.change(Method::PATCH, path, body, etag).await;
         let Err(mut refusal) = first.map(|_| ()) else { return Ok(()) };
@@ -284,13 +280,13 @@ impl PowerControl for RedfishMachine {
     }
 }
 
-/// Whether a refused read says nothing about the resource: the BMC asks to wait, or a proxy in
-/// front of it does. Some always answer 500 where a link leads nowhere.
+/// Returns true if a failed read does not concern the resource: the BMC or a proxy requests a
+/// pause. Status 500 is excluded, because some BMCs always return it for dangling links.
 fn passes(error: &BackendError) -> bool {
     error.is_transient() && !matches!(error, BackendError::Rejected { status: 500, .. })
 }
 
-/// The entity tags to try after the one that was refused. `needed`: the BMC said that one is.
+/// Returns the entity tags to try after a rejected tag. `needed` is true if the BMC requires a tag.
 fn other_tags(refused: Option<&str>, fresh: Option<String>, needed: bool) -> Vec<Option<String>> {
     let strong = fresh.as_deref().and_then(|tag| tag.strip_prefix("W/")).map(str::to_owned);
     let any = needed || (refused.is_none() && fresh.is_none());
@@ -304,13 +300,14 @@ fn other_tags(refused: Option<&str>, fresh: Option<String>, needed: bool) -> Vec
     tags
 }
 
-/// Whether a path is that of a resource or below it: `/Systems/10` is not below `/Systems/1`.
+/// Returns true if a path equals a resource's path or is below it: `/Systems/10` is not below
+/// `/Systems/1`.
 pub(super) fn is_within(path: &str, resource: &str) -> bool {
     let rest = path.strip_prefix(resource.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A collection that is not there is empty.
+/// Treats a missing collection as empty.
 pub(super) fn nothing_there(error: BackendError) -> Result<Vec<String>, BackendError> {
     match error {
         BackendError::Rejected { status: 404 | 405, .. } => Ok(Vec::new()),
@@ -318,7 +315,7 @@ pub(super) fn nothing_there(error: BackendError) -> Result<Vec<String>, BackendE
     }
 }
 
-/// A read that failed before a change: whatever happened to it, the change was not sent.
+/// Converts the error of a read before a change: the change was not sent, so its outcome is known.
 pub(super) fn nothing_sent(error: BackendError) -> BackendError {
     match error {
         BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },

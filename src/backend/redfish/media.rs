@@ -1,4 +1,4 @@
-//! Virtual drives: found, filled and emptied by what each drive lists.
+//! Finds, fills and empties virtual drives as their own properties describe.
 
 use async_trait::async_trait;
 use reqwest::Method;
@@ -15,55 +15,53 @@ use super::{
     siblings::{name, supports_reset},
 };
 
-/// How often an insertion is sent with other parameters, as the BMC's refusals ask for them.
+/// Attempts to insert an image with different parameters, as the BMC's refusals demand.
 const MOST_TRIES: usize = 4;
 
-/// The largest number of systems that are read to find sharers of a drive.
+/// The maximum number of systems to search for sharers of a drive.
 const MOST_SHARING: usize = 32;
 
-/// The paths in a list of links.
 fn links(list: &Value) -> Vec<String> {
     let paths = list.as_array().into_iter().flatten().filter_map(|link| link["@odata.id"].as_str());
     paths.map(str::to_owned).collect()
 }
 
-/// True for two spellings of one path.
+/// Returns true for two spellings of one path.
 fn is_same(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// A drive's action, where it lists one.
+/// Returns a drive's action target, if it lists the action.
 fn action<'a>(drive: &'a Value, name: &str) -> Option<&'a str> {
     drive["Actions"][format!("#VirtualMedia.{name}")]["target"].as_str()
 }
 
-/// Whether a drive without the action is filled by writing to it (iLO4, XCC1, Intel): it lists the
-/// image, and takes PATCH as far as it tells.
+/// Returns true if a drive without the action is filled by PATCH (iLO4, XCC1, Intel). It lists the
+/// image, and its `Allow` header does not exclude PATCH.
 fn takes_patch(drive: &RedfishResponse) -> bool {
     let allows = drive.allow.as_deref().is_none_or(|methods| methods.to_ascii_uppercase().contains("PATCH"));
     drive.body.get("Image").is_some() && drive.body.get("Inserted").is_some() && allows
 }
 
-/// What is in a drive, as far as it tells.
+/// Returns a drive's image and insertion state.
 fn content(drive: &Value) -> (Option<String>, bool) {
-    // What a person's console lends to the server has a name, and no address under which it could
-    // be inserted again (DSP2046, ConnectedMethod).
+    // A medium that a person's console provides has a name but no reusable address (DSP2046,
+    // ConnectedMethod).
     let lent = drive["ConnectedVia"] == "Applet";
     let image = drive["Image"].as_str().filter(|image| !image.is_empty() && !lent).map(str::to_owned);
-    // Some machines leave Inserted true, or the name, after an eject; both must agree.
+    // After an eject, some machines keep Inserted true or the name; both must agree.
     let inserted =
         drive["Inserted"].as_bool().unwrap_or(image.is_some() || lent) && drive["ConnectedVia"] != "NotConnected";
     (image, inserted)
 }
 
-/// The parameters that a refusal asks for or complains about, and the next try; `None`: nothing
-/// more can be tried.
+/// Returns the next attempt's parameters from a refusal; `None` if all attempts are used up.
 fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map<String, Value>> {
     let mut next = sent.clone();
     for (name, value) in [
         ("TransferProtocolType", json!(image.split("://").next().unwrap_or_default().to_ascii_uppercase())),
         ("TransferMethod", json!("Stream")),
-        // Some want credentials also where none are needed.
+        // Some BMCs require credentials even if the image server does not.
         ("UserName", json!("none")),
         ("Password", json!("none")),
     ] {
@@ -72,19 +70,19 @@ fn next_try(sent: &Map<String, Value>, image: &str, refusal: &str) -> Option<Map
         }
     }
     if next == *sent {
-        // Supermicro X11 and X12 refuse both extras, and do not always say which.
+        // Supermicro X11 and X12 reject both extra parameters without always naming them.
         next = std::iter::once(("Image".to_owned(), json!(image))).collect();
     }
     (next != *sent).then_some(next)
 }
 
 impl RedfishMachine {
-    /// The drives: the system's own, else those of its manager (DSP0268 moved them to the system in
-    /// 2020). Refuses drives that other servers share.
+    /// Returns the system's drives, or its manager's drives (DSP0268 moved them to the system in
+    /// 2020). Rejects drives that other servers share.
     pub(super) async fn find_drives(&self) -> Result<Vec<String>, BackendError> {
         let system = self.links().await?;
         let mut managers = links(&system["Links"]["ManagedBy"]);
-        // Some list an empty collection at the system and the drives at the manager (Intel).
+        // Some BMCs list an empty collection at the system and the drives at the manager (Intel).
         if let Some(path) = system["VirtualMedia"]["@odata.id"].as_str() {
             let drives = self.members(path).await?;
             // Some systems list their manager's drives.
@@ -98,8 +96,8 @@ impl RedfishMachine {
             }
         }
         if managers.is_empty() {
-            // Huawei names none. Of several managers each may be that of another system, whose
-            // drives are not ours to fill.
+            // Huawei systems do not name a manager. Several managers can belong to other systems,
+            // whose drives must not be filled.
             let listed = self.members("/redfish/v1/Managers").await.or_else(nothing_there)?;
             if listed.len() == 1 || (listed.len() > 1 && !self.has_siblings().await?) {
                 managers = listed;
@@ -129,7 +127,7 @@ impl RedfishMachine {
         failed.map_or(Ok(Vec::new()), Err)
     }
 
-    /// Refuses a manager's drives if it also serves other servers.
+    /// Rejects a manager's drives if they also serve other servers.
     ///
     /// A medium in such a drive reaches every server, and each server has its own lock. One
     /// maintenance would eject another's medium, and a server could boot a foreign image. A system
@@ -159,7 +157,7 @@ impl RedfishMachine {
         )))
     }
 
-    /// One drive as it is now; `None` where it cannot be filled and is none of ours.
+    /// Reads a drive; `None` if it cannot be filled, and so is not usable.
     async fn drive(&self, path: &str) -> Result<Option<MediaSlot>, BackendError> {
         let drive = self.bmc.get(path).await?;
         if action(&drive.body, "InsertMedia").is_none() && !takes_patch(&drive) {
@@ -176,8 +174,7 @@ impl RedfishMachine {
         }))
     }
 
-    /// The drives at these places; `None` where one of them is not there, or no drive of ours, any
-    /// more.
+    /// Reads the drives at these paths; `None` if a drive no longer exists or is no longer usable.
     async fn drives_at(&self, known: &[MediaSlot]) -> Result<Option<Vec<MediaSlot>>, BackendError> {
         let mut slots = Vec::new();
         for MediaSlot { slot, .. } in known {
@@ -197,7 +194,7 @@ impl RedfishMachine {
         loop {
             let refusal = match self.bmc.change(Method::POST, target, &Value::Object(body.clone()), None).await {
                 Ok(_) => return Ok(()),
-                // A refused parameter was not applied.
+                // A rejected parameter was not applied.
                 Err(error @ BackendError::Rejected { status: 400 | 405 | 415, transient: false, .. }) => error,
                 Err(error) => return Err(error),
             };
@@ -245,7 +242,7 @@ impl MediaControl for RedfishMachine {
         } else {
             let both = json!({ "Image": null, "Inserted": false });
             match self.patch(slot, &both, drive.etag.as_deref()).await {
-                // Inserted cannot be written on some (iLO4).
+                // Inserted is read-only on some BMCs (iLO4).
                 Err(BackendError::Rejected { status: 400, transient: false, .. }) => {
                     self.patch(slot, &json!({ "Image": null }), drive.etag.as_deref()).await
                 }
@@ -253,7 +250,7 @@ impl MediaControl for RedfishMachine {
             }
         };
         match result {
-            // Some refuse to empty what is empty.
+            // Some BMCs reject ejecting an empty drive.
             Err(error @ BackendError::Rejected { status: 400 | 404 | 409, .. }) => {
                 let (_, inserted) = content(&self.bmc.get(slot).await.map_err(nothing_sent)?.body);
                 if inserted { Err(error) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! A BMC's own words about a refusal: the extended information of an error body (DSP0266, "Error
+//! A BMC's messages about a refusal: the extended information in an error body (DSP0266, "Error
 //! responses").
 
 use serde_json::Value;
@@ -30,7 +30,7 @@ const REFUSED: [&str; 12] = [
     "AccessDenied",
 ];
 
-/// Whether every message says that the request was refused before anything was done.
+/// Returns true if every message shows that the request was rejected before it had any effect.
 pub(super) fn says_not_applied(body: &Value) -> bool {
     let error = &body["error"];
     let mut ids = ids(error);
@@ -55,7 +55,7 @@ fn ids(messages: &Value) -> Vec<&str> {
     infos.filter_map(|info| info["MessageId"].as_str()).collect()
 }
 
-/// Returns true if a body reports an error, and not success.
+/// Returns true if a body reports an error instead of success.
 pub(super) fn is_error(body: &Value) -> bool {
     let error = &body["error"];
     let mut ids = ids(error);
@@ -67,13 +67,13 @@ pub(super) fn is_error(body: &Value) -> bool {
     error.is_object() && (ids.is_empty() || !ids.iter().all(succeeds))
 }
 
-/// Returns true if a body holds messages and no resource.
+/// Returns true if a body contains only messages.
 pub(super) fn is_note(body: &Value) -> bool {
     let messages = |name: &String| name == "error" || name.contains("@Message.ExtendedInfo");
     body.as_object().is_some_and(|fields| !fields.is_empty() && fields.keys().all(messages))
 }
 
-/// The text of an error body, and whether it says that the request may be accepted later.
+/// Returns an error body's text, and true if the request can succeed later.
 pub(super) fn read(body: &Value) -> (String, bool) {
     let error = &body["error"];
     let mut parts = Vec::new();

@@ -1,7 +1,8 @@
-//! Redfish BMCs, vendor neutral: what the BMC lists decides, never its vendor or generation.
+//! Vendor-neutral Redfish backend: the BMC's listed features decide, never its vendor or
+//! generation.
 //!
-//! Protocol: DMTF DSP0266 (Redfish) and the schemas of DSP0268. One client, and at most one
-//! session, per BMC; systems behind one BMC share it.
+//! Protocol: DMTF DSP0266 (Redfish) and the schemas in DSP0268. Each BMC has one client and at most
+//! one session, shared by its systems.
 
 mod answer;
 mod attributes;
@@ -47,22 +48,22 @@ pub use settings::{Authentication, MediaSettings, Patience, RedfishSettings, Ser
 pub(super) use trust::Clients;
 pub use trust::parse_fingerprint;
 
-/// What to do about a server that the configuration does not list.
+/// The advice for a server that the configuration does not list.
 const ADD_SERVER: &str = "Add it to redfish.servers or to the inventory file of the provider.";
 
-/// Servers behind BMCs that speak Redfish.
+/// Servers behind Redfish BMCs.
 #[derive(Debug)]
 pub struct RedfishBackend {
     machines: BTreeMap<String, Arc<RedfishMachine>>,
     listed: BTreeMap<String, Listed>,
-    /// The entries of an inventory file, as it would say them.
+    /// The entries for an inventory file.
     inventory: BTreeMap<String, InventoryServer>,
     bmcs: Vec<Arc<Bmc>>,
 }
 
 impl RedfishBackend {
-    /// A backend of one server, whose settings another backend found; `clients` are those of the
-    /// other one. The error names the setting that cannot be used.
+    /// Creates a backend for one server, with settings from another backend and that backend's
+    /// `clients`. The error names the unusable setting.
     pub(super) fn of_one(
         name: &str,
         server: ServerSettings,
@@ -77,14 +78,14 @@ impl RedfishBackend {
         Self::with(settings, clients, clock)
     }
 
-    /// Makes a backend. Sends no request. The error names the server whose settings cannot be used.
+    /// Creates a backend without sending a request. The error names the server with unusable
+    /// settings.
     pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
         Self::with(settings, &Clients::default(), clock)
     }
 
     fn with(settings: RedfishSettings, clients: &Clients, clock: &Arc<dyn Clock>) -> Result<Self, String> {
-        // By address, account and trust; the few that differ only by password are told apart in the
-        // list.
+        // Grouped by address, account and trust. BMCs that differ only by password share a list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
         let (mut machines, mut listed) = (BTreeMap::new(), BTreeMap::new());
         for (name, server) in settings.servers {
@@ -97,7 +98,7 @@ impl RedfishBackend {
             listed.insert(name.clone(), entry);
             let trusting = clients.of(&server.trust, settings.request_timeout);
             let trusting = trusting.map_err(|problem| format!("server {name:?}: {problem}"))?;
-            // One BMC is one address, one account, one way to trust it.
+            // Address, account and trust identify a BMC.
             let identity = format!("{}|{}|{:?}", server.endpoint, server.username, server.trust);
             let same = bmcs.entry(identity).or_default();
             let known = same.iter().find(|(known, _)| known.expose_secret() == server.password.expose_secret());

@@ -1,27 +1,27 @@
-//! What an answer tells about the change that it answers: applied, not applied, or neither.
+//! Determines from an answer if a change was applied, rejected, or has an unknown outcome.
 //!
-//! Only what says "no" before it does anything is a refusal: 4xx and 503 (RFC 9110, sections 15.5
-//! and 15.6.4), and the message ids below. Any other 5xx may come from a proxy in front, or from a
-//! service that failed after it had told the hardware: BMCs answer 500 to a reset that they carried
-//! out.
+//! Only an answer that precedes any effect is a rejection: 4xx and 503 (RFC 9110, sections 15.5 and
+//! 15.6.4), and the message IDs in `message.rs`. Any other 5xx can come from a proxy, or from a
+//! service that failed after it had commanded the hardware. BMCs answer 500 to resets that they
+//! performed.
 
 use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::message;
 
-/// What became of a change.
+/// A change's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// It was accepted.
+    /// The change was accepted.
     Yes,
-    /// It was refused.
+    /// The change was rejected.
     No,
-    /// Only the machine can tell.
+    /// Only an observation can decide.
     Unknown,
 }
 
-/// Judges an answer. `body` is `None` when it is not JSON or did not come whole.
+/// Judges an answer. `body` is `None` if it is not JSON or incomplete.
 pub(super) fn applied(status: StatusCode, body: Option<&Value>) -> Applied {
     if status.is_success() {
         return if body.is_some() { Applied::Yes } else { Applied::Unknown };

@@ -1,4 +1,4 @@
-//! The passwords of BMCs: files and variables that hold them.
+//! BMC passwords from files and environment variables.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,19 @@ use super::{
     inventory::InventoryServer,
 };
 
-/// How an environment variable begins that an inventory file may name, unless configured otherwise.
+/// The default prefix of environment variables that an inventory file can reference.
 const ENV_PREFIX: &str = "METAL_";
 
-/// The value of a password file: its text without the line end that editors add.
+/// Reads a password file without the line end that editors add.
 pub(super) fn read_password(path: &str, at: &[&str]) -> Result<SecretString, Problem> {
     let text = SecretString::from(read_file(path, at)?);
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
 }
 
-/// What an inventory file may name as passwords.
+/// Limits on the passwords that an inventory file can reference.
 ///
-/// Who may change the inventory need not be who may read the secrets of the process: an entry with
-/// an address of their own and the name of any variable or file would have it sent there.
+/// An inventory's editor is not necessarily allowed to read the process's secrets. An entry with
+/// the editor's own address and any variable or file name would send a secret there.
 #[derive(Debug)]
 pub(super) struct InventoryLimits {
     prefix: String,
@@ -34,15 +34,15 @@ pub(super) struct InventoryLimits {
 }
 
 impl InventoryLimits {
-    /// For an inventory file. By default variables begin with `METAL_`, and files are in the folder
-    /// of the inventory.
+    /// Returns the limits for an inventory file. By default, variables must start with `METAL_`,
+    /// and files must be in the inventory's folder.
     pub(super) fn new(inventory: &str, prefix: Option<String>, folder: Option<String>) -> Self {
         let beside = Path::new(inventory).parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.map_or_else(|| beside.unwrap_or(Path::new(".")).to_owned(), PathBuf::from);
         Self { prefix: prefix.unwrap_or_else(|| ENV_PREFIX.to_owned()), folder }
     }
 
-    /// Refuses a server that names another variable or file.
+    /// Rejects a server that references another variable or file.
     pub(super) fn check(&self, name: &str, server: &InventoryServer) -> Result<(), Problem> {
         let refused = |field: &str, problem: String| {
             let problem = format!("server {name:?} of the inventory file: {problem}");
@@ -73,8 +73,8 @@ impl InventoryLimits {
         Ok(())
     }
 
-    /// Whether a file is in the folder, wherever its links lead from there. One that is not there
-    /// is refused when it is read.
+    /// Returns true if a file is in the folder after resolving links. A missing file fails later,
+    /// when it is read.
     fn holds(&self, file: &str) -> bool {
         let Ok(allowed) = self.folder.canonicalize() else { return false };
         let path = Path::new(file);
@@ -86,7 +86,7 @@ impl InventoryLimits {
     }
 }
 
-/// Warns of files with passwords that other users may read.
+/// Warns of password files that other users can read.
 pub(super) fn readable(block: &Block, env: Variables<'_>) -> Option<Warning> {
     let common = PASSWORD_FILE.value(block, env);
     let own = block.objects("servers").filter_map(|(_, server)| server.text("password_file"));

@@ -1,4 +1,4 @@
-//! The `redfish` block: its attributes, and what is wrong with them as they are written.
+//! The `redfish` block: its attributes and their validation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use super::{
     trust::parse_fingerprint,
 };
 
-/// BMCs that speak Redfish.
+/// The `redfish` block's plugin.
 #[derive(Debug)]
 pub struct Plugin;
 
@@ -29,7 +29,7 @@ const FLAGS: &[BackendFlag] = &[BackendFlag::file(
      METAL_REDFISH_PASSWORD or METAL_REDFISH_PASSWORD_FILE",
 )];
 
-/// The longest a BMC may take for a read: slow ones need half a minute for a system.
+/// The maximum read timeout: slow BMCs need half a minute for a system.
 const LONGEST_READ: Duration = Duration::from_mins(2);
 
 impl BackendPlugin for Plugin {
@@ -114,7 +114,7 @@ fn check_server(name: &str, server: &ServerInput, common: &Trust, problems: &mut
     }
 }
 
-/// The BMCs to which passwords go in clear, because the configuration asks for it.
+/// Warns of BMCs that receive unencrypted passwords by configuration.
 fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
     let plain = settings.servers.iter().filter(|(_, server)| server.endpoint.scheme() == "http");
     let names: Vec<&str> =

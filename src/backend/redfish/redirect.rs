@@ -1,8 +1,8 @@
-//! Redirects: followed on the BMC itself, and nowhere else.
+//! Follows redirects within the BMC, never to another host.
 //!
-//! HPE answers paths without their last slash with 308 and wants clients to follow; old Supermicro
-//! BMCs answer 301. What is redirected was not carried out, so a change may be sent again to where
-//! it points.
+//! HPE answers paths without their last slash with 308 and expects clients to follow; old
+//! Supermicro BMCs answer 301. A redirected request was not performed, so a change can be repeated
+//! at the target.
 
 use reqwest::{Method, Response, StatusCode, header};
 
@@ -10,12 +10,11 @@ use crate::backend::BackendError;
 
 use super::bmc::Bmc;
 
-/// How many redirects in a row are followed.
 pub(super) const MOST: usize = 3;
 
 impl Bmc {
-    /// Where a request has to be sent instead; `None`: it was answered. The error is about a
-    /// redirect that is not followed.
+    /// Returns the redirect target; `None` for any other answer. `Err` describes a redirect that is
+    /// not followed.
     pub(super) fn redirected(
         &self,
         method: &Method,

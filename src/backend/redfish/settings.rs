@@ -1,4 +1,4 @@
-//! What the backend needs to know, checked.
+//! The backend's validated settings.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,87 +7,86 @@ use url::Url;
 
 use super::InventoryServer;
 
-/// How requests prove who asks.
+/// Authentication of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Authentication {
-    /// Basic for the first request to a BMC, a session when more follow; basic only, where a BMC
-    /// has no sessions.
+    /// Basic for a BMC's first request, then a session; always basic if the BMC lacks sessions.
     #[default]
     Session,
-    /// Basic, always.
+    /// Always basic.
     Basic,
 }
 
-/// How a BMC's certificate is judged.
+/// Verification of a BMC's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// By the machine's own authorities.
+    /// Trusts the machine's own authorities.
     #[default]
     System,
-    /// By these authorities, as PEM.
+    /// Trusts these PEM authorities.
     Authority(String),
-    /// Exactly the certificate with this SHA-256 (of its DER form) is right.
+    /// Trusts exactly the certificate with this SHA-256 (of its DER form).
     Fingerprint([u8; 32]),
-    /// Any certificate is right. Must be said.
+    /// Trusts any certificate. Requires an explicit setting.
     Anything,
 }
 
-/// How virtual media are booted on a server, where the configuration says so.
+/// A server's configured virtual media boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaSettings {
     /// The `BootSourceOverrideTarget` that boots a filled virtual drive.
     pub boot_target: Option<String>,
-    /// The drive to fill, by the end of its path.
+    /// The end of the path of the drive to fill.
     pub media_slot: Option<String>,
 }
 
-/// One server.
+/// A configured server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// The BMC's address: scheme, host, port.
     pub endpoint: Url,
-    /// Which system behind it; `None`: the only one.
+    /// The system's ID; `None` if the BMC has only one system.
     pub system_id: Option<String>,
-    /// The key to lock under, instead of the machine's own identity.
+    /// The lock key that replaces the machine's own identity.
     pub lock_key: Option<String>,
-    /// Labels.
+    /// The labels.
     pub labels: BTreeMap<String, String>,
-    /// The account.
+    /// The user name.
     pub username: String,
-    /// Its password.
+    /// The password.
     pub password: SecretString,
-    /// How virtual media are booted.
+    /// The virtual media boot.
     pub media: MediaSettings,
-    /// How the certificate is judged.
+    /// Certificate verification.
     pub trust: Trust,
 }
 
-/// The backend.
+/// The backend's settings.
 #[derive(Clone, Debug)]
 pub struct RedfishSettings {
     /// Servers by name.
     pub servers: BTreeMap<String, ServerSettings>,
-    /// What an inventory file holds of them, where that is known.
+    /// The servers' inventory file entries, if known.
     pub inventory: BTreeMap<String, InventoryServer>,
-    /// Time limit of one request that may change something, its body included: within the lease
-    /// that allows it.
+    /// Time limit of a request that can change something, including its body, within the lease that
+    /// allows it.
     pub request_timeout: Duration,
-    /// Time limit of one read, its body included.
+    /// Time limit of a read, including its body.
     pub read_timeout: Duration,
-    /// How requests prove who asks.
+    /// Authentication of requests.
     pub authentication: Authentication,
-    /// How long a BMC that made sense before may make none.
+    /// Tolerance for senseless answers.
     pub patience: Patience,
 }
 
-/// How long a BMC that made sense before may make none: many start anew by themselves, or lose
-/// their head for a moment.
+/// How long a BMC that worked before can return senseless answers. Many BMCs restart on their own
+/// or fail for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// For how long answers like 404, a web page or half a JSON count as those of a BMC that is
-    /// starting anew, where the same resource was read before.
+    /// How long a 404, a web page or truncated JSON counts as a restart, for a resource that was
+    /// readable before.
     pub away: Duration,
-    /// After how long credentials that were accepted before and then refused are tried once more.
+    /// How long after their rejection previously accepted credentials are tried once more.
     pub doubt: Duration,
 }
 

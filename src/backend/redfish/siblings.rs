@@ -1,4 +1,4 @@
-//! Finds the server among a BMC's systems. Another system never blocks it.
+//! Finds the server among a BMC's systems. Other systems never block the search.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,9 +21,9 @@ const MOST_SEARCHED: usize = 8;
 const FOR_SIBLINGS: Duration = Duration::from_secs(15);
 
 impl RedfishMachine {
-    /// From the service root to the system.
+    /// Searches from the service root to the system.
     pub(super) async fn find(&self) -> Result<String, BackendError> {
-        // NVIDIA DGX has the usual collection, and no link to it in the root.
+        // NVIDIA DGX has the standard collection without a link in the root.
         let mut members = match self.members(SYSTEMS).await {
             Ok(members) => members,
             Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
@@ -115,17 +115,17 @@ impl RedfishMachine {
     }
 }
 
-/// True for a system that answered and can be reset: a server, and not a board of one.
+/// Returns true for a system that answered and supports reset: a server, not one of its boards.
 pub(super) fn supports_reset(answer: &Result<Value, BackendError>) -> bool {
     answer.as_ref().is_ok_and(|system| system::reset_action(system).target.is_some())
 }
 
-/// A resource's id: the last segment in its path.
+/// Returns a resource's ID: the last segment in its path.
 pub(super) fn name(path: &str) -> String {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// An error with what to configure against it.
+/// Appends a configuration hint to an error.
 fn with_hint(error: BackendError, hint: &str) -> BackendError {
     let more = |text: String| format!("{text}; {hint}");
     match error {

@@ -1,23 +1,22 @@
-//! Whether the holder of a pinned certificate made a signature: for certificates that are too old
-//! for the usual rules.
+//! Verifies signatures of a pinned certificate's owner, including certificates that are too old for
+//! the usual rules.
 //!
-//! The pin says which key is right; only that the other side has it is left to show (RFC 8446,
-//! section 4.4.3; RFC 5246, section 7.4.3). The certificate's own version, names and signature mean
-//! nothing then, so that X.509 v1, missing names and SHA-1 do no harm. RSA keys of less than 2048
-//! bits, which no library verifies any more, are verified here: with the public key alone, nothing
-//! of it is secret.
+//! The pin identifies the key, so a proof of possession is sufficient (RFC 8446, section 4.4.3; RFC
+//! 5246, section 7.4.3). The certificate's version, names and own signature do not matter, so X.509
+//! v1, missing names and SHA-1 are harmless. Libraries no longer verify RSA keys below 2048 bits,
+//! so this module does. It uses only the public key and contains no secret.
 
 use num_bigint::BigUint;
 use rustls::{SignatureScheme, crypto::CryptoProvider};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use x509_parser::public_key::PublicKey;
 
-/// The smallest RSA key that the provider verifies, in bits.
+/// The smallest RSA key that the crypto provider verifies, in bits.
 const USUAL: usize = 2048;
-/// The smallest RSA key that is accepted at all, in bits.
+/// The smallest accepted RSA key, in bits.
 const SMALLEST: usize = 1024;
 
-/// Whether the key of this certificate (DER) made `signature` over `message`.
+/// Returns true if the certificate's (DER) key signed `message` with `signature`.
 pub(super) fn verifies(
     provider: &CryptoProvider,
     certificate: &[u8],
@@ -40,7 +39,7 @@ pub(super) fn verifies(
     algorithms.into_iter().any(|algorithm| algorithm.verify_signature(key, message, signature).is_ok())
 }
 
-/// A hash with its name in PKCS #1 (RFC 8017, section 9.2, note 1).
+/// A hash function and its PKCS #1 prefix (RFC 8017, section 9.2, note 1).
 struct Hash {
     of: fn(&[u8]) -> Vec<u8>,
     name: &'static [u8],
@@ -64,7 +63,7 @@ fn small_rsa(modulus: &BigUint, exponent: &BigUint, scheme: SignatureScheme, mes
     let size = bits.div_ceil(8);
     let number = BigUint::from_bytes_be(signature);
     let odd = |number: &BigUint| number.bit(0);
-    // Larger exponents than anybody uses would only cost time.
+    // Larger exponents are unused in practice and would cost time.
     if bits < SMALLEST
         || signature.len() != size
         || number >= *modulus
@@ -88,7 +87,8 @@ fn small_rsa(modulus: &BigUint, exponent: &BigUint, scheme: SignatureScheme, mes
     }
 }
 
-/// EMSA-PKCS1-v1_5 (RFC 8017, section 9.2): what must be there is built and compared.
+/// Verifies EMSA-PKCS1-v1_5 (RFC 8017, section 9.2) by building and comparing the expected
+/// encoding.
 fn pkcs1(encoded: &[u8], message: &[u8], hash: &Hash) -> bool {
     let digest = (hash.of)(message);
     let end = hash.name.len() + digest.len();
@@ -101,12 +101,12 @@ fn pkcs1(encoded: &[u8], message: &[u8], hash: &Hash) -> bool {
     encoded == right
 }
 
-/// EMSA-PSS with MGF1 and a salt as long as the hash (RFC 8017, section 9.1.2; RFC 8446, section
-/// 4.2.3).
+/// Verifies EMSA-PSS with MGF1 and a salt as long as the hash (RFC 8017, section 9.1.2; RFC 8446,
+/// section 4.2.3).
 fn pss(encoded: &[u8], bits: usize, message: &[u8], hash: &Hash) -> bool {
     let digest = (hash.of)(message);
     let length = digest.len();
-    // A modulus of 8k + 1 bits leaves one byte of zero in front.
+    // A modulus with 8k + 1 bits adds a leading zero byte.
     let encoded = &encoded[encoded.len() - bits.div_ceil(8)..];
     let Some(masked) = encoded.len().checked_sub(length + 1).filter(|masked| *masked > length) else { return false };
     let (block, rest) = encoded.split_at(masked);

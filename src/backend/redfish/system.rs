@@ -1,4 +1,4 @@
-//! Reading a `ComputerSystem` (DSP0268): what it is, what it can be told.
+//! Interprets a `ComputerSystem` (DSP0268): state and capabilities.
 
 use serde_json::Value;
 
@@ -25,29 +25,27 @@ fn power(system: &Value) -> PowerState {
     }
 }
 
-/// Whether an object is a resource, by any of the properties that each has (DSP0266, "Common
+/// Returns true if an object is a resource: it has at least one common property (DSP0266, "Common
 /// properties").
 pub(super) fn is_resource(object: &Value) -> bool {
     ["@odata.id", "Id", "Name"].iter().any(|name| object.get(name).is_some_and(Value::is_string))
 }
 
-/// Whether an object lists override properties of its own.
+/// Returns true if an object lists override properties.
 pub(super) fn lists_override(object: &Value) -> bool {
     let boot = &object["Boot"];
     boot.get("BootSourceOverrideTarget").is_some() || boot.get("BootSourceOverrideEnabled").is_some()
 }
 
-/// Where the settings of this system are written, when it says so.
+/// Returns the settings object's path, if the system has one.
 pub(super) fn settings_path(system: &Value) -> Option<&str> {
     system["@Redfish.Settings"]["SettingsObject"]["@odata.id"].as_str()
 }
 
-/// Where the firmware's boot menu is listed.
 pub(super) fn boot_menu(system: &Value) -> Option<&str> {
     system["Boot"]["BootOptions"]["@odata.id"].as_str()
 }
 
-/// One entry of the firmware's boot menu.
 pub(super) fn boot_option(option: &Value) -> BootOption {
     BootOption {
         reference: text(&option["BootOptionReference"]).or_else(|| text(&option["Id"])).unwrap_or_default(),
@@ -56,13 +54,13 @@ pub(super) fn boot_option(option: &Value) -> BootOption {
     }
 }
 
-/// The override that an object lists.
+/// Returns the override that an object lists.
 pub(super) fn boot_override(object: &Value) -> BootOverride {
     let boot = &object["Boot"];
     BootOverride {
         ignition: None,
         external: false,
-        // Another word cannot be set again.
+        // Other values could not be restored.
         enabled: text(&boot["BootSourceOverrideEnabled"]).filter(|word| is_known(word)),
         target: text(&boot["BootSourceOverrideTarget"]),
         mode: text(&boot["BootSourceOverrideMode"]),
@@ -72,15 +70,15 @@ pub(super) fn boot_override(object: &Value) -> BootOverride {
     }
 }
 
-/// Whether `BootSourceOverrideEnabled` may have this value.
+/// Returns true for a valid `BootSourceOverrideEnabled` value.
 fn is_known(enabled: &str) -> bool {
     ["Disabled", "Once", "Continuous"].contains(&enabled)
 }
 
-/// Whether an object has an override and does not show whether it holds, and for what.
+/// Returns true if an object has an override with an unknown state or target.
 ///
 /// DSP2046, ComputerSystem v1.x: `BootSourceOverrideEnabled` is `Disabled`, `Once` or `Continuous`,
-/// and null where it is not known.
+/// and null if unknown.
 fn is_unclear(object: &Value) -> bool {
     let Some(boot) = object.get("Boot") else { return false };
     if !lists_override(object) {
@@ -95,26 +93,26 @@ fn is_unclear(object: &Value) -> bool {
     }
 }
 
-/// Whether an object's own override changes a start to come.
+/// Returns true if an object's own override affects a future boot.
 fn is_armed(object: &Value) -> bool {
     let boot = boot_override(object);
     matches!(boot.enabled.as_deref(), Some("Once" | "Continuous"))
         && boot.target.as_deref().is_some_and(|target| target != "None")
 }
 
-/// Whether the settings show no override to come while the system itself shows one.
+/// Returns true if only the system itself shows a future override, but the settings do not.
 pub(super) fn hides_armed(system: &Value, settings: &Value) -> bool {
     is_armed(system) && !is_armed(settings)
 }
 
-/// Whether a time says nothing: Dell lists the year 0 and BlueField that of the epoch, whatever
+/// Returns true for a meaningless time: Dell reports the year 0 and BlueField the epoch, whatever
 /// happened.
 fn is_constant(time: &str) -> bool {
     ["0000-", "0001-", "1970-01-01"].iter().any(|start| time.starts_with(start))
 }
 
-/// A system as one read shows it. `settings` is the object where the override is set, when that is
-/// another one.
+/// Converts a system into a view. `settings` is the separate object with the override, if there is
+/// one.
 pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     let boot = settings.unwrap_or(system);
     MachineView {
@@ -133,8 +131,7 @@ pub(super) fn view(system: &Value, settings: Option<&Value>) -> MachineView {
     }
 }
 
-/// The reset action's description: its target, its values when they are listed, and where else they
-/// are.
+/// The reset action: its target, its listed values, and the path of its `ActionInfo`.
 pub(super) struct ResetAction<'a> {
     pub(super) target: Option<&'a str>,
     pub(super) values: Option<Vec<String>>,
@@ -151,7 +148,7 @@ pub(super) fn reset_action(system: &Value) -> ResetAction<'_> {
     }
 }
 
-/// The values of `ResetType` in an `ActionInfo`.
+/// Returns the `ResetType` values in an `ActionInfo`.
 pub(super) fn action_info_values(info: &Value) -> Vec<String> {
     info["Parameters"]
         .as_array()
@@ -162,12 +159,12 @@ pub(super) fn action_info_values(info: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The power changes that a list of values means.
+/// Converts a list of values into power changes.
 pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
     let mut resets = Vec::new();
     for value in values {
         let reset = match value.as_str() {
-            // Some machines only know the forced word for switching on.
+            // Some machines support only the forced power-on.
             "On" | "ForceOn" => ResetType::On,
             "GracefulShutdown" => ResetType::GracefulShutdown,
             "ForceOff" => ResetType::ForceOff,
@@ -184,8 +181,8 @@ pub(super) fn resets(values: &[String]) -> Vec<ResetType> {
     resets
 }
 
-/// What can be told about boot by the object that lists the override, and by the system for what
-/// that one leaves out: the settings of GH200 and BlueField list no values.
+/// Adds the boot capabilities that the override's object lists. The system supplies values that the
+/// settings omit: GH200's and BlueField's settings do not list any.
 pub(super) fn boot_capabilities(system: &Value, settings: Option<&Value>, capabilities: &mut Capabilities) {
     let object = settings.unwrap_or(system);
     let boot = &object["Boot"];
@@ -199,7 +196,8 @@ pub(super) fn boot_capabilities(system: &Value, settings: Option<&Value>, capabi
     };
     capabilities.boot_targets = listed("BootSourceOverrideTarget");
     if capabilities.boot_targets.is_empty() {
-        // Not listed: what every machine with an override knows (DSP0268, BootSource).
+        // Unlisted values: the minimum that every machine with an override supports (DSP0268,
+        // BootSource).
         capabilities.boot_targets = ["None", "Pxe", "Cd", "Hdd"].map(str::to_owned).to_vec();
         if boot.get("HttpBootUri").is_some() {
             capabilities.boot_targets.push("UefiHttp".to_owned());

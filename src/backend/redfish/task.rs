@@ -1,6 +1,8 @@
-//! A change that a BMC answers with 202 is carried out by a task. The call watches it for as long
-//! as a change may take anyway, so that a refusal comes with the task's own words. A task that runs
-//! on is looked at again whenever its effect is waited for, until it ends.
+//! Tasks that perform changes which a BMC answered with 202.
+//!
+//! The call watches its task within the change's time limit, so that a failure includes the task's
+//! message. A task that continues is checked again, until it ends, whenever the engine waits for
+//! its effect.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,27 +15,25 @@ use crate::backend::BackendError;
 
 use super::{answer::RedfishResponse, bmc::Bmc, message};
 
-/// How long a task is watched, within the time limit of the change that began it.
+/// How long a task is watched, within its change's time limit.
 const WATCHED: Duration = Duration::from_secs(4);
-/// The pause before the first look; each next one is twice as long.
+/// The pause before the first check; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A task that ran on when the call that began it returned.
+/// A task that outlived its call.
 #[derive(Clone, Debug)]
 struct TaskMonitor {
-    /// The resource that was changed.
     changed: String,
     request: String,
     monitor: String,
 }
 
-/// The tasks that still ran when they were looked at last.
+/// The tasks that were still running at the last check.
 #[derive(Debug, Default)]
 pub(super) struct Tasks(Mutex<Vec<TaskMonitor>>);
 
 impl Tasks {
-    /// Forgets the task of an earlier change of the same resource: what it became is seen, or does
-    /// not matter any more.
+    /// Discards a resource's earlier task: its outcome is visible or no longer matters.
     pub(super) fn forget(&self, changed: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|task| task.changed != changed);
     }
@@ -48,11 +48,11 @@ impl Tasks {
     }
 }
 
-/// How a task stands. `TaskState` of DSP2046.
+/// A task's progress, from DSP2046's `TaskState`.
 enum Task {
     Running,
     Completed,
-    /// It ended otherwise; its state and messages.
+    /// The task failed, with state and messages. The flag is true if nothing was changed.
     Ended(String, bool),
 }
 
@@ -70,8 +70,8 @@ fn standing(task: &Value) -> Task {
     }
 }
 
-/// Interprets the answer of a task or its monitor. A failed task's monitor answers with the
-/// change's own error (DSP0266, "Asynchronous operations").
+/// Interprets an answer from a task or its monitor. A failed task's monitor returns the change's
+/// own error (DSP0266, "Asynchronous operations").
 fn read_standing(read: Result<RedfishResponse, BackendError>) -> Result<Task, BackendError> {
     match read {
         Ok(answer) => Ok(standing(&answer.body)),
@@ -81,8 +81,8 @@ fn read_standing(read: Result<RedfishResponse, BackendError>) -> Result<Task, Ba
 }
 
 impl Bmc {
-    /// Watches the task that carries a change out. `Ok` when it completed, still runs, or is not to
-    /// be found any more: BMCs forget finished tasks.
+    /// Watches a change's task. `Ok` if it completed, is still running, or no longer exists: BMCs
+    /// delete finished tasks.
     pub(super) async fn watch(&self, request: &str, begun: &RedfishResponse) -> Result<(), BackendError> {
         let Some(path) = begun.monitor.as_deref().and_then(|monitor| self.own_path(monitor)) else { return Ok(()) };
         let limit = WATCHED.min(self.limits.change / 2);
@@ -110,9 +110,8 @@ impl Bmc {
         BackendError::TaskFailed { address: self.address(), request, message, nothing_changed }
     }
 
-    /// Looks once at the tasks that ran on, of the resources asked for. The failure of one that has
-    /// ended, told once: nothing is under way any more, so it says what became of the change. A
-    /// monitor that is gone says nothing.
+    /// Checks once the continuing tasks of the selected resources, and returns, once, the error of
+    /// a task that has ended. Then the outcome is final. A deleted monitor is not an error.
     pub(super) async fn late_answer(&self, is_asked_for: impl Fn(&str) -> bool + Send) -> Option<BackendError> {
         for task in self.tasks.of(is_asked_for) {
             let standing = match read_standing(self.get_once(&task.monitor).await) {
@@ -142,7 +141,7 @@ mod tests {
     fn a_task_that_failed_speaks_for_itself() {
         assert!(matches!(standing(&json!({"TaskState": "Running"})), Task::Running));
         assert!(matches!(standing(&json!({"TaskState": "Completed"})), Task::Completed));
-        // A finished monitor answers with what the change answers.
+        // A finished monitor returns the change's answer.
         assert!(matches!(standing(&Value::Null), Task::Completed));
         let refused = json!({"TaskState": "Exception", "Messages": [
             {"MessageId": "Base.1.12.ResourceInUse", "Message": "In use"}

@@ -1,4 +1,4 @@
-//! TLS clients for each way to judge a certificate.
+//! TLS clients for each kind of certificate verification.
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,10 @@ use crate::{backend::web, tls};
 
 use super::{settings::Trust, signature};
 
-/// Accepts exactly one certificate, or any, and remembers which one it saw.
+/// Accepts exactly one certificate, or any, and records the certificate that it received.
 #[derive(Debug)]
 struct Pinned {
-    /// `None`: any, to read it.
+    /// `None` accepts any certificate, to read it.
     expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
     provider: Arc<CryptoProvider>,
@@ -60,7 +60,7 @@ impl ServerCertVerifier for Pinned {
         }
     }
 
-    // The fingerprint says which key is right; the signature proves that it is there.
+    // The fingerprint identifies the key; the signature proves its possession.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -89,7 +89,8 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// TLS where the fingerprint of a certificate decides; `None` accepts any certificate, to read it.
+/// Returns a TLS configuration that verifies by fingerprint; `None` accepts any certificate, to
+/// read it.
 pub(super) fn judged_by_fingerprint(
     expected: Option<[u8; 32]>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
@@ -98,28 +99,28 @@ pub(super) fn judged_by_fingerprint(
     tls::judged_by(Arc::new(Pinned { expected, seen, provider: tls::provider() }), protocols)
 }
 
-/// A client and, where a fingerprint decides, the one that was seen last.
+/// A TLS client and, with a fingerprint, the last received certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Trusting {
     pub(super) client: Client,
-    /// A client without connections that wait to be used again: some BMCs (HPE) reset those, and
-    /// whether they carried out what was sent on one is unknown then. A change is worth a
-    /// connection of its own.
+    /// A client without idle connections, for changes. Some BMCs (HPE) reset idle connections,
+    /// which would leave a change's outcome unknown.
     pub(super) fresh: Client,
-    /// The one certificate that is right, where a fingerprint decides.
+    /// The only accepted certificate, with a fingerprint.
     pub(super) expected: Option<[u8; 32]>,
     pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
-    /// The setting that decides.
+    /// The setting that decides about trust.
     pub(super) judged_by: &'static str,
 }
 
-/// The HTTP clients of a backend, one for each kind of trust: making one costs as much as some
-/// requests, and a fleet has a thousand BMCs.
+/// A backend's HTTP clients, one per kind of trust. Creating a client costs as much as several
+/// requests, and a fleet can have a thousand BMCs.
 #[derive(Clone, Debug, Default)]
 pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<Trust, Trusting>>>);
 
 impl Clients {
-    /// The client for a trust. `timeout` is that of its connections, the same at each call.
+    /// Returns the client for a trust setting. `timeout` applies to connections and must be equal
+    /// in each call.
     pub(super) fn of(&self, trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = made.get(trust) {
@@ -131,7 +132,8 @@ impl Clients {
     }
 }
 
-/// A client that judges certificates as told and follows no redirect: credentials go nowhere else.
+/// Returns a client with this verification. It does not follow redirects, so that credentials do
+/// not reach other hosts.
 pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
     let seen: Arc<Mutex<Option<[u8; 32]>>> = Arc::default();
     let build = |idle: usize| -> Result<Client, String> {
@@ -140,11 +142,10 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .redirect(Policy::none())
             .retry(reqwest::retry::never())
             .pool_max_idle_per_host(idle)
-            // BMCs are in a network of their own, and what the environment names would see their
-            // passwords.
+            // BMCs are in a separate network, and an environment proxy would see their passwords.
             .no_proxy()
             .tcp_keepalive(None)
-            // BMCs speak HTTP/1.1, some of them loosely; one way for every kind of trust.
+            // BMCs use HTTP/1.1, some of them loosely. All kinds of trust use the same protocol.
             .http1_only()
             .http1_ignore_invalid_headers_in_responses(true)
             .http1_allow_spaces_after_header_name_in_responses(true)
@@ -172,7 +173,7 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
     Ok(Trusting { client, fresh, expected, seen, judged_by })
 }
 
-/// Reads a fingerprint: 64 hexadecimal digits, with or without colons.
+/// Parses a fingerprint: 64 hexadecimal digits, with or without colons.
 #[must_use]
 pub fn parse_fingerprint(text: &str) -> Option<[u8; 32]> {
     let digits: String = text.chars().filter(|c| *c != ':').collect();
@@ -186,7 +187,7 @@ pub fn parse_fingerprint(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// A fingerprint as it is written in a configuration.
+/// Formats a fingerprint as configurations contain it.
 pub(super) fn show_fingerprint(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,14 +1,14 @@
-//! Facts of a BMC that are known without asking it.
+//! BMC facts that do not require a request.
 
 use super::{Bmc, Duration, PoisonError};
 
 impl Bmc {
-    /// The slowest read that was answered in this process.
+    /// Returns the slowest answered read in this process.
     pub(in crate::backend::redfish) fn slowest_read(&self) -> Duration {
         *self.slowest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that an answer was not valid JSON, and warns of it once.
+    /// Records an answer with invalid JSON, and warns once.
     pub(in crate::backend::redfish) fn note_flaw(&self, request: &str, flaw: &str) {
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         if resources.flaws.insert(request.to_owned(), flaw.to_owned()).is_none() {
@@ -19,18 +19,17 @@ impl Bmc {
         }
     }
 
-    /// The requests whose answer was not valid JSON, each with the reason.
+    /// Returns the requests with invalid JSON in the answer, each with the reason.
     pub(in crate::backend::redfish) fn flaws(&self) -> Vec<String> {
         let resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         resources.flaws.iter().map(|(request, flaw)| format!("{request}: {flaw}")).collect()
     }
 
-    /// The account.
     pub(in crate::backend::redfish) fn username(&self) -> &str {
         &self.username
     }
 
-    /// The setting that decides which certificate is trusted.
+    /// Returns the setting that decides about trust.
     pub(in crate::backend::redfish) fn judged_by(&self) -> &'static str {
         self.trusting.judged_by
     }

@@ -1,12 +1,11 @@
-//! How requests prove who sends them: sessions, basic authentication, and what a BMC that refuses
-//! either is told next.
+//! Authentication: sessions, basic authentication, and fallbacks after a rejection.
 
 use super::*;
 
 impl Bmc {
-    /// The credentials were refused. Those that were never accepted are not tried again, so that no
-    /// account is locked out. Those that were are tried once more after a while: HPE, AMI and
-    /// NVIDIA BMCs refuse them for a moment.
+    /// Records rejected credentials. Credentials that never worked are not tried again, to avoid
+    /// locking the account. Others are retried once after a while, because HPE, AMI and NVIDIA BMCs
+    /// reject valid credentials temporarily.
     pub(super) async fn refused(&self, message: String) -> BackendError {
         let mut access = self.access.write().await;
         self.refuse(&mut access, message)
@@ -28,9 +27,9 @@ impl Bmc {
         BackendError::Unauthorized { address: self.address(), message }
     }
 
-    /// How the next request proves who asks. The first one to a BMC uses basic authentication,
-    /// because a single read is not worth a log-in and a log-out; a session is opened when more
-    /// follow.
+    /// Returns the next request's authentication. The first request uses basic authentication,
+    /// because a single read does not justify login and logout. A session is opened if more
+    /// requests follow.
     pub(super) async fn proof(&self) -> Result<RequestAuth, BackendError> {
         let mut access = self.access.write().await;
         if let Some(message) = &access.refused {
@@ -43,14 +42,14 @@ impl Bmc {
         if self.authentication == Authentication::Basic || access.no_sessions || first {
             return Ok(RequestAuth::Basic);
         }
-        // Others wait for this log-in: one is enough.
+        // Other requests wait for this login.
         match self.log_in().await {
             Ok((token, path)) => {
                 access.had_session = true;
                 access.session = Some((Arc::clone(&token), path));
                 Ok(RequestAuth::Session(token))
             }
-            // The same credentials were accepted before: what is refused is the log-in itself.
+            // The same credentials were accepted before, so the login itself was rejected.
             Err(BackendError::Unauthorized { .. })
                 if self.proven.load(Ordering::Acquire) && !access.had_session && !self.only_sessions() =>
             {
@@ -58,17 +57,17 @@ impl Bmc {
                 Ok(RequestAuth::Basic)
             }
             Err(BackendError::Unauthorized { message, .. }) => Err(self.refuse(&mut access, message)),
-            // Where basic is none of the ways in, it would be refused like a wrong password.
+            // Without the basic scheme, basic authentication would count as a wrong password.
             Err(error @ BackendError::Rejected { transient: true, .. }) if self.only_sessions() => Err(error),
-            // No session service, or no session left, or one may have been opened whose name we do
-            // not know: it is never tried again, because that makes it worse.
+            // The BMC lacks a session service or free sessions, or it has opened a session with an
+            // unknown name. Another attempt could use up further sessions.
             Err(BackendError::Rejected { .. } | BackendError::Protocol { .. }) => {
                 access.no_sessions = true;
                 Ok(RequestAuth::Basic)
             }
             Err(error) if error.outcome_unknown() => {
                 if self.only_sessions() {
-                    // What was to be sent under the session was not sent.
+                    // The actual request was not sent, because it needs the session.
                     return Err(BackendError::Unreachable { address: self.address(), cause: error.to_string() });
                 }
                 access.no_sessions = true;

@@ -1,26 +1,24 @@
-//! Reads: tried again where that changes nothing, and what it means when they make no sense.
+//! Reads with retries, and the meaning of senseless answers.
 
 use super::{BackendError, Bmc, Duration, Method, PoisonError, RedfishResponse, Value};
 use crate::backend::redfish::{message, system};
 
-/// How often a read is tried again when the connection broke or the BMC asked to wait.
+/// Attempts for a read if the connection broke or the BMC requested a pause.
 const READ_TRIES: usize = 3;
-/// The longest wait that a BMC may ask for between two tries of a read.
+/// The longest requested pause that a read waits for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// The longest time for which a BMC is left alone because it asks for that.
+/// The longest requested pause during which the BMC receives no requests.
 const LONGEST_BUSY: Duration = Duration::from_mins(1);
 
 impl Bmc {
-    /// Reads a resource. Tried again, a few times, when that changes nothing: the connection broke
-    /// or the BMC asked to wait.
+    /// Reads a resource. Retries a few times if the connection broke or the BMC requested a pause.
     pub(in crate::backend::redfish) async fn get(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         self.get_if(path, |_| true).await
     }
 
-    /// Reads a system. An answer without any property of a resource says nothing about it: BMCs
-    /// that start up send an empty object for a moment, which would be a system without power and
-    /// override.
+    /// Reads a system and rejects answers without any resource property. BMCs that are starting
+    /// return an empty object, which would look like a system without power and override.
     pub(in crate::backend::redfish) async fn get_system(&self, path: &str) -> Result<RedfishResponse, BackendError> {
         self.get_if(path, system::is_resource).await
     }
@@ -69,7 +67,7 @@ impl Bmc {
         })
     }
 
-    /// The error in an answer whose status promises a resource.
+    /// Converts an error body in a successful answer.
     fn refusal(&self, path: &str, body: &Value) -> BackendError {
         let (message, transient) = message::read(body);
         BackendError::Rejected {
@@ -82,8 +80,8 @@ impl Bmc {
         }
     }
 
-    /// Reads a neighbor's resource once. Its failure does not mark the BMC as down, and a 401 does
-    /// not count as refused credentials.
+    /// Reads a neighbor's resource once. A failure does not mark the BMC as down, and a 401 does
+    /// not count as rejected credentials.
     pub(in crate::backend::redfish) async fn probe(&self, path: &str) -> Result<Value, BackendError> {
         self.fail_if_down()?;
         let _place = self.places.acquire().await;
@@ -91,7 +89,7 @@ impl Bmc {
         self.send(&Method::GET, path, None, None, &proof).await.map(|answer| answer.body)
     }
 
-    /// Notes that the BMC answers, although one of its resources does not.
+    /// Marks the BMC as reachable even though one of its resources fails.
     pub(in crate::backend::redfish) fn is_up(&self) {
         *self.down.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -117,12 +115,12 @@ impl Bmc {
                 _ => return Err(error),
             };
             if pause > LONGEST_PAUSE {
-                // No request is sent to it before.
+                // No request is sent before that time.
                 self.is_down_until(self.clock.monotonic() + pause.min(LONGEST_BUSY), &error.to_string());
             }
             if tried >= READ_TRIES || pause > LONGEST_PAUSE {
                 return Err(match error {
-                    // A read changes nothing, so there is nothing that may have been applied.
+                    // A failed read never leaves an unknown outcome.
                     BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },
                     other => other,
                 });

@@ -1,4 +1,4 @@
-//! What it means when a BMC does not answer, or answers what cannot be used.
+//! Handles a BMC that does not answer or whose answer is unusable.
 
 use super::{BackendError, Bmc, Duration, Method, PoisonError, no_answer_within, show_fingerprint};
 use crate::backend::web;
@@ -51,8 +51,7 @@ impl Bmc {
         }
     }
 
-    /// Remembers for a moment that it cannot be reached: the other systems behind it need not wait
-    /// as long again.
+    /// Marks the BMC as unreachable for a moment, so that its other systems do not repeat the wait.
     pub(super) fn is_down(&self, cause: &str) {
         self.is_down_until(self.clock.monotonic() + self.limits.change.min(Duration::from_secs(2)), cause);
     }
@@ -78,8 +77,7 @@ impl Bmc {
     }
 }
 
-/// What it means that a TLS handshake was refused before any certificate was judged; `None`: it is
-/// about something else.
+/// Explains a TLS handshake that failed before the certificate check; `None` for any other cause.
 fn handshake_problem(cause: &str) -> Option<String> {
     let signs = [
         "HandshakeFailure",
