@@ -21,8 +21,8 @@ use crate::{
 /// The provider's address in configurations; shown by `--debug` only.
 const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
-/// Standard error whose writes always succeed: a failed log message must not stop a process that
-/// holds a server.
+/// Standard error whose writes always succeed: a failed log message must not stop a process with a
+/// locked server.
 #[derive(Clone, Copy, Debug)]
 struct Notes;
 

@@ -33,8 +33,8 @@ pub(super) struct Limits {
     pub(super) expires: Option<Timestamp>,
 }
 
-/// Returns true if the coordination store contains the claims of a backend's servers. Commands
-/// about them then work without a configured server.
+/// Returns true if a backend's claims are in the coordination store. Commands about them then work
+/// without a configured server.
 pub(super) fn in_store(plugin: &dyn BackendPlugin) -> bool {
     !plugin.has_own_claims()
 }

@@ -13,7 +13,7 @@ use crate::{
     store::{Store, default_path, path_in},
 };
 
-/// The summary of the warning.
+/// The warning's summary.
 pub const SECOND_STORE: &str = "Another coordination store can cover these servers";
 
 /// How this process selected its default store.

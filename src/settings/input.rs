@@ -16,7 +16,7 @@ pub struct Input {
     pub coordination_url: Option<String>,
     /// True if a missing embedded store is not created: changes are lost when the process ends.
     pub makes_no_store: bool,
-    /// The owner of this configuration's maintenances.
+    /// The owner for this configuration's maintenances.
     pub owner: Option<String>,
     /// This run's name.
     pub run: Option<String>,

@@ -4,7 +4,7 @@
 /// The coordination store.
 pub const COORDINATION_URL: &str = "METAL_COORDINATION_URL";
 
-/// The owner of the maintenances.
+/// The maintenances' owner.
 pub const OWNER: &str = "METAL_OWNER";
 
 /// A kubeconfig file for every cluster without its own.

@@ -171,7 +171,7 @@ async fn lead(
                 open.error = error;
             }
         } else {
-            // This commit is no longer in flight.
+            // This commit has been answered.
             let round = leading.round();
             if first {
                 round.open = None;

@@ -1,4 +1,4 @@
-//! Optimistic transitions on a store with concurrent writers; they never hold a database lock.
+//! Optimistic transitions on a store with concurrent writers; they never lock the database.
 //!
 //! A process that stops inside a database transaction would block all others until the store
 //! notices. So a transition reads the lock, applies the change locally, and writes it on condition
@@ -51,7 +51,7 @@ impl Commits {
         self.0.iter().flatten().any(|commit| names.contains(commit))
     }
 
-    /// Adds a commit's name to the list of each part that it wrote.
+    /// Adds a commit's name to each written part's list.
     pub(super) fn with(&self, commit: &str, parts: Parts) -> Self {
         let more = |names: &[String], written: bool| -> Vec<String> {
             if !written {
@@ -111,8 +111,8 @@ pub(super) struct CommitDelta<'a> {
     pub(super) events: &'a [AuditEvent],
     /// This commit's name.
     pub(super) commit: &'a str,
-    /// Records by uid before the change. A linear search would cost a queue of a thousand a million
-    /// comparisons.
+    /// Records by uid before the change. With linear searches, a thousand queued records would cost
+    /// a million comparisons.
     known: HashMap<&'a Uid, &'a Shared<Maintenance>>,
     /// Uids that are still active or in the history.
     kept: HashSet<&'a Uid>,

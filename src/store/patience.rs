@@ -15,8 +15,8 @@ use crate::{
 /// The first and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 
-/// After a timeout, later requests do not retry for this long: if a hundred resources refresh,
-/// only the first one waits.
+/// After a timeout, later requests do not retry for this long: if a hundred resources refresh, only
+/// the first request waits.
 const IMPATIENT_FOR: Duration = Duration::from_secs(10);
 
 /// One attempt gets this fraction of the limit, so a hanging server leaves time for a second

@@ -60,7 +60,7 @@ impl ToldTime {
         at
     }
 
-    /// Returns the store's time, and queries the servers with `ask` if necessary.
+    /// Returns the store's time; queries the servers if necessary.
     pub(super) async fn now(
         &self,
         ask: impl Future<Output = Result<Timestamp, StoreError>> + Send,

@@ -77,8 +77,8 @@ impl Watchers {
         }
     }
 
-    /// Removes keys without an open watch. Returns true if none is left; the change task then stops
-    /// until the next watcher starts it again.
+    /// Removes keys without an open watch. Returns true if that was the last key; the change task
+    /// then stops until the next watcher starts it again.
     pub(super) fn nobody_left(&self) -> bool {
         let mut inner = self.inner();
         inner.keys.retain(|_, watched| watched.moves.receiver_count() > 0);
@@ -87,8 +87,7 @@ impl Watchers {
     }
 }
 
-/// The task that looks for other processes' changes. The first watcher starts it, and it ends with
-/// the last one.
+/// The task that looks for other processes' changes. It runs while watchers exist.
 #[derive(Debug)]
 pub(super) struct ChangeTask {
     runtime: Handle,

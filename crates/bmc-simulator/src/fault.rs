@@ -75,7 +75,7 @@ pub enum FaultAction {
         #[serde(rename = "ms", with = "millis")]
         time: Duration,
     },
-    /// Holds the request until it is released.
+    /// Stalls the request until it is released.
     Hold {
         /// When the request is held.
         phase: Phase,
@@ -109,7 +109,7 @@ pub enum FaultAction {
     },
     /// Adds bytes to the normal answer's body.
     Add {
-        /// The position of the bytes.
+        /// Where the bytes are added.
         place: Place,
         /// The bytes.
         bytes: Vec<u8>,
@@ -165,7 +165,7 @@ impl Place {
     }
 }
 
-/// The body of an injected answer.
+/// An injected answer's body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultBody {
@@ -225,7 +225,7 @@ impl Fault {
         Self::new(FaultAction::Delay { time })
     }
 
-    /// Shows a different value for a property of the machine itself.
+    /// Shows a different value for one of the machine's own properties.
     #[must_use]
     pub fn show(property: &str, value: Value) -> Self {
         let property = property.to_owned();
@@ -372,7 +372,7 @@ impl Armed {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     armed: RwLock<Vec<Arc<Armed>>>,
-    /// Avoids the lock while there are no faults.
+    /// Avoids the lock while the list is empty.
     count: AtomicUsize,
     last: AtomicU64,
 }

@@ -69,7 +69,7 @@ pub struct JournalEntry {
     /// True if the request was executed with a 2xx answer, even if the client received something
     /// else.
     pub applied: bool,
-    /// The numbers of the faults that affected it.
+    /// Numbers of faults that affected it.
     pub faults: Vec<u64>,
 }
 

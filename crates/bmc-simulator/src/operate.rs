@@ -29,13 +29,13 @@ pub enum SimulatorError {
     /// A BMC with that name does not exist.
     #[error("there is no BMC named {0}")]
     NoBmc(String),
-    /// The machine's BMC has no virtual media device with that `Id`.
+    /// The machine's BMC does not have a virtual media device with that `Id`.
     #[error("there is no virtual media device {0}")]
     NoDevice(String),
     /// A fault with that number does not exist.
     #[error("there is no fault {0}")]
     NoFault(u64),
-    /// The request of that sequence number is not held.
+    /// The request with that sequence number is not held.
     #[error("request {0} is not held")]
     NotHeld(u64),
     /// A wait timed out.
@@ -95,7 +95,7 @@ impl Simulator {
         self.world.machine(name).ok_or_else(|| SimulatorError::NoSystem(name.to_owned()))
     }
 
-    /// Returns the address of a machine's BMC, such as `https://127.0.0.1:40001`.
+    /// Returns a machine's BMC address, such as `https://127.0.0.1:40001`.
     pub fn url(&self, system: &str) -> Result<String, SimulatorError> {
         let machine = self.machine(system)?;
         Ok(self.bmc(&machine.bmc)?.url())
@@ -191,7 +191,7 @@ impl Simulator {
         self.world.bmc(name).ok_or_else(|| SimulatorError::NoBmc(name.to_owned()))
     }
 
-    /// Returns the name of a machine's BMC.
+    /// Returns a machine's BMC name.
     pub fn bmc_of(&self, system: &str) -> Result<String, SimulatorError> {
         Ok(self.machine(system)?.bmc.to_string())
     }

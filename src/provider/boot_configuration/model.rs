@@ -342,7 +342,8 @@ fn shown_content(content: &str) -> String {
     if content.contains("://") { shown_url(content) } else { content.to_owned() }
 }
 
-/// Converts a text to a part of a name. A digest distinguishes texts with replaced characters.
+/// Converts a text so that it can be used in a name. A digest distinguishes texts with replaced
+/// characters.
 fn plain(text: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let replaced: String = text.chars().map(|c| if fits(c) { c } else { '-' }).collect();

@@ -113,7 +113,7 @@ impl Resource for ServerBootConfiguration {
         }
         let over = given(&prior.state) == Some("Error");
         if over && replaced.is_empty() && model.boot() == prior.boot() && model.server_power == prior.server_power {
-            // The configuration is no longer effective, so it is created again.
+            // The configuration lost its effect, so it is created again.
             replaced.push(AttributePath::new("state"));
         }
         if !replaced.is_empty() {

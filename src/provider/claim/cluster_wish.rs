@@ -110,8 +110,8 @@ impl ClaimModel {
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
     }
 
-    /// Copies a cluster's claim into the configured attributes, so that a plan shows drift.
-    /// `made`: prefix of the names of Secrets that the provider creates from Ignition files.
+    /// Copies a cluster's claim into the configured attributes, so that a plan shows drift. The
+    /// prefix `made` marks Secrets with Ignition files.
     pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());

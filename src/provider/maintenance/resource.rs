@@ -387,7 +387,7 @@ impl Resource for ServerMaintenance {
 }
 
 impl ServerMaintenance {
-    /// After an error, returns the state of a server that is held nevertheless, so that destroy can
+    /// After an error, returns a state if the server is held nevertheless, so that destroy can
     /// release it.
     async fn keep_if_locked(
         &self,

@@ -52,8 +52,8 @@ impl ServerOperation {
     }
 }
 
-/// Checks that a destroy can finish: it waits for a service to end, because the external system
-/// works on the server until then.
+/// Checks that a destroy can finish: it waits for a running service, because the external system
+/// still works on the server.
 fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&ReconcileResult>) -> Option<()> {
     let Some(driven) = driven.filter(|driven| matches!(driven.record.phase, Phase::Preparing(_))) else {
         return Some(());

@@ -1,4 +1,4 @@
-//! `check` of `metal_server`: the output of the command `check` as attributes.
+//! `check` of `metal_server`: the command's output as attributes.
 
 use std::collections::BTreeMap;
 

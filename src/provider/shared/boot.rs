@@ -139,8 +139,8 @@ fn method(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<
     one_of(diags, value, path, &names, |name| names.contains(&name).then(|| BootMethod::from_name(name)))
 }
 
-/// Builds the attributes of [`BootModel`] except `method`, which one type requires and another
-/// nests.
+/// Builds the attributes of [`BootModel`] except `method`: some types require it, and others nest
+/// it.
 pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
     let images: Vec<&str> = plug::boot_methods().iter().map(|method| method.image).collect();
     let (images, with_ignition) = (images.join(" "), with_ignition("`"));

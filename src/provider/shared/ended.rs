@@ -61,8 +61,8 @@ pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &Maintenanc
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
 
-/// Returns the state of a maintenance without a record. If the maintenance ended, its record was
-/// pruned and the state stays, so that nothing runs again.
+/// Returns the state if the maintenance's record is missing. If the maintenance ended, its record
+/// was pruned and the state stays, so that nothing runs again.
 pub(in crate::provider) fn without_record(gone: bool, model: MaintenanceModel) -> Value<MaintenanceModel> {
     if gone && !is_over(&model.state) { Value::Null } else { Value::Value(model) }
 }

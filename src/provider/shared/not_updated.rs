@@ -1,4 +1,4 @@
-//! In-place changes that failed: what was undone, and how the server is now.
+//! Failed in-place changes: the undone parts, and the server's current state.
 
 use tf_provider::{AttributePath, Diagnostics};
 

@@ -38,7 +38,7 @@ pub(in crate::provider) fn of_name(namespace: &Text, name: &Text) -> Option<Json
     Some(json!({ "namespace": given(namespace)?, "name": given(name)? }))
 }
 
-/// Builds an identity from an id of the form `namespace/name`.
+/// Builds an identity from an id `namespace/name`.
 pub(in crate::provider) fn of_joined(id: &Text) -> Option<Json> {
     let (namespace, name) = given(id)?.split_once('/')?;
     Some(json!({ "namespace": namespace, "name": name }))

@@ -60,8 +60,8 @@ fn may_be_used(hold: &str) -> String {
     )
 }
 
-/// Returns the one-time boots that a maintenance, and boot configurations under it, requested.
-/// `None`: the maintenance does not exist yet.
+/// Returns one-time boots requested by a maintenance or by boot configurations under it. `None`:
+/// the maintenance does not exist yet.
 async fn boots_once(engine: &Engine, id: MaintenanceId) -> Option<Vec<BootSpec>> {
     let hold = engine.planned_record(&id).await.ok()??;
     let view = engine.planned_view(&hold.lock_key).await.ok()?;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long the leader waits for a member to apply its transition. A member that is alive but not
-/// polled moves to the end of the line.
+/// polled is queued again.
 const UNRESPONSIVE: Duration = Duration::from_secs(2);
 
 /// A lock being changed by a group.
@@ -173,7 +173,7 @@ impl Leading {
         }
     }
 
-    /// Returns the later half to the front of the line.
+    /// Requeues the later half, ahead of other waiting transitions.
     pub(super) fn halve(&mut self) {
         let line = Arc::clone(&self.line);
         let round = self.round();

@@ -134,8 +134,8 @@ impl Alive {
         if said.until > look.now { said.until } else { look.now + left.max(STILL) }
     }
 
-    /// Returns the minimum time since the last change: from the end of the first look that found
-    /// this version to the start of this look.
+    /// Returns the minimum time since the last change: from the first look that found this version
+    /// (its end) to this look (its start).
     fn unchanged(&self, said: &LeaseStatus, look: Look) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(&said.runner) {

@@ -29,8 +29,8 @@ pub(super) const AT_ONCE: usize = 16;
 /// another process was first.
 ///
 /// A process can die after any of these steps: copy history, take names, write the lock, delete
-/// stale objects. Only the third step commits. Whoever finds leftovers of the other steps repairs
-/// them.
+/// stale objects. Only the third step commits. Processes that find leftovers of the other steps
+/// repair them.
 pub(super) async fn commit(
     link: &StoreClient,
     names: &Names,

@@ -27,7 +27,7 @@ pub(super) struct Entry {
     /// The commit's name.
     pub(super) commit: String,
     /// The commit's revision, which orders commits across servers. In the lock it is stored
-    /// separately, because the writer cannot know it in advance.
+    /// separately, because the API server assigns it during the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) order: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -36,7 +36,7 @@ const ONE_BY_ONE: usize = 8;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<PartialObjectMeta<ConfigMap>>>>;
 
-/// The watch of one store handle.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) link: Arc<StoreClient>,

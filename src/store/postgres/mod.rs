@@ -1,6 +1,6 @@
 //! A store for many machines: the schema `metal` in a PostgreSQL database.
 //!
-//! Every write is one conditional statement (`metal.commit`), so no client ever holds a database
+//! Every write is one conditional statement (`metal.commit`), so clients never keep a database
 //! lock. The store's clock is the server's.
 
 mod commit;

@@ -63,7 +63,7 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
 /// Creates a new database's schema. An existing schema is only read.
 pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    // In a transaction, because a pooler can use another session for each one.
+    // In a transaction, because a pooler can use another session for each transaction.
     let mut transaction = db.begin().await.map_err(fault)?;
     let mut found = version(&mut transaction, faults).await?;
     if found == 0 {

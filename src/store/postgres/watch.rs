@@ -79,7 +79,7 @@ impl Look {
     }
 }
 
-/// The watch of one store handle.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) link: StoreClient,

@@ -1,8 +1,8 @@
 //! Batches one process's transitions into one transaction.
 //!
 //! The file has one writer at a time, and each commit waits for the disk. Transitions that arrive
-//! during a transaction share the next one. Each is applied in its caller's task and has its own
-//! result. A refused transition writes nothing and does not affect the others.
+//! during a transaction share the next transaction. Each is applied in its caller's task and has
+//! its own result. A refused transition writes nothing and does not affect the others.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,8 +1,8 @@
 //! Detects other processes' commits.
 //!
-//! `PRAGMA data_version` changes when another connection commits. It reads shared memory only. A
-//! query for the changed locks runs only after it has changed. Heartbeats change `data_version` but
-//! not the locks.
+//! `PRAGMA data_version` changes when another connection commits. It reads shared memory only. If
+//! it has changed, a query lists the changed locks. Heartbeats change `data_version` but not the
+//! locks.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ use crate::{
 /// The pause after a failed read.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
 
-/// The watch of one store handle.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) source: Source,

@@ -98,7 +98,7 @@ impl Account {
     }
 }
 
-/// The sender of a request.
+/// A request's sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) account: String,

@@ -37,11 +37,11 @@ pub enum Availability {
 pub struct BmcStatus {
     /// Its name in the simulator.
     pub name: String,
-    /// The address of its listener.
+    /// Its listener's address.
     pub url: String,
     /// Its availability.
     pub availability: Availability,
-    /// The names of its machines.
+    /// Its machines' names.
     pub systems: Vec<String>,
     /// Requests received.
     pub requests: u64,

@@ -15,7 +15,7 @@
 //! | `DELETE /faults`, `DELETE /faults/{id}` | removes all; one |
 //! | `GET /held` | [`HeldRequest`](crate::HeldRequest)s |
 //! | `POST /held/release`, `POST /held/{sequence}/release` | lets all go; one |
-//! | `POST /wait` | waits for what a [`WaitFor`] describes; 408 when it does not happen in time |
+//! | `POST /wait` | waits for a [`WaitFor`] condition; 408 after the time limit |
 //! | `PATCH /settings` | `{"latency_ms": N, "journal": {"keep": N}\|"count_only"}` |
 //! | `GET /inventory`, `GET /ca.pem` | the list of servers as YAML; the authority's certificate |
 //!
@@ -43,7 +43,7 @@ use crate::simulator::Simulator;
 /// The largest body that the control interface reads.
 const LARGEST_BODY: usize = 64 << 20;
 
-/// A response of the control interface.
+/// A control interface response.
 pub(crate) enum Answer {
     Json(StatusCode, Value),
     Text(&'static str, String),

@@ -101,7 +101,7 @@ impl State {
         self.goal = PowerState::Paused;
     }
 
-    /// Plans the end of a transition.
+    /// Plans when a transition ends.
     pub(crate) fn plan_arrival(&mut self, to: PowerState) {
         match to {
             PowerState::PoweringOn => {

@@ -32,7 +32,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) power: PowerState,
-    /// The power state at the end of the schedule.
+    /// The power state after the whole schedule.
     pub(crate) goal: PowerState,
     pub(crate) schedule: VecDeque<(Instant, Step)>,
     /// The current alarm's number; older alarms do nothing.

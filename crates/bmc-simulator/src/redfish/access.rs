@@ -32,8 +32,7 @@ pub(crate) fn check(bmc: &Bmc, request: &Incoming, route: Option<&Route>) -> Res
             return Err(Box::new(Reply::error(403, &[message])));
         }
     }
-    // Check before any precondition, so that an unprivileged caller gets no information about the
-    // account.
+    // Check before any precondition, so that an unprivileged caller cannot probe the account.
     let foreign = matches!(route, Some(Route::Account(id)) if *id != caller.account);
     if foreign && !caller.role.may(Privilege::ConfigureUsers) {
         return Err(Box::new(forbidden()));

@@ -46,8 +46,7 @@ impl Incoming {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Sets a property of the body, or removes it. Leaves a body without the property's parent
-    /// unchanged.
+    /// Sets or removes a body property. Leaves a body without the property's parent unchanged.
     pub(crate) fn alter(&mut self, property: &str, value: Option<&Value>) {
         let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) else { return };
         let Some((parent, name)) = property.rsplit_once('/') else { return };

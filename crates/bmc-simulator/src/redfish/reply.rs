@@ -16,7 +16,7 @@ pub struct Reply {
     pub(crate) body: Bytes,
 }
 
-/// The parts of a request that a hook can read.
+/// Request data that a hook can read.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     /// The method.

@@ -17,7 +17,7 @@ use crate::words::{BootMode, OverrideEnabled, PowerState, ResetType};
 const SYSTEMS: &str = "/redfish/v1/Systems";
 const SYSTEM_KIND: &str = "#ComputerSystem.v1_22_0.ComputerSystem";
 
-/// Returns the path of a machine's system.
+/// Returns a machine's system path.
 pub(crate) fn path(machine: &Machine) -> String {
     format!("{SYSTEMS}/{}", machine.id)
 }
