@@ -1,12 +1,12 @@
 //! Process liveness.
 //!
-//! Each process has a Lease, like Kubernetes components with leader election. Its time comes from
-//! one API server and is compared with another's, and this module never trusts two clocks to agree.
-//! A process is dead if
+//! Each process has a Lease, like Kubernetes components with leader election. A Lease is written
+//! with one API server's time and read with another's, so its end alone proves little. A process is
+//! dead if
 //!
 //! - it resigned,
 //! - or its Lease stayed unchanged for its whole length, on our monotonic clock,
-//! - or its end is older than the largest clock difference within a cluster.
+//! - or its end passed longer ago than two clocks in a cluster can differ.
 //!
 //! A process that first looks shortly after another process died waits for up to a lease length. A
 //! process that was already watching does not wait.
