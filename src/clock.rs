@@ -1,7 +1,7 @@
-//! The only reader of time.
+//! The only module that reads the time.
 //!
-//! Everything else is told what time it is, so that a test can tell it another one.
-//! `tests/layering.rs` holds this wall.
+//! Everything else receives a clock, so that tests can replace it. `tests/layering.rs` enforces
+//! this.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
 
@@ -18,18 +18,18 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// What time it is, and how to wait for a later one.
+/// A source of time and delays.
 #[async_trait]
 pub trait Clock: Send + Sync + Debug {
-    /// The wall clock of this machine, UTC.
+    /// Returns the machine's wall clock in UTC.
     fn now(&self) -> Timestamp;
 
-    /// Time that never jumps, since some fixed moment of this process. Leases are judged by it.
+    /// Returns time that never jumps, since a fixed moment in this process. Leases use it.
     fn monotonic(&self) -> Duration;
 
-    /// Which boot of which machine this is, and how long it lasts already: a clock that all
-    /// processes of one machine share and that no change of the wall clock moves. `None` where the
-    /// system does not tell; macOS and Windows do not, to a program without unsafe code.
+    /// Returns the current boot and its duration: a clock shared by all processes on a machine and
+    /// independent of wall-clock changes. `None` if unsupported; macOS and Windows provide it only
+    /// to unsafe code.
     fn boot(&self) -> Option<BootTime> {
         None
     }
@@ -41,28 +41,28 @@ pub trait Clock: Send + Sync + Debug {
 /// One boot of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
-    /// The machine's id (machine-id(5)); empty where there is none, as in many containers.
+    /// The machine's id (machine-id(5)); empty if missing, as in many containers.
     pub machine: String,
     /// The kernel's random id of this boot (random(4), `boot_id`).
     pub id: String,
-    /// The time namespace, which may shift the boot clock (time_namespaces(7)); empty where there
-    /// are none.
+    /// The time namespace, which can shift the boot clock (time_namespaces(7)); empty if
+    /// unsupported.
     pub namespace: String,
 }
 
-/// How another boot relates to this one.
+/// Another boot's relation to this boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootRelation {
-    /// The same boot, and a boot clock that can be compared.
+    /// The same boot, with a comparable boot clock.
     Same,
-    /// An earlier boot of the same machine: none of its processes is left.
+    /// An earlier boot of the same machine: all its processes have ended.
     Ended,
-    /// Another machine, or a boot clock that cannot be compared.
+    /// Another machine, or an incomparable boot clock.
     Unknown,
 }
 
 impl Boot {
-    /// Relates `other` to this boot, which is the running one.
+    /// Compares `other` with this boot, which is running.
     #[must_use]
     pub fn relation(&self, other: &Self) -> BootRelation {
         if self.id == other.id {
@@ -74,17 +74,16 @@ impl Boot {
     }
 }
 
-/// A moment of one boot.
+/// A moment within a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootTime {
     /// The boot.
     pub boot: Boot,
-    /// Time since the machine was started, with all its sleeps.
+    /// Time since the machine was started, including sleep.
     pub since: Duration,
 }
 
-/// The running boot; `None` where the system does not tell, or not at the moment (no file can be
-/// opened).
+/// Returns the running boot; `None` if unsupported, or temporarily if files cannot be opened.
 #[must_use]
 pub fn this_boot() -> Option<Boot> {
     static BOOT: OnceLock<Boot> = OnceLock::new();
@@ -114,11 +113,11 @@ fn read_boot() -> Option<Boot> {
     None
 }
 
-/// Time since some fixed moment that goes on while the machine sleeps. The usual monotonic clock of
-/// Linux (`CLOCK_MONOTONIC`) and of macOS (`CLOCK_UPTIME_RAW`, which std uses) stands still then,
-/// so a laptop that was closed in the middle of a call would believe in a lease that is long over.
-/// `CLOCK_BOOTTIME` of Linux counts the sleep (clock_gettime(2)), as `CLOCK_MONOTONIC` of macOS
-/// does: it "will continue to increment while the system is asleep" (clock_gettime(3) there).
+/// Returns time since a fixed moment, including sleep. `CLOCK_MONOTONIC` on Linux and
+/// `CLOCK_UPTIME_RAW` on macOS, which std uses, stop during sleep. A laptop that was closed during
+/// a call would then trust an expired lease. `CLOCK_BOOTTIME` on Linux counts sleep
+/// (clock_gettime(2)). So does `CLOCK_MONOTONIC` on macOS: it "will continue to increment while the
+/// system is asleep" (clock_gettime(3) there).
 #[cfg(any(target_os = "linux", target_vendor = "apple"))]
 fn awake_or_asleep() -> Duration {
     #[cfg(target_os = "linux")]
@@ -130,7 +129,7 @@ fn awake_or_asleep() -> Duration {
 }
 
 /// On Windows std uses `QueryPerformanceCounter`, which counts sleep and hibernation too
-/// ("Acquiring high-resolution time stamps", Microsoft). Elsewhere there may be nothing that does.
+/// ("Acquiring high-resolution time stamps", Microsoft). Other systems could lack such a clock.
 #[cfg(not(any(target_os = "linux", target_vendor = "apple")))]
 fn awake_or_asleep() -> Duration {
     static FIRST: OnceLock<std::time::Instant> = OnceLock::new();
@@ -169,8 +168,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given moment and moves with tokio's own: in a test with paused time it
-/// moves only when everything waits.
+/// A clock that starts at a given time and follows tokio's clock: in a test with paused time it
+/// advances only while every task waits.
 #[derive(Debug)]
 pub struct SimulatedClock {
     start: Timestamp,
@@ -178,7 +177,7 @@ pub struct SimulatedClock {
 }
 
 impl SimulatedClock {
-    /// A clock that says `start` now.
+    /// Returns a clock whose current time is `start`.
     #[must_use]
     pub fn starting_at(start: Timestamp) -> Self {
         Self { start, started: Instant::now() }
@@ -200,20 +199,20 @@ impl Clock for SimulatedClock {
     }
 }
 
-/// The future's output, or `None` when `limit` passed first.
+/// Returns the future's output, or `None` after `limit`.
 pub async fn within<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
 }
 
-/// Why there is no answer, for messages, when `limit` passed first.
+/// Returns the message for a missing answer after `limit`.
 #[must_use]
 pub fn no_answer_within(limit: Duration) -> String {
     format!("no answer within {}s", limit.as_secs_f32())
 }
 
-/// The same as [`within`] for what may do harm when it is late: once `limit` has passed, the future
-/// does not take another step, not even one that it could take at that moment. With [`within`], a
-/// process that was stopped for a while goes one step further before it looks at the clock.
+/// Like [`within`], for futures that can do harm when late: after `limit`, the future is never
+/// polled again. With [`within`], a suspended process would poll it once more before checking the
+/// time.
 pub async fn strict_timeout<T>(limit: Duration, future: impl Future<Output = T> + Send) -> Option<T> {
     let Some(end) = Instant::now().checked_add(limit) else { return Some(future.await) };
     let asleep_too = awake_or_asleep().saturating_add(limit);
@@ -238,7 +237,7 @@ mod tests {
         let here = boot("m", "b", "n");
         for (other, relation) in [
             (boot("m", "b", "n"), BootRelation::Same),
-            // A container on this machine, with another file or none.
+            // A container on this machine with another machine-id file, or without it.
             (boot("", "b", "n"), BootRelation::Same),
             (boot("x", "b", "n"), BootRelation::Same),
             // Its boot clock is shifted.
@@ -263,7 +262,7 @@ mod tests {
         };
         let before = uptime();
         let ours = SystemClock::default().boot().unwrap();
-        // The file has two digits.
+        // /proc/uptime has two decimals.
         assert!((before - 0.02..=uptime() + 0.02).contains(&ours.since.as_secs_f64()), "{ours:?}, {before}");
         assert_eq!(Some(ours.boot), this_boot());
     }
@@ -273,7 +272,7 @@ mod tests {
         let mut begun = 0;
         let stopped = poll_fn(|context| {
             begun += 1;
-            // As a process that is stopped for a while, just here.
+            // Simulates a process that is suspended here.
             std::thread::sleep(Duration::from_millis(30));
             context.waker().wake_by_ref();
             if begun == 1 { Poll::Pending } else { Poll::Ready(()) }

@@ -1,5 +1,5 @@
-//! Files that the configuration or the command line names: what is read of them, and, where they
-//! decide who is trusted or hold secrets, who else may change or read them.
+//! Reads files named in the configuration or on the command line. Checks who else can change or
+//! read files that contain secrets or decide about trust.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -8,28 +8,27 @@ use std::{
 };
 
 const MIB: u64 = 1 << 20;
-/// The limit of files that are written by hand or by an authority: passwords, certificates,
-/// kubeconfigs.
+/// The limit for passwords, certificates and kubeconfigs.
 pub const SMALL: u64 = 4 * MIB;
-/// The limit of an inventory: about 100 000 servers.
+/// The limit for an inventory: about 100 000 servers.
 pub const INVENTORY: u64 = 32 * MIB;
-/// The limit of a calendar.
+/// The limit for a calendar.
 pub const CALENDAR: u64 = 4 * MIB;
-/// The limit of an ignition file: a Secret of Kubernetes holds no more.
+/// The limit for an ignition file: the maximum size of a Kubernetes Secret.
 pub const IGNITION: u64 = MIB;
-/// The limit of an export of a store.
+/// The limit for a store export.
 pub const EXPORT: u64 = 1024 * MIB;
 
-/// What may be read besides a regular file.
+/// Whether pipes are accepted in place of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipes {
-    /// Pipes, as of `<(command)` in a shell: what they hold is read once.
+    /// Pipes are accepted, for example `<(command)` in a shell. They can be read only once.
     Allowed,
-    /// Nothing: the file is read in each run, and again in the same run.
+    /// Pipes are rejected: the file is read in each run, and several times per run.
     Refused,
 }
 
-/// Why a file is not used.
+/// An unusable file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
@@ -43,7 +42,7 @@ pub enum FileError {
     /// The name is empty.
     #[error("the name of the file is empty")]
     Unnamed,
-    /// It is not a file: a read of it may never end.
+    /// It is not a file: reading it could block forever.
     #[error("{path} is {found}, not a regular file")]
     NotAFile {
         /// The path.
@@ -51,7 +50,7 @@ pub enum FileError {
         /// Its kind, with an article.
         found: &'static str,
     },
-    /// It is larger than such files are.
+    /// It exceeds the limit for such files.
     #[error("{path} is larger than {} MiB, the limit of such a file", most / MIB)]
     TooLarge {
         /// The file.
@@ -59,29 +58,29 @@ pub enum FileError {
         /// The limit in bytes.
         most: u64,
     },
-    /// A pipe into which nothing is written.
+    /// A pipe without data.
     #[error("{path} is a pipe into which nothing was written for {} s", SILENCE.as_secs())]
     Silent {
         /// The pipe.
         path: String,
     },
-    /// Other users may change it, or what is found under its name.
+    /// Other users can change it or replace it.
     #[error("{path} {why}. {advice}")]
     Writable {
         /// The file.
         path: String,
-        /// Who may change it.
+        /// The users who can change it.
         why: String,
-        /// What to do.
+        /// The fix.
         advice: String,
     },
 }
 
-/// How long a pipe may be silent.
+/// How long a pipe can stay silent.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Reads a file that decides who is trusted, or that holds a secret: at most `most` bytes. Refused
-/// when other users may change it. It may be a pipe.
+/// Reads at most `most` bytes from a file or pipe that contains a secret or decides about trust.
+/// Rejects a file that other users can change.
 pub fn read(path: &str, most: u64) -> Result<String, FileError> {
     refuse_writable(Path::new(path))?;
     read_text(Path::new(path), most, Pipes::Allowed)
@@ -99,7 +98,7 @@ pub fn read_text(path: &Path, most: u64, pipes: Pipes) -> Result<String, FileErr
 /// Reads at most `most` bytes.
 pub fn read_bytes(path: &Path, most: u64, pipes: Pipes) -> Result<Vec<u8>, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.display().to_string(), source };
-    // Before it is opened: opening a device may do something, opening a pipe may wait.
+    // Check first: opening a device can have side effects, and opening a pipe can block.
     check(path, most, pipes)?;
     let mut options = OpenOptions::new();
     options.read(true);
@@ -119,8 +118,7 @@ pub fn read_bytes(path: &Path, most: u64, pipes: Pipes) -> Result<Vec<u8>, FileE
     }
 }
 
-/// Checks what a library reads by itself: that it is a file of at most `most` bytes. Tells whether
-/// it is a pipe.
+/// Checks a file that a library reads: it must have at most `most` bytes. Returns true for a pipe.
 pub fn check(path: &Path, most: u64, pipes: Pipes) -> Result<bool, FileError> {
     let shown = || path.display().to_string();
     let found = metadata(path)?;
@@ -135,7 +133,7 @@ fn metadata(path: &Path) -> Result<fs::Metadata, FileError> {
     fs::metadata(path).map_err(|source| FileError::Unreadable { path: path.display().to_string(), source })
 }
 
-/// Tells whether it is a pipe; refuses everything else that is not a regular file.
+/// Returns true for a pipe; rejects everything else that is not a regular file.
 fn check_kind(path: &Path, found: &fs::Metadata, pipes: Pipes) -> Result<bool, FileError> {
     let kind = if found.is_file() {
         return Ok(false);
@@ -202,11 +200,11 @@ fn read_pipe(_: &Path, _: &File, _: u64, _: &mut Vec<u8>) -> Result<(), FileErro
     Ok(())
 }
 
-/// Refuses a file that other users may change: one that its group or everybody may write, one in a
-/// folder in which everybody may rename, and one that another user placed in a folder where every
-/// user may place files.
+/// Rejects a file that other users can change: writable by its group or by everyone, in a folder
+/// where everyone can rename files, or placed by another user in a folder where every user can
+/// create files.
 ///
-/// What is not a file, such as a pipe of the shell, is not judged.
+/// Anything that is not a regular file, such as a shell's pipe, is accepted.
 #[cfg(unix)]
 pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     use std::os::unix::fs::MetadataExt as _;
@@ -218,7 +216,8 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     if !found.is_file() {
         return Ok(());
     }
-    // Many systems give each user a group of the same number, and let it write what the user makes.
+    // Many systems create a group per user with the same number, and make new files writable for
+    // it.
     let private = found.uid() != 0 && found.gid() == found.uid();
     if found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !private) {
         let who = if found.mode() & 0o002 != 0 { "every user" } else { "its group" };
@@ -241,15 +240,14 @@ pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Refuses a file outside of the user's profile. Windows keeps other users away from a profile, and
-/// lets every user change what is in most other folders. The access control list of a file is not
-/// read.
+/// Rejects a file outside the user's profile. Windows protects a profile from other users, but
+/// every user can write to most other folders. Access control lists are not read.
 #[cfg(not(unix))]
 pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
     refuse_outside(path, std::env::home_dir().as_deref())
 }
 
-/// The rule of [`refuse_writable`] where rights are not those of Unix. Links count where they lead.
+/// Implements [`refuse_writable`] for systems without Unix permissions. Links are resolved.
 #[cfg(any(not(unix), test))]
 fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> {
     let shown = path.display().to_string();
@@ -273,7 +271,7 @@ fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> 
     })
 }
 
-/// Whether other users may read a file that holds a secret.
+/// Returns true if other users can read a file that contains a secret.
 #[cfg(unix)]
 #[must_use]
 pub fn others_may_read(path: &str) -> bool {
@@ -281,7 +279,7 @@ pub fn others_may_read(path: &str) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o044 != 0)
 }
 
-/// Elsewhere a file that other users may read is refused before ([`refuse_writable`]).
+/// On other systems, [`refuse_writable`] has already rejected such a file.
 #[cfg(not(unix))]
 #[must_use]
 pub fn others_may_read(_: &str) -> bool {
@@ -351,7 +349,7 @@ mod tests {
             assert_eq!(said(path, most, Pipes::Refused), wanted);
         }
         assert_eq!(said(Path::new(""), MIB, Pipes::Refused), Err("the name of the file is empty".to_owned()));
-        // A file without a length of its own.
+        // A file that reports length 0.
         assert!(said(Path::new("/proc/self/status"), 10, Pipes::Refused).unwrap_err().contains("larger than"));
         let zero = said(Path::new("/dev/zero"), MIB, Pipes::Allowed);
         assert_eq!(zero, is(Path::new("/dev/zero"), "a device or a socket, not a regular file"));
@@ -395,7 +393,7 @@ mod tests {
         for elsewhere in [other.join("ca.pem"), profile.join("link.pem")] {
             assert!(refused(&elsewhere, Some(&profile)).contains(&place), "{}", refused(&elsewhere, Some(&profile)));
         }
-        // The root is the profile of nobody.
+        // The root directory is never a profile.
         for unknown in [None, Some(Path::new("/"))] {
             assert!(refused(&profile.join("own.pem"), unknown).contains("your profile (which is not known)"));
         }
@@ -403,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_file_that_another_user_placed_where_everybody_may_is_refused() {
-        // Only root can place one.
+        // Only root can create a file for another user.
         if !rustix::process::geteuid().is_root() {
             return;
         }

@@ -1,9 +1,9 @@
 //! Takes a physical server out of service under a lock that survives the process, boots the
 //! maintenance image, restores the prior state and releases the server.
 //!
-//! The rooms, and who may know whom (held by `tests/layering.rs`): `{provider, cli} → settings →
-//! engine → {maintenance, store, backend, probe, clock}`; `{store, backend} → kubernetes`; `plugin`
-//! is the wire, a crate of its own.
+//! Layers and their allowed dependencies (enforced by `tests/layering.rs`): `{provider, cli} →
+//! settings → engine → {maintenance, store, backend, probe, clock}`; `{store, backend} →
+//! kubernetes`; `plugin` is the wire protocol, a separate crate.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 pub mod backend;

@@ -1,6 +1,6 @@
-//! Whether an address is this machine.
+//! Detects addresses of this machine.
 
-/// Whether a host, as URLs write it, is this machine: what is sent there passes no network.
+/// Returns true if a URL's host is this machine, so that requests never use the network.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())

@@ -1,4 +1,4 @@
-//! The program: a host that starts it gets the provider, a person the command line.
+//! The program: it serves the provider to a host, and the command line to a person.
 
 use std::{
     env,
@@ -18,11 +18,11 @@ use crate::{
     settings::Environment,
 };
 
-/// Under which address configurations name this provider; shown by `--debug` only.
+/// The provider's address in configurations; shown by `--debug` only.
 const ADDRESS: &str = "localhost/metal-maintenance/metal";
 
-/// Standard error whose writes always succeed: a message that nobody can read must not stop a
-/// process that holds a server.
+/// Standard error whose writes always succeed: a failed log message must not stop a process with a
+/// locked server.
 #[derive(Clone, Copy, Debug)]
 struct Notes;
 
@@ -38,16 +38,16 @@ impl Write for Notes {
     }
 }
 
-/// Writes a line to standard error, if that is possible.
+/// Writes a line to standard error, ignoring errors.
 fn note(line: fmt::Arguments<'_>) {
     let _ = writeln!(Notes, "{line}");
 }
 
-/// Runs the provider or a command, as this process was started.
+/// Runs the provider or a command, depending on how the process was started.
 #[must_use]
 pub fn run() -> ExitCode {
-    // Several libraries here bring rustls; without one default for all of them the first connection
-    // of one panics. aws-lc-rs, because hosts present P-521 certificates.
+    // Several libraries use rustls; without a common default provider, their first connection
+    // panics. aws-lc-rs, because hosts present P-521 certificates.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let debug = env::args_os().nth(1).is_some_and(|argument| argument == "--debug");
     if !debug {
@@ -75,7 +75,7 @@ fn log_for_people() {
         .init();
 }
 
-/// Keeps passwords out of core dumps, and the memory of the process from others of the same user. A
+/// Keeps passwords out of core dumps, and process memory from the same user's other processes. A
 /// debugger needs both.
 fn keep_memory() {
     #[cfg(target_os = "linux")]
@@ -86,7 +86,7 @@ fn keep_memory() {
 
 fn report(result: Result<ExitCode, Box<dyn Error>>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        // The host shows standard error when the handshake does not come.
+        // The host shows standard error if the handshake is missing.
         note(format_args!("{error}"));
         let mut source = error.source();
         while let Some(cause) = source {
@@ -110,7 +110,7 @@ fn serve(debug: bool) -> Result<ExitCode, Box<dyn Error>> {
         closer.close().await;
         served
     });
-    // Requests that did not end in time end with the process.
+    // Requests that did not finish in time end with the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     served?;
     Ok(ExitCode::SUCCESS)

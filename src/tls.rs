@@ -1,4 +1,4 @@
-//! TLS that trusts what this machine trusts, and what a failure of it means.
+//! TLS with this machine's trusted authorities.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use rustls::{
 };
 use rustls_platform_verifier::Verifier;
 
-/// Nothing to judge a certificate by: small container images have no authorities.
+/// No authorities are installed, as in small container images.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this machine has no certificate authorities: install its package of them (ca-certificates), or name a file of them in \
@@ -18,14 +18,14 @@ use rustls_platform_verifier::Verifier;
 )]
 struct NoAuthorities;
 
-/// The authorities of this machine, read once and when a first certificate is judged: reading them
-/// opens some hundred files, and a machine that needs none of them may have none.
+/// This machine's authorities, read once when the first certificate is verified. Reading opens
+/// several hundred files, and a machine that never verifies a certificate can lack them.
 #[derive(Debug)]
 struct OfThisMachine {
-    /// Authorities that are trusted besides.
+    /// Additional trusted authorities.
     more: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
-    /// `None`: there are none. The others were judged before.
+    /// `None` if no authorities are installed. The additional authorities were checked before.
     read: OnceLock<Option<Verifier>>,
 }
 
@@ -72,16 +72,16 @@ impl ServerCertVerifier for OfThisMachine {
     }
 }
 
-/// The cryptography of this process.
+/// Returns this process's cryptography.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
 }
 
-/// TLS that trusts what this machine trusts, and the authorities in `more` (PEM) besides.
-/// `protocols` are those of HTTP, the best first (RFC 7301). The machine's own are not read here: a
-/// machine without any is refused when a certificate is to be judged. The error is about `more`.
+/// Returns TLS that trusts this machine's authorities and the PEM certificates in `more`.
+/// `protocols` are HTTP versions, best first (RFC 7301). The machine's authorities are read later:
+/// without any, verification fails. Errors concern `more` only.
 pub(crate) fn of_this_machine(more: Option<&str>, protocols: &[&str]) -> Result<ClientConfig, String> {
-    // Without authorities besides, all clients share what is read.
+    // Clients without additional authorities share one verifier.
     static SHARED: OnceLock<Arc<OfThisMachine>> = OnceLock::new();
     let made = |more| Arc::new(OfThisMachine { more, provider: provider(), read: OnceLock::new() });
     let verifier = match more {
@@ -91,7 +91,7 @@ pub(crate) fn of_this_machine(more: Option<&str>, protocols: &[&str]) -> Result<
     judged_by(verifier, protocols)
 }
 
-/// The certificates in a PEM text, of which there is one at least.
+/// Parses at least one PEM certificate.
 fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let read = read.map_err(|error| error.to_string())?;
@@ -104,7 +104,7 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(read)
 }
 
-/// TLS where this verifier judges the certificates.
+/// Returns TLS with a custom verifier.
 pub(crate) fn judged_by(verifier: Arc<dyn ServerCertVerifier>, protocols: &[&str]) -> Result<ClientConfig, String> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -116,14 +116,14 @@ pub(crate) fn judged_by(verifier: Arc<dyn ServerCertVerifier>, protocols: &[&str
     Ok(config)
 }
 
-/// The innermost cause of an error: the outer ones repeat what was asked, and an address there may
-/// hold what is secret. `None` when there is none below it.
+/// Returns an error's innermost cause, or `None`. The outer causes repeat the request, whose
+/// address can contain secrets.
 pub(crate) fn innermost(error: &dyn std::error::Error) -> Option<String> {
     let mut cause = error.source()?;
     while let Some(source) = cause.source() {
         cause = source;
     }
     let text = cause.to_string();
-    // What rustls says before an error that is ours.
+    // The prefix that rustls adds to our own errors.
     Some(text.strip_prefix("other error: ").unwrap_or(&text).to_owned())
 }

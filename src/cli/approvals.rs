@@ -1,5 +1,4 @@
-//! `claims`, `approve` and `withdraw`: what an owner sees and says, wherever claims and approvals
-//! are kept.
+//! `claims`, `approve` and `withdraw`: an owner's commands, for the store and for clusters.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -12,35 +11,35 @@ use crate::{
 
 use super::{cluster_approvals::InCluster, commands::CommandError, shape, store_approvals::InStore};
 
-/// What an owner sees and says. What is printed is JSON where that is asked for.
+/// An owner's commands. They return text or JSON.
 #[async_trait]
 pub(super) trait OwnerCommands: Send + Sync {
-    /// Every claim, or that on one server, with what is asked of it.
+    /// Returns every claim, or one server's claim, with its pending requests.
     async fn claims(&self, server: Option<&str>, as_json: bool) -> Result<String, CommandError>;
 
     /// Approves one maintenance.
     async fn approve(&self, id: &MaintenanceId, limits: Limits, as_json: bool) -> Result<String, CommandError>;
 
-    /// Withdraws the approval of one maintenance.
+    /// Withdraws one maintenance's approval.
     async fn withdraw(&self, id: &MaintenanceId, as_json: bool) -> Result<String, CommandError>;
 }
 
-/// When an approval counts.
+/// An approval's validity.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limits {
-    /// From when on.
+    /// Start of validity.
     pub(super) not_before: Option<Timestamp>,
-    /// Until when.
+    /// End of validity.
     pub(super) expires: Option<Timestamp>,
 }
 
-/// Whether the coordination store keeps the claims of a backend's servers, so that a command about
-/// them needs no server.
+/// Returns true if a backend's claims are in the coordination store. Commands about them then work
+/// without a configured server.
 pub(super) fn in_store(plugin: &dyn BackendPlugin) -> bool {
     !plugin.has_own_claims()
 }
 
-/// The claims and approvals that a command is about.
+/// Returns the owner's commands for the engine's claims.
 pub(super) fn owner(engine: &Engine) -> Box<dyn OwnerCommands + '_> {
     match engine.ownership() {
         Some(there) => Box::new(InCluster { engine, there }),
@@ -48,7 +47,7 @@ pub(super) fn owner(engine: &Engine) -> Box<dyn OwnerCommands + '_> {
     }
 }
 
-/// Pending maintenances, as scripts see them.
+/// Formats pending maintenances for `--json`.
 pub(super) fn pending(all: &[PendingMaintenance]) -> Vec<serde_json::Value> {
     all.iter().map(|one| shape::pick(one, shape::PENDING)).collect()
 }

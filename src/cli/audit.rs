@@ -27,7 +27,7 @@ const BATCH: u32 = 1000;
 /// A command about the audit log.
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// Print the audit log as JSON lines, oldest first. Each line has an id that never changes
+    /// Print the audit log as JSON lines, oldest first. Each line has a permanent id
     Export {
         /// Start after the line with this id, or with the lines of this age: 24h, 7d [default: the
         /// oldest line]
@@ -39,7 +39,7 @@ pub(super) enum AuditCommand {
     },
 }
 
-/// Returns the first line that `--since` names.
+/// Returns the first line for `--since`.
 fn start(since: Option<&str>) -> AuditStart {
     match since {
         None => AuditStart::Oldest,
@@ -48,7 +48,7 @@ fn start(since: Option<&str>) -> AuditStart {
     }
 }
 
-/// Writes the lines of the log, and new ones with `follow`.
+/// Writes the log's lines, and new lines with `follow`.
 pub(super) async fn export(
     engine: &Engine,
     since: Option<&str>,
@@ -88,7 +88,7 @@ pub(super) async fn export(
     }
 }
 
-/// Returns the error of an output that failed, for example because the disk is full.
+/// Builds the error for a failed output, for example on a full disk.
 fn incomplete(error: &std::io::Error, last: Option<String>) -> CommandError {
     let next = last.map_or_else(
         || "audit export".to_owned(),
@@ -97,8 +97,7 @@ fn incomplete(error: &std::io::Error, last: Option<String>) -> CommandError {
     CommandError::Other(format!("the audit log was not written completely: {error}. Next: {next}"))
 }
 
-/// Returns true if the reader of the output has ended: an export without new lines would not notice
-/// it.
+/// Returns true if the output's reader has ended: an export without new lines would not notice it.
 fn has_no_reader() -> bool {
     #[cfg(unix)]
     {

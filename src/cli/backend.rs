@@ -1,5 +1,4 @@
-//! How servers are reached, as the command line is told: `--backend`, and the flags that backends
-//! bring.
+//! `--backend` and the backends' own flags.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, error::ErrorKind, value_parser};
 
@@ -9,10 +8,10 @@ use crate::{
     shown::shell_word,
 };
 
-/// The name of the option that names a backend.
+/// The option that selects a backend.
 const BACKEND: &str = "backend";
 
-/// A backend, and what flags say of its block.
+/// A backend, and its block from flags.
 #[derive(Clone, Debug)]
 pub(super) struct BackendArgs {
     pub(super) plugin: &'static dyn BackendPlugin,
@@ -37,7 +36,7 @@ impl BackendArgs {
     }
 }
 
-/// The flags of all backends.
+/// Returns the flags of all backends.
 fn flags() -> impl Iterator<Item = (&'static dyn BackendPlugin, &'static BackendFlag)> {
     plug::plugins().iter().flat_map(|plugin| plugin.flags().iter().map(|flag| (*plugin, flag)))
 }

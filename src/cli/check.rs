@@ -1,4 +1,4 @@
-//! `check`: whether servers and the store can be used, before anything is asked of them.
+//! `check`: tests servers and the store before the first maintenance.
 
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use super::{
     table,
 };
 
-/// Servers that are checked at once.
+/// The most servers checked concurrently.
 const AT_ONCE: usize = 10;
 
-/// The store, as a check found it.
+/// The store's check result.
 struct StoreCheck {
     address: String,
     exists: bool,
@@ -26,10 +26,10 @@ struct StoreCheck {
     problem: Option<String>,
 }
 
-/// Checks the store and the named servers, or all.
+/// Checks the store and the named servers, or all servers.
 ///
-/// `missing`: an embedded store that does not exist yet. `apart`: why runs on the same servers can
-/// use another store.
+/// `missing`: an embedded store that does not exist yet. `apart`: reasons why runs on the same
+/// servers could use another store.
 pub(super) async fn run(
     engine: &Engine,
     servers: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) async fn run(
     if servers.is_empty() {
         return Err(CommandError::Other(format!("no server is configured. Run it with {}", plugin.reach())));
     }
-    // A name that is not configured is found before any BMC is asked.
+    // Detect unconfigured names before contacting any BMC.
     for server in &servers {
         engine.machine(server)?;
     }

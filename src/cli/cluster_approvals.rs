@@ -1,9 +1,9 @@
-//! An owner's commands where the servers' own system keeps claims and approvals: on a cluster's
+//! An owner's commands for claims and approvals in an external system: keys on a cluster's
 //! ServerClaim.
 //!
-//! The key on the claim counts for everything that is asked of it. Beside it stands that this
-//! owner's command line wrote it, so that `withdraw` takes back no key of a
-//! `metal_maintenance_approval`, of a controller or of a person with kubectl.
+//! A key on the claim approves all its requests. A mark next to it identifies this owner's command
+//! line. `withdraw` therefore never removes a key that belongs to a `metal_maintenance_approval`, a
+//! controller or a kubectl user.
 
 use async_trait::async_trait;
 use serde_json::json;
@@ -20,20 +20,20 @@ use super::{
     commands::{CommandError, pretty},
 };
 
-/// The claims and approvals of a cluster.
+/// A cluster's claims and approvals.
 pub(super) struct InCluster<'a> {
     pub(super) engine: &'a Engine,
     pub(super) there: &'a dyn ExternalOwnership,
 }
 
-/// A request by its name, wherever it is known.
+/// A request found by its name.
 struct ApprovalTarget {
     server: String,
     started: bool,
     asks: bool,
 }
 
-/// Finds a request: in the store, or, of somebody else, in the cluster.
+/// Finds a request in the store, or another store's request in the cluster.
 async fn find(
     engine: &Engine,
     there: &dyn ExternalOwnership,
@@ -47,7 +47,7 @@ async fn find(
     }
     for server in there.claims().await.map_err(EngineError::from)?.into_iter().filter_map(|claim| claim.server) {
         let all = there.asked(&server).await.map_err(EngineError::from)?;
-        // What our store knows is said above, as far as it is not over.
+        // Active requests in our store were handled above.
         let mut others = all.into_iter().filter(|it| it.store.as_deref() != Some(engine.store().id()));
         if let Some(found) = others.find(|asked| asked.id == id.to_string()) {
             return Ok(ApprovalTarget { server, started: found.started, asks: found.asks });
@@ -60,7 +60,7 @@ async fn find(
     .into())
 }
 
-/// The word of this owner's command line on a claim.
+/// Returns this owner's command-line mark on a claim.
 fn word(engine: &Engine, claim: &ExternalClaimView) -> ApprovalMarkRef {
     ApprovalMarkRef {
         uid: format!("command-line/{}", engine.owner()),
@@ -179,7 +179,7 @@ impl OwnerCommands for InCluster<'_> {
         ))
     }
 
-    /// Takes the key from the claim, if this owner's command line wrote it.
+    /// Removes the key from the claim, if this owner's command line wrote it.
     async fn withdraw(&self, id: &MaintenanceId, as_json: bool) -> Result<String, CommandError> {
         let request = find(self.engine, self.there, id).await?;
         let server = &request.server;

@@ -27,7 +27,7 @@ use super::{
     table, tidy, watch,
 };
 
-/// Why a command failed.
+/// A command's error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     #[error("{0}")]
@@ -66,7 +66,7 @@ pub(super) enum CommandError {
          and --coordination-url"
     )]
     UnknownServer { store: String, server: String, owner: String },
-    /// Nodes that stay cordoned, and everything that was done to Nodes.
+    /// Some Nodes stay cordoned. The error contains everything that was done to Nodes.
     #[error("{text}")]
     NodesKept { text: String, answer: Map<String, Value> },
     #[error("{0}")]
@@ -74,7 +74,7 @@ pub(super) enum CommandError {
 }
 
 impl CommandError {
-    /// What `--json` prints of it: the error, and what the command has to tell nevertheless.
+    /// Returns the error for `--json`, with the answer that the command still has.
     pub(super) fn json(&self) -> Value {
         let mut fields = match self {
             Self::NodesKept { answer, .. } => answer.clone(),
@@ -112,11 +112,11 @@ impl From<EngineError> for CommandError {
     }
 }
 
-/// What a command prints.
+/// A command's output.
 #[derive(Debug)]
 pub(super) struct Printed {
     pub(super) text: String,
-    /// Whether it tells of something that stands against a maintenance.
+    /// True if a check failed.
     pub(super) found_problems: bool,
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     {
         let missing = CommandError::NoStore(store.address);
         return match cli.command {
-            // Nobody waits in a store that is not there; only the reason is another one.
+            // A missing store has an empty queue; print the reason.
             Command::Queue { server: None } if cli.common.json => {
                 Ok(pretty(&json!({ "store": null, "queue": [] })).into())
             }
@@ -168,8 +168,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
     }
     let engine = engine(&common, environment, touches, &stop).await?;
     let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
-    // What nobody drives any more is in the way of others; who changes something there anyway takes
-    // it back.
+    // Orphaned requests block others, so commands that change servers also withdraw those.
     if drives && result.is_ok() {
         tidy::requests(&engine, None, &stop).await;
     }
@@ -212,7 +211,7 @@ pub(super) async fn export_audit(
     exported
 }
 
-/// Checks servers with what the whole configuration says, and without making a store.
+/// Checks servers with the whole configuration, without creating a store.
 async fn check_servers(
     common: &GlobalArgs,
     servers: Vec<String>,
@@ -231,14 +230,14 @@ async fn check_servers(
     checked
 }
 
-/// Returns true if a command only reads the coordination store: then it does not create one.
+/// Returns true if a command only reads the coordination store: then it does not create a store.
 fn only_reads_store(cli: &Cli) -> bool {
     let claims_elsewhere =
         matches!(cli.command, Command::Claims { .. }) && !approvals::in_store(cli.common.backend.plugin);
     cli.command.only_answers() && !claims_elsewhere
 }
 
-/// An engine. Commands that only look at the store need no server in the configuration.
+/// Builds an engine. Commands that only read the store do not need a server in the configuration.
 async fn engine(
     common: &GlobalArgs,
     environment: &Environment,
@@ -248,7 +247,7 @@ async fn engine(
     let mut input = common.input();
     let mut environment = environment.clone();
     if !touches && approvals::in_store(input.backend.plugin) {
-        // One without servers.
+        // A backend without servers.
         input.backend = BackendInput::default();
         let settings = input.backend.plugin.settings();
         environment.forget(|name| settings.iter().any(|setting| setting.variable() == name));
@@ -274,7 +273,7 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
                 table::queue(&lines, &store, now, &cli.common.repeated())
             })
         }
-        // They have an engine of their own, or none.
+        // These commands use their own engine, or none.
         Command::Check { .. } | Command::Watch { .. } | Command::Audit { .. } | Command::Completion { .. } => {
             Ok(String::new())
         }
@@ -430,8 +429,7 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
     }
 }
 
-/// The power of a server whose maintenance ended, as it is seen; where it is not, as it was
-/// restored.
+/// Returns the power after a maintenance: observed, otherwise as restored.
 async fn power_now(engine: &Engine, record: &Maintenance, prior: &PriorState) -> String {
     let restored = record.phase.is_over() && restore::verifies(record);
     let seen = if restored { engine.observed(record).await.power.ok() } else { None };
@@ -442,7 +440,7 @@ async fn power_now(engine: &Engine, record: &Maintenance, prior: &PriorState) ->
     }
 }
 
-/// The text of a JSON answer.
+/// Formats a JSON answer.
 pub(super) fn pretty(value: &Value) -> String {
     shape::document(value.clone())
 }

@@ -1,4 +1,4 @@
-//! `drive`: goes on with a maintenance that was enqueued, until it is in maintenance.
+//! `drive`: resumes an enqueued maintenance until its server is in maintenance.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::{
 
 use super::commands::{CommandError, pretty};
 
-/// Attaches to a maintenance and goes on with it.
+/// Attaches to a maintenance and runs it.
 pub(super) async fn run(
     engine: &Engine,
     id: &MaintenanceId,
@@ -56,8 +56,7 @@ pub(super) async fn run(
     }
 }
 
-/// Why a maintenance that ended while it was driven did not do what it is for; `None`: its own
-/// `complete_when` came true.
+/// Explains why a maintenance ended before its goal; `None` if its own `complete_when` was met.
 fn ended_early(phase: &Phase, ends_by_itself: bool) -> Option<String> {
     match phase {
         Phase::Completed { ending: Ending::CompletedBy(_), .. } if ends_by_itself => None,

@@ -1,4 +1,4 @@
-//! What a person sees who runs the binary by hand.
+//! The command line.
 
 mod approvals;
 mod audit;
@@ -70,7 +70,7 @@ By hand it checks servers, shows and ends holds, and gives an owner's approval:
   terraform-provider-metal --help
 ";
 
-/// The name of the program.
+/// The program's name.
 const NAME: &str = "terraform-provider-metal";
 
 #[derive(Debug, Parser)]
@@ -105,12 +105,11 @@ struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the coordination store and servers before the first maintenance: certificate,
-    /// login, rights, identity, power, boot sources, drives, and what each kind of maintenance
-    /// would lack. Only reads; makes no store. Ends with status 3 when something stands against a
-    /// maintenance
+    /// Check the coordination store and servers before the first maintenance: certificate, login,
+    /// permissions, identity, power, boot sources, drives, and missing features for each kind of
+    /// maintenance. Read-only; never creates a store. Exits with status 3 if a check fails
     Check {
-        /// The servers [default: all that are configured]
+        /// The servers [default: all configured servers]
         servers: Vec<String>,
     },
     /// Lock holders and waiters
@@ -119,12 +118,12 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// One maintenance: its state, steps, the prior state of the server, and its history
+    /// One maintenance: its state, steps, the server's prior state, and its history
     Show {
         /// NAMESPACE/NAME
         id: String,
     },
-    /// Ended maintenances, the last first
+    /// Ended maintenances, newest first
     History {
         /// NAMESPACE/NAME [default: all]
         id: Option<String>,
@@ -141,15 +140,15 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Resume a maintenance that was enqueued (wait_for = "Enqueued") until its server is in
-    /// maintenance. Interrupted, it keeps its queue position
+    /// Resume an enqueued maintenance (wait_for = "Enqueued") until its server is in maintenance.
+    /// If interrupted, it keeps its queue position
     Drive {
         /// NAMESPACE/NAME
         id: String,
-        /// How long it may take
+        /// Time limit
         #[arg(long, default_value = "6h")]
         timeout: String,
-        /// A file with the whole addresses of signed images, one a line: the store keeps them
+        /// A file with the complete addresses of signed images, one per line: the store keeps them
         /// without their signatures
         #[arg(long, value_name = "FILE")]
         image_addresses: Option<String>,
@@ -165,8 +164,8 @@ enum Command {
         #[arg(long)]
         server: Option<String>,
     },
-    /// Approve a maintenance as the owner of its server (--owner or METAL_OWNER), exactly as it is
-    /// requested now; with --metal-operator every request for that server
+    /// Approve a maintenance as its server's owner (--owner or METAL_OWNER), exactly as currently
+    /// requested; with --metal-operator every request for that server
     Approve {
         /// NAMESPACE/NAME
         id: String,
@@ -177,8 +176,8 @@ enum Command {
         #[arg(long, value_name = "TIME")]
         expires: Option<jiff::Timestamp>,
     },
-    /// Withdraw the approval of a maintenance; one that has started continues. With
-    /// --metal-operator only an approval that approve wrote
+    /// Withdraw a maintenance's approval; started maintenance continues. With --metal-operator only
+    /// an approval that approve wrote
     Withdraw {
         /// NAMESPACE/NAME
         id: String,
@@ -188,69 +187,70 @@ enum Command {
     Complete {
         /// NAMESPACE/NAME
         id: String,
-        /// Act for another owner than --owner: the owner of the maintenance. Needs --reason
+        /// Act for another owner than --owner: the maintenance's owner. Requires --reason
         #[arg(long, value_name = "OWNER", requires = "reason")]
         as_owner: Option<String>,
         /// The reason; kept in the audit log
         #[arg(long)]
         reason: Option<String>,
-        /// Time limit of the release
+        /// Time limit for the release
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
     /// Release a server by force: its prior state is restored, its holder is notified, and the name
-    /// stays refused until its triggers change or `release --allow`. Or forget a made operation
+    /// stays refused until its triggers change or `release --allow`. Or delete the record of a
+    /// finished operation
     Release {
         /// NAMESPACE/NAME
         id: String,
-        /// The generation that `show` shows: a hold that has changed since is not
-        /// released. Needed, except for an operation that was made
+        /// The generation from `show`: a maintenance that has changed since is not released.
+        /// Required, except for a finished operation
         #[arg(long)]
         generation: Option<u64>,
-        /// The reason; kept in the audit log and shown to the holder. Needed as --generation is
+        /// The reason; kept in the audit log and shown to the holder. Required with --generation
         #[arg(long)]
         reason: Option<String>,
-        /// Act for another owner than --owner: the owner of the maintenance
+        /// Act for another owner than --owner: the maintenance's owner
         #[arg(long, value_name = "OWNER", conflicts_with = "allow")]
         as_owner: Option<String>,
-        /// Keep every maintenance from the server for this long, for example 4h
+        /// Block the server for every maintenance for this long, for example 4h
         #[arg(long, value_name = "DURATION")]
         block: Option<String>,
-        /// Release nothing: let a released name be requested again, and end the block that came
-        /// with its release
+        /// Release nothing: allow a released name again, and end the block that came with its
+        /// release
         #[arg(long, conflicts_with_all = ["generation", "reason", "block", "accept_as_is"])]
         allow: bool,
-        /// Restore nothing: accept the server as it is now. For one that cannot be restored, or is
-        /// gone. External requests are withdrawn at once: a Machine of Cluster API loses its label,
-        /// and the maintenance controller may uncordon its Node
+        /// Restore nothing: accept the server in its current state. For a server that cannot be
+        /// restored or was removed. External requests are withdrawn immediately: a Machine of
+        /// Cluster API loses its label, and the maintenance controller can uncordon its Node
         #[arg(long)]
         accept_as_is: bool,
-        /// Time limit of the release
+        /// Time limit for the release
         #[arg(long, default_value = "30m")]
         timeout: String,
     },
     /// Delete orphaned external requests of crashed runs: requests of this store whose maintenance
-    /// has ended (--backend). Restores no server and waits for no Node
+    /// has ended (--backend). Does not restore servers or wait for Nodes
     Tidy {
         /// Only this server
         #[arg(long, conflicts_with = "nodes")]
         server: Option<String>,
-        /// Instead uncordon Nodes that an ended maintenance left cordoned
-        /// (METAL_NODE_KUBECONFIG, or the usual kubeconfig)
+        /// Instead uncordon Nodes that an ended maintenance left cordoned (METAL_NODE_KUBECONFIG,
+        /// or the usual kubeconfig)
         #[arg(long)]
         nodes: bool,
     },
-    /// Names of servers
+    /// Server name commands
     Server {
         #[command(subcommand)]
         command: ServerCommand,
     },
-    /// The audit log as a whole
+    /// Audit log commands
     Audit {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
-    /// The coordination store as a whole
+    /// Coordination store commands
     Store {
         #[command(subcommand)]
         command: StoreCommand,
@@ -277,40 +277,39 @@ impl From<CompletionShell> for Shell {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Print the roles that share a store, for its administrator to apply: SQL or manifests. Opens
-    /// no store; the manifests use the namespace of the coordination store
+    /// Print the roles that share a store, for its administrator to apply: SQL or manifests. Does
+    /// not open a store; the manifests use the coordination store's namespace
     Roles {
         /// The kind of store
         kind: RolesOf,
     },
-    /// Check what must always be true of it, and say what is wrong; changes nothing
+    /// Check the store's invariants and report violations; read-only
     Check,
-    /// Print everything in it as JSON, to be imported elsewhere; refused while a server is held
+    /// Print the whole store as JSON for an import; refused while a server is held
     Export,
-    /// Fill an empty store with what was exported from another one
+    /// Fill an empty store from another store's export
     Import {
         /// The file with the export
         file: std::path::PathBuf,
     },
-    /// After the store lost changes (a backup, a snapshot, a standby that lagged): fence every
-    /// process and mark every maintenance for inspection. Stop all runs first; the guide "After a
-    /// restore" says what comes before and after
+    /// After the store lost changes (a backup, a snapshot, a lagging standby): fence every process
+    /// and mark every maintenance for inspection. Stop all runs first; follow the guide "After a
+    /// restore"
     Restored {
-        /// What happened; kept in the audit and shown to each request for one of the servers
+        /// The reason; kept in the audit log and shown to each request for an affected server
         #[arg(long)]
         reason: String,
-        /// The highest generation that a state or a log shows, if it is far above all that the
-        /// store knows
+        /// The highest generation in a state or a log, if it is far above the store's
         #[arg(long, default_value_t = 0)]
         seen: u64,
     },
-    /// After store restored: say that the server of a maintenance was inspected, so that processes
-    /// may act on it again
+    /// After store restored: record that a maintenance's server was inspected, so that processes
+    /// can act on it again
     Inspected {
-        /// NAMESPACE/NAME, one or more
+        /// NAMESPACE/NAME, at least one
         #[arg(required = true)]
         ids: Vec<String>,
-        /// What was found; kept in the audit
+        /// The findings; kept in the audit log
         #[arg(long)]
         reason: String,
     },
@@ -325,44 +324,44 @@ enum RolesOf {
 
 #[derive(Debug, Subcommand)]
 enum ServerCommand {
-    /// Move identifiers of a server to another lock, for example after its mainboard was replaced;
+    /// Move a server's identifiers to another lock, for example after its mainboard was replaced;
     /// refused while either lock is in use
     Rebind {
-        /// OWNER/SERVER, uuid:UUID, serial:MANUFACTURER/NUMBER or address:HOST/PATH, as an error
-        /// names it
+        /// OWNER/SERVER, uuid:UUID, serial:MANUFACTURER/NUMBER or address:HOST/PATH, as shown in an
+        /// error
         #[arg(required = true)]
         identifiers: Vec<String>,
-        /// The lock that gets them
+        /// The lock that gets the identifiers
         #[arg(long, required_unless_present = "shared")]
         key: Option<String>,
-        /// They identify no server, because several servers report them
+        /// The identifiers do not identify a server, because several servers report them
         #[arg(long, conflicts_with = "key")]
         shared: bool,
-        /// Why; kept in the audit log of both locks
+        /// The reason; kept in the audit log of both locks
         #[arg(long)]
         reason: String,
     },
-    /// Show what happened to a lock itself: identifiers that came or went
+    /// Show a lock's own history: identifiers that were added or removed
     History {
         /// The lock key
         key: String,
     },
 }
 
-/// How a command ended.
+/// A command's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Success,
-    /// It could not be done; standard error tells why.
+    /// The command failed; standard error shows the cause.
     Failure,
-    /// It was asked for wrongly.
+    /// The arguments were wrong.
     Usage,
-    /// `check` found something that stands against a maintenance.
+    /// At least one check failed.
     Problems,
 }
 
-/// The command line, as `clap` describes it.
+/// Returns the `clap` command line.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
@@ -370,8 +369,8 @@ pub fn command() -> clap::Command {
 
 /// Runs a command. Its answer goes to `out`, everything else to `err`.
 ///
-/// Output never changes the effect of a command. A command with an effect runs to its end and
-/// reports that end in its status, even if its answer cannot be written.
+/// Output never changes a command's effect. A command with an effect runs to its end and reports
+/// that end in its status, even if its answer cannot be written.
 pub async fn run(
     arguments: Vec<OsString>,
     environment: &Environment,

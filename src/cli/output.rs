@@ -27,7 +27,7 @@ pub(super) fn print(to: &mut dyn Write, text: &str) {
 }
 
 impl Command {
-    /// Returns true if the answer is all that the command is for.
+    /// Returns true if the answer is the command's only purpose.
     pub(super) fn only_answers(&self) -> bool {
         match self {
             Self::Check { .. }

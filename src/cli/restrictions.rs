@@ -1,4 +1,4 @@
-//! What a release forbids, and how a person allows it again.
+//! Restrictions after a forced release, and how to remove them.
 
 use serde_json::json;
 
@@ -17,14 +17,14 @@ use super::{
     shape,
 };
 
-/// The reason in the audit of a release of an operation that was made, where none is given.
+/// The audit log's default reason when a performed operation is released.
 const FORGOTTEN: &str = "forgotten, to make it again";
-/// What every other release needs.
+/// Requirements of every other release.
 const NEEDED: &str = "a release needs --generation, which show prints, and --reason. Only an operation that was \
                       made needs neither: it holds nothing";
 
-/// The generation and the reason of a release. An operation that was made needs neither: its record
-/// holds nothing, and is only forgotten.
+/// Returns a release's generation and reason. Both are optional for a performed operation, because
+/// its record locks nothing.
 pub(super) async fn stated(
     engine: &Engine,
     id: &MaintenanceId,
@@ -64,7 +64,7 @@ pub(super) async fn restorable(engine: &Engine, id: &MaintenanceId) -> Result<Ma
     Ok(record)
 }
 
-/// Lets a released name ask again.
+/// Allows a released name again.
 pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Result<String, CommandError> {
     let allowed = engine.allow(id).await?;
     if allowed.is_empty() {
@@ -86,7 +86,7 @@ pub(super) async fn allow(engine: &Engine, id: &MaintenanceId, json: bool) -> Re
     Ok(text)
 }
 
-/// What `show` tells of a name that a person released.
+/// Returns the rows in `show` for a released name.
 pub(super) fn rows(forbidden: &Forbidden) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(released) = &forbidden.released {

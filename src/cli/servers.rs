@@ -14,7 +14,7 @@ use super::{
     show::history,
 };
 
-/// How many lines of a lock's history are printed.
+/// Printed lines of a lock's history.
 const LINES: usize = 100;
 
 pub(super) async fn run(engine: &Engine, command: ServerCommand, json: bool) -> Result<String, CommandError> {

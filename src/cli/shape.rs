@@ -1,8 +1,8 @@
-//! The documented shape of `--json`, apart from what stores keep: renaming a stored field changes
-//! no script.
+//! The documented `--json` format, separate from the stored format: renaming a stored field does
+//! not break scripts.
 //!
-//! `docs/guides/command-line.md` describes it; a new field raises no version, a removed or renamed
-//! one does.
+//! `docs/guides/command-line.md` describes it. A new field does not change the version; a removed
+//! or renamed field does.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,11 +12,10 @@ use crate::{
     maintenance::{ids::Runner, lock::AuditEvent, report::QueueRow, restrictions::Block},
 };
 
-/// The version of the shape. Its first number grows when something is removed or changes its
-/// meaning.
+/// The format's version. Its first number increases when a field is removed or changes its meaning.
 pub(super) const FORMAT_VERSION: &str = "1.0";
 
-/// One maintenance in `queue`, beside `by`.
+/// A maintenance in `queue`, in addition to `by`.
 pub(super) const LINE: &[&str] = &[
     "server",
     "lock_key",
@@ -43,7 +42,7 @@ pub(super) const LINE: &[&str] = &[
 ];
 /// A process, as `by` and `requester`.
 pub(super) const PROCESS: &[&str] = &["user", "host", "pid", "run", "url", "commit"];
-/// One line of a history.
+/// A history entry.
 pub(super) const EVENT: &[&str] = &["at", "id", "uid", "generation", "by", "what", "detail"];
 /// A claim.
 pub(super) const CLAIM: &[&str] = &["id", "uid", "server", "owner", "contact", "since"];
@@ -64,14 +63,14 @@ pub(super) const PENDING: &[&str] = &[
     "effect",
     "window",
 ];
-/// A name that was released.
+/// A released name.
 pub(super) const RELEASED: &[&str] = &["id", "uid", "at", "by", "reason", "generation"];
-/// A block of a server, beside `by`.
+/// A server's block, in addition to `by`.
 pub(super) const BLOCK: &[&str] = &["id", "server", "owner", "since", "until", "reason", "generation"];
-/// Where a maintenance is in force.
+/// A maintenance's location.
 pub(super) const LOCATION: &[&str] = &["backend", "cluster", "namespace", "system"];
 
-/// The text of a document: an object with its version.
+/// Formats a document: an object with its version.
 pub(super) fn document(value: Value) -> String {
     let mut all = Map::from_iter([("format_version".to_owned(), json!(FORMAT_VERSION))]);
     if let Value::Object(fields) = value {
@@ -80,7 +79,7 @@ pub(super) fn document(value: Value) -> String {
     format!("{:#}\n", Value::Object(all))
 }
 
-/// Exactly these fields of a value; one that it does not have is null.
+/// Selects exactly these fields of a value; missing fields are null.
 pub(super) fn pick(value: &impl Serialize, fields: &[&str]) -> Value {
     let value = json!(value);
     if value.is_null() {
@@ -89,29 +88,29 @@ pub(super) fn pick(value: &impl Serialize, fields: &[&str]) -> Value {
     fields.iter().map(|name| ((*name).to_owned(), value[*name].clone())).collect()
 }
 
-/// A process.
+/// Formats a process.
 pub(super) fn process(runner: &Runner) -> Value {
     pick(runner, PROCESS)
 }
 
-/// A line of a queue.
+/// Formats a queue entry.
 pub(super) fn line(line: &QueueRow) -> Value {
     let mut shown = pick(line, LINE);
     shown["by"] = process(&line.by);
     shown
 }
 
-/// The lines of a history.
+/// Formats history entries.
 pub(super) fn events(events: &[AuditEvent]) -> Vec<Value> {
     events.iter().map(|event| pick(event, EVENT)).collect()
 }
 
-/// What a release forbids.
+/// Formats a forced release's restrictions.
 pub(super) fn forbidden(forbidden: &Forbidden) -> (Value, Value) {
     (pick(&forbidden.released, RELEASED), block(forbidden.block.as_ref()))
 }
 
-/// The block of a server; null where there is none.
+/// Formats a server's block; null without a block.
 pub(super) fn block(block: Option<&Block>) -> Value {
     block.map_or(Value::Null, |block| {
         let mut shown = pick(block, BLOCK);

@@ -1,4 +1,4 @@
-//! `show`: one maintenance. `history`: those that are over.
+//! `show`: one maintenance. `history`: ended maintenances.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use super::{
     restrictions, shape, table,
 };
 
-/// How many lines of history `show` prints.
+/// History lines that `show` prints.
 const HISTORY: usize = 50;
 
 pub(super) async fn run(engine: &Engine, id: &MaintenanceId, common: &GlobalArgs) -> Result<String, CommandError> {
@@ -106,7 +106,7 @@ pub(super) fn history(event: &AuditEvent) -> String {
     format!("  {}  {:<10} {} (generation {}){detail}\n", shown_time(event.at), event.what, event.by, event.generation)
 }
 
-/// The record as a script may rely on it.
+/// Formats a record for scripts, in the documented format.
 pub(super) fn described(record: &Maintenance) -> Value {
     let times: BTreeMap<&str, Option<String>> = [
         ("requested_at", Some(record.requested_at.to_string())),
@@ -126,7 +126,7 @@ pub(super) fn described(record: &Maintenance) -> Value {
     })
 }
 
-/// The maintenances that are over, the last first.
+/// Returns ended maintenances, newest first.
 pub(super) async fn history_of(
     engine: &Engine,
     id: Option<&MaintenanceId>,

@@ -1,4 +1,4 @@
-//! An owner's commands where the coordination store keeps claims and approvals.
+//! An owner's commands for claims and approvals in the coordination store.
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use super::{
     shape,
 };
 
-/// The claims and approvals of a store.
+/// A store's claims and approvals.
 pub(super) struct InStore<'a> {
     pub(super) engine: &'a Engine,
 }

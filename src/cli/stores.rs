@@ -1,4 +1,4 @@
-//! The commands about the store as a whole.
+//! Commands for the whole store.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
         StoreCommand::Export => {
             let contents = engine.store().contents().await?;
             movable(&contents, &engine.store().address())?;
-            // The form of the store itself, for import.
+            // The store's own format, for import.
             Ok(format!("{:#}\n", json!(contents)))
         }
         // Answered without a store.
@@ -34,7 +34,7 @@ pub(super) async fn run(engine: &Engine, command: StoreCommand, json: bool) -> R
     }
 }
 
-/// Prints the roles of a store, without asking it.
+/// Prints a store's roles, without opening it.
 pub(super) fn roles_of(
     kind: RolesOf,
     url: Option<&str>,
@@ -137,7 +137,7 @@ async fn check(engine: &Engine, json: bool) -> Result<String, CommandError> {
     ))
 }
 
-/// Refused while somebody holds a server or drives a record: he would go on in the old store.
+/// Refuses while a server is held or a process is attached: it would continue in the old store.
 fn movable(contents: &Contents, address: &str) -> Result<(), CommandError> {
     let busy = contents.in_use();
     if busy.is_empty() {

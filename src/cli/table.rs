@@ -68,7 +68,7 @@ fn state(line: &QueueRow) -> String {
     }
 }
 
-/// The time until the hold is overdue.
+/// Formats the time until the lock is overdue.
 fn expires(line: &QueueRow, now: Timestamp) -> String {
     match line.expires_at {
         Some(at) => match u64::try_from(now.duration_since(at).as_secs().saturating_neg()) {
@@ -80,7 +80,7 @@ fn expires(line: &QueueRow, now: Timestamp) -> String {
     }
 }
 
-/// The run or the person, with the reason.
+/// Formats the run or the person, with the reason.
 fn holder(line: &QueueRow) -> String {
     let mut text = line.by.to_string();
     if line.process == ProcessState::Working && line.step.is_none() && line.position == 0 {
@@ -92,7 +92,7 @@ fn holder(line: &QueueRow) -> String {
     text
 }
 
-/// Notes for the operator; exceptions come first.
+/// Returns notes for the operator; exceptions come first.
 fn notes(line: &QueueRow, now: Timestamp, flags: &str) -> Vec<String> {
     let overdue = line.expires_at.filter(|at| line.position == 0 && *at <= now);
     let is_step = |brief: &&String| line.step.as_ref().is_some_and(|step| brief.starts_with(step.as_str()));
@@ -145,7 +145,7 @@ pub(super) fn process(line: &QueueRow) -> String {
     without_process(line).unwrap_or_else(|| none.to_owned())
 }
 
-/// Rows below each other, each cell as wide as the widest of its column.
+/// Formats rows as columns, each as wide as its widest cell.
 pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     let rows: Vec<[String; N]> =
@@ -169,10 +169,10 @@ pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// Names and values below each other.
+/// Formats names and values in two columns.
 pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    // What goes on in another line stays below its name, so that no row can be forged.
+    // Continuation lines are indented, so that a value cannot forge a row.
     let below = format!("\n{:width$}  ", "");
     rows.iter().map(|(name, value)| format!("{name:<width$}  {}\n", value.replace('\n', &below))).collect()
 }
@@ -206,8 +206,8 @@ mod tests {
         "2026-11-21T10:00:00Z".parse().unwrap()
     }
 
-    /// The state after `before`, each with every cause of a delay that it can have. A new state
-    /// does not compile until it is listed here.
+    /// Returns the next state after `before` with every possible delay. A new state does not
+    /// compile until it is listed here.
     fn after(before: Option<&Phase>) -> Vec<Phase> {
         let at = now();
         let delays = [None, Some("no answer within 10s".to_owned())];

@@ -1,4 +1,4 @@
-//! What ended maintenances left behind: requests to external systems, and cordoned Nodes.
+//! Cleans up after ended maintenances: external requests and cordoned Nodes.
 
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ pub(super) async fn run(
     }
 }
 
-/// Uncordons what ended maintenances left cordoned.
+/// Uncordons Nodes that ended maintenances left cordoned.
 pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken) -> Result<String, CommandError> {
     let tidied = tokio::select! {
         tidied = engine.tidy_nodes() => tidied.map_err(CommandError::from)?,
@@ -45,7 +45,7 @@ pub(super) async fn nodes(engine: &Engine, json: bool, stop: &CancellationToken)
     outcome(&tidied, json)
 }
 
-/// What to say of Nodes; an error while one of them stays cordoned.
+/// Formats the result for Nodes; an error while a Node stays cordoned.
 fn outcome(tidied: &TidiedNodes, json: bool) -> Result<String, CommandError> {
     let (text, answer) = (told_of_nodes(tidied), fields_of_nodes(tidied));
     if !tidied.kept.is_empty() {
@@ -89,7 +89,7 @@ fn told_of_nodes(tidied: &TidiedNodes) -> String {
     text
 }
 
-/// How many requests were taken back, and how many could not be.
+/// Withdraws orphaned requests; returns `None` if stopped first.
 pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &CancellationToken) -> Option<TidySummary> {
     tokio::select! {
         tidied = engine.tidy(server) => tidied,
@@ -97,7 +97,7 @@ pub(super) async fn requests(engine: &Engine, server: Option<&str>, stop: &Cance
     }
 }
 
-/// What to say of orphaned requests, and of those that are none yet.
+/// Formats the result for orphaned requests, and for requests that are not orphaned yet.
 fn told(tidied: &TidySummary, json: bool) -> String {
     if json {
         let shown = |one: &Remaining| json!({ "id": one.id, "server": one.server, "request": one.name, "until": one.until, "why": one.why });
@@ -120,8 +120,7 @@ fn told(tidied: &TidySummary, json: bool) -> String {
     text
 }
 
-/// What to say of a server that was accepted as it is, and of what its own maintenance system was
-/// asked.
+/// Formats the result of accepting a server unchanged, including its external request.
 pub(super) fn accepted(record: &Maintenance, request: Option<&DeletionResult>, json: bool) -> String {
     let (id, server) = (&record.id, record.server());
     if json {

@@ -1,4 +1,4 @@
-//! `watch`: the queue as it is, again whenever it changes.
+//! `watch`: prints the queue again whenever it changes.
 
 use std::{
     io::{ErrorKind, Write},
@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Clears a terminal: cursor home, then everything below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Shows the queue until it is stopped. On a terminal in one place; elsewhere once per change, each
-/// time with its time.
+/// Shows the queue until it is stopped: in place on a terminal, elsewhere once per change with a
+/// timestamp.
 pub(super) async fn run(
     engine: &Engine,
     server: Option<&str>,
@@ -37,7 +37,7 @@ pub(super) async fn run(
     loop {
         let mut lines = engine.queue().await?;
         lines.retain(|line| server.is_none_or(|server| line.server == server));
-        // What only the time changes is no change of the queue.
+        // A different time alone is not a queue change.
         let state: Vec<_> =
             lines.iter().map(|line| (line.id.clone(), line.state, line.waiting_for.clone(), line.process)).collect();
         let text = table::queue(&lines, &engine.store().address(), engine.now(), flags);
@@ -51,7 +51,7 @@ pub(super) async fn run(
             write!(out, "{now}\n{text}\n")
         };
         match written.and_then(|()| out.flush()) {
-            // Its reader has read enough.
+            // The reader has ended.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             written => written.map_err(|error| CommandError::Other(format!("standard output: {error}")))?,
         }

@@ -1,8 +1,8 @@
-//! The Terraform surface: the only room, besides the wire, that names tf_provider.
+//! The Terraform surface: the only layer, besides the plugin protocol, that depends on tf_provider.
 //!
-//! Each type has a folder. In it `resource`, `data_source`, `list`, `action` or `ephemeral` is what
-//! a host calls, `model` its attributes, `plan` and `outcome` what a plan shows and what an apply
-//! leaves. `shared` is what several types have in common.
+//! Each type has a folder. `resource`, `data_source`, `list`, `action` or `ephemeral` contain the
+//! methods that hosts call. `model` contains the attributes, `plan` the planned values, and
+//! `outcome` the values after an apply. `shared` contains code for several types.
 
 mod approval;
 mod boot_configuration;
@@ -42,27 +42,28 @@ pub struct MetalProvider {
 }
 
 impl MetalProvider {
-    /// A provider that stops when `stop` is cancelled.
+    /// Returns a provider that stops when `stop` is cancelled.
     #[must_use]
     pub fn new(stop: CancellationToken, environment: Environment) -> Self {
         Self { cell: Cell::new(stop), environment }
     }
 
-    /// What has to be ended before the process ends: the lease, sessions on BMCs, the store.
+    /// Returns a handle that releases the lease, the BMC sessions and the store before the process
+    /// ends.
     #[must_use]
     pub fn closer(&self) -> Closer {
         Closer { cell: self.cell.clone() }
     }
 }
 
-/// Ends what a provider opened, after it was served.
+/// Closes a provider's resources after it was served.
 #[derive(Debug)]
 pub struct Closer {
     cell: Cell,
 }
 
 impl Closer {
-    /// Ends the lease, sessions on BMCs and the store. Bounded in time.
+    /// Ends the lease, the BMC sessions and the store connection, within a time limit.
     pub async fn close(self) {
         if let Some(engine) = self.cell.engine_if_ready() {
             engine.close().await;

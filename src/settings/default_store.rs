@@ -13,15 +13,15 @@ use crate::{
     store::{Store, default_path, path_in},
 };
 
-/// The summary of the warning.
+/// The warning's summary.
 pub const SECOND_STORE: &str = "Another coordination store can cover these servers";
 
-/// How this process came to its default store.
+/// How this process selected its default store.
 #[derive(Clone, Debug, Default)]
 struct Facts {
-    /// `HOME`.
+    /// The variable `HOME`.
     home: Option<PathBuf>,
-    /// `XDG_STATE_HOME`, which names the place of the store on purpose.
+    /// `XDG_STATE_HOME`, which selects the store's folder explicitly.
     state_home: Option<PathBuf>,
     account: Option<Account>,
     /// The user who ran `sudo`.
@@ -32,7 +32,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// `None` if the default store has no place.
+    /// Returns `None` if the default store's path is unknown.
     fn of(env: &Environment) -> Option<Self> {
         let path = default_path()?;
         let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -48,7 +48,7 @@ impl Facts {
         })
     }
 
-    /// Why runs on the same servers can use another store.
+    /// Returns reasons why runs on the same servers can use another store.
     fn reasons(&self) -> Vec<String> {
         let account = self.account.as_ref();
         let root = account.is_some_and(|account| account.uid == 0);
@@ -86,7 +86,7 @@ impl Facts {
 }
 
 impl Account {
-    /// The default store of a login of this account.
+    /// Returns the default store after a login to this account.
     fn default_store(&self) -> Option<PathBuf> {
         path_in(None, Some(self.home.clone()))
     }
@@ -98,16 +98,16 @@ fn is_container(env: &Environment) -> bool {
     marked || ["container", "KUBERNETES_SERVICE_HOST"].into_iter().any(|name| env.get(name).is_some())
 }
 
-/// Why runs on the same servers can use another store than the default one; empty if `url` names a
-/// store.
+/// Returns reasons why runs on the same servers can use another store than the default; empty if
+/// `url` names a store.
 #[must_use]
 pub fn second_store(url: Option<&str>, env: &Environment) -> Vec<String> {
     let named = url.or_else(|| env.get(super::variables::COORDINATION_URL)).is_some();
     if named { Vec::new() } else { Facts::of(env).map(|facts| facts.reasons()).unwrap_or_default() }
 }
 
-/// Why other provider configurations of this run can use another store for the same servers.
-/// Records this one for them. Linux only.
+/// Returns reasons why other provider configurations in this run can use another store for the same
+/// servers, and records this store for them. Linux only.
 pub(super) fn of_this_run(store: &dyn Store, backend: &dyn Backend) -> Vec<String> {
     let mut servers = backend.servers();
     let endpoint = |server: &String| {
@@ -127,7 +127,7 @@ pub(super) fn of_this_run(store: &dyn Store, backend: &dyn Backend) -> Vec<Strin
         .collect()
 }
 
-/// The text of the warning.
+/// Formats the warning.
 pub(super) fn detail(address: &str, reasons: &[String]) -> String {
     format!(
         "This run uses the store {address}. {} Each store has its own locks: two runs can change one server at the same time. Set \
@@ -146,7 +146,7 @@ mod tests {
         Facts { home: Some(home), account: Some(account), ..Facts::default() }
     }
 
-    /// Each way to a second store is a reason, and the plain login of one person is none.
+    /// Each way to a second store is a reason; a plain login is not.
     #[test]
     fn each_way_to_a_second_store_is_named() {
         let plain = facts("/home/ada", 1000);

@@ -1,14 +1,14 @@
-//! What can be wrong with a configuration.
+//! Configuration errors.
 
-/// A configuration that cannot be used. Messages hold no secret.
+/// An invalid configuration. Messages contain no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A value is wrong or missing.
+    /// A value is invalid or missing.
     #[error("{problem}")]
     Value {
         /// The attribute, outermost first; the third step is a server's name.
         attribute: Vec<String>,
-        /// What is wrong and what to do.
+        /// The problem and its fix.
         problem: String,
     },
     /// An environment variable cannot be read.
@@ -17,19 +17,19 @@ pub enum SettingsError {
          used. Correct it, or unset it"
     )]
     NotText {
-        /// Its name.
+        /// The variable's name.
         variable: String,
     },
     /// The coordination store cannot be opened.
     #[error("{problem}")]
     Store {
-        /// What is wrong and what to do.
+        /// The problem and its fix.
         problem: String,
     },
 }
 
 impl SettingsError {
-    /// The attribute it is about, outermost first.
+    /// Returns the affected attribute, outermost first.
     #[must_use]
     pub fn attribute(&self) -> Vec<String> {
         match self {
@@ -39,7 +39,7 @@ impl SettingsError {
         }
     }
 
-    /// What failed, in a few words.
+    /// Summarizes the failure.
     #[must_use]
     pub fn summary(&self) -> &'static str {
         match self {

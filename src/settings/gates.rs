@@ -1,4 +1,4 @@
-//! What stands before the servers of any backend.
+//! Gates in front of any backend's servers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,10 +15,10 @@ use crate::{
 
 use super::{SettingsError, of_block};
 
-/// Their blocks, by name.
+/// Gate blocks by name.
 pub type GateBlocks = BTreeMap<&'static str, Block>;
 
-/// Everything that is wrong with the blocks as they are written.
+/// Returns every problem in the blocks.
 pub(super) fn check(blocks: &GateBlocks) -> Vec<SettingsError> {
     let mut problems = Vec::new();
     let mut drained = BTreeMap::new();
@@ -41,12 +41,12 @@ pub(super) fn check(blocks: &GateBlocks) -> Vec<SettingsError> {
     problems
 }
 
-/// The gates that external systems open.
+/// Connects the gates that external systems control.
 pub(super) fn connect(blocks: &GateBlocks, env: Variables<'_>, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn GateKind>> {
     GATES.iter().filter_map(|plugin| plugin.connect(blocks.get(plugin.name()), env, clock)).collect()
 }
 
-/// What the engine minds of the Nodes.
+/// Converts the gates' Node settings for the engine.
 pub(super) fn nodes(minded: Minded) -> Nodes {
     let Minded { leases, take, leasing, drains, drainer } = minded;
     Nodes { leases, take, leasing: Some(leasing), drains, drainer: Some(drainer as Arc<_>) }

@@ -1,4 +1,4 @@
-//! Who runs this process: user, host, and the CI job where there is one.
+//! The identity of this process: user, host, and CI job.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use crate::{
 
 use super::SettingsError;
 
-/// The process's environment, taken once at its start so that tests can give another one.
+/// The process's environment, read once at its start so that tests can replace it.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Environment variables.
     pub variables: BTreeMap<String, String>,
-    /// The variables whose value is not valid UTF-8.
+    /// Variables whose value is not valid UTF-8.
     not_text: BTreeSet<String>,
 }
 
@@ -49,8 +49,8 @@ impl Environment {
         read
     }
 
-    /// Rejects a value that is not valid UTF-8. Ignored, the variable would silently select another
-    /// store, owner or account.
+    /// Rejects a value that is not valid UTF-8. If it were ignored, the program would silently use
+    /// another store, owner or account.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = self.not_text.iter().find(|name| READ.iter().any(|start| name.starts_with(start)));
         wrong.map_or(Ok(()), |name| Err(SettingsError::NotText { variable: name.clone() }))
@@ -65,13 +65,13 @@ impl Environment {
         self.get(name).map(str::to_owned)
     }
 
-    /// Forgets variables.
+    /// Removes variables.
     pub fn forget(&mut self, is_forgotten: impl Fn(&str) -> bool) {
         self.variables.retain(|name, _| !is_forgotten(name));
         self.not_text.retain(|name| !is_forgotten(name));
     }
 
-    /// A variable that is set and not empty.
+    /// Returns a variable that is set and not empty.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
@@ -83,16 +83,15 @@ impl Environment {
 pub struct CiJob {
     /// Its name for people, for example `github-4711`.
     pub run: Option<String>,
-    /// Where it is seen.
+    /// Its web page.
     pub url: Option<String>,
     /// The commit it works on.
     pub commit: Option<String>,
-    /// Who started it.
+    /// The user who started it.
     pub user: Option<String>,
 }
 
-/// The CI job that this process runs in, if it runs in one. The variables are those that each
-/// system documents.
+/// Detects the CI job of this process by the variables that each system documents.
 #[must_use]
 pub fn ci_job(env: &Environment) -> Option<CiJob> {
     let get = |name: &str| env.get(name).map(str::to_owned);
@@ -153,7 +152,7 @@ pub fn ci_job(env: &Environment) -> Option<CiJob> {
     ci.then(CiJob::default)
 }
 
-/// Who we are, with what the configuration says in place of what was detected.
+/// Returns this process's identity; configured values override detected values.
 #[must_use]
 pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     let job = ci_job(env).unwrap_or_default();
@@ -171,7 +170,7 @@ pub fn runner(env: &Environment, run: Option<String>) -> Runner {
     }
 }
 
-/// The name of this machine: what the kernel says (Linux only), or a variable (`COMPUTERNAME` on
+/// Returns this machine's name from the kernel (Linux only) or a variable (`COMPUTERNAME` on
 /// Windows).
 fn host(kernel: Option<&str>, env: &Environment) -> String {
     let kernel = kernel.map(str::trim).filter(|name| !name.is_empty());
@@ -179,8 +178,7 @@ fn host(kernel: Option<&str>, env: &Environment) -> String {
     name.unwrap_or("an unknown host").to_owned()
 }
 
-/// The account that this process runs as, where no variable says so: cron and containers often set
-/// none.
+/// Returns the process's account name if no variable is set, as in cron and many containers.
 fn account() -> Option<String> {
     Account::of_process().map(|account| account.name)
 }
@@ -195,7 +193,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account that this process runs as (Linux only).
+    /// Returns this process's account (Linux only).
     pub(super) fn of_process() -> Option<Self> {
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.to_owned();

@@ -1,4 +1,4 @@
-//! What was written.
+//! The configuration before it is interpreted.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,35 +9,34 @@ use crate::{
 
 use super::gates::GateBlocks;
 
-/// Everything that can be configured, as it was written.
+/// The configured values, unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct Input {
-    /// Where records live.
+    /// The coordination store's URL.
     pub coordination_url: Option<String>,
-    /// Whether an embedded store that is not there yet stays so: what would be written is forgotten
-    /// with the process.
+    /// True if a missing embedded store is not created: changes are lost when the process ends.
     pub makes_no_store: bool,
-    /// Whose maintenances these are.
+    /// The owner for this configuration's maintenances.
     pub owner: Option<String>,
-    /// How this run is called.
+    /// This run's name.
     pub run: Option<String>,
-    /// After how long a waiter gains one step of priority.
+    /// The waiting time after which a waiter gains one step of priority.
     pub aging: Option<Duration>,
-    /// For how many days the store keeps history; 0: forever.
+    /// Days for which the store keeps history; 0: forever.
     pub history_days: Option<u32>,
     /// Windows by name.
     pub windows: BTreeMap<String, WindowSpec>,
-    /// Whether owners are not asked.
+    /// True if the owners' approval is not required.
     pub always_perform_maintenance: bool,
-    /// How long an operating system may take to shut down.
+    /// How long an operating system can take to shut down.
     pub graceful_shutdown_timeout: Option<Duration>,
-    /// How long a forced power change may take.
+    /// How long a forced power change can take.
     pub power_timeout: Option<Duration>,
     /// An authority trusted for images and readiness URLs.
     pub image_ca_certificate_file: Option<String>,
-    /// How servers are reached.
+    /// Access to the servers.
     pub backend: BackendInput,
-    /// What stands before the servers of any backend.
+    /// Gates in front of any backend's servers.
     pub gates: GateBlocks,
 }
 
@@ -46,12 +45,12 @@ pub struct Input {
 pub struct BackendInput {
     /// The backend.
     pub plugin: &'static dyn BackendPlugin,
-    /// Its block, as it was written.
+    /// Its block, unchanged.
     pub block: Block,
 }
 
 impl Default for BackendInput {
-    /// The first backend, as its environment variables configure it.
+    /// Returns the first backend, configured by its environment variables.
     fn default() -> Self {
         Self { plugin: plugins()[0], block: Block::default() }
     }

@@ -1,8 +1,7 @@
-//! From what was configured to an engine: the composition root of the provider and of the command
-//! line.
+//! Builds an engine from a configuration: the composition root of provider and command line.
 //!
-//! Three forms: what was written ([`Input`]), what it means with the environment and files read,
-//! and the parts made of it.
+//! There are three steps: the configured values ([`Input`]), their meaning with environment and
+//! files, and the engine's parts.
 
 mod default_store;
 mod error;
@@ -42,23 +41,22 @@ pub use input::{BackendInput, Input};
 pub use secrets::image_addresses;
 pub use store::{MissingStore, missing_store, open_store};
 
-/// The owner of maintenances when none is given.
+/// The default owner of maintenances.
 pub const DEFAULT_OWNER: &str = "default";
 
 /// The default of `history_days`.
 const HISTORY_DAYS: u32 = 365;
 
-/// An engine, and what its user should know.
+/// An engine with warnings for its user.
 #[derive(Debug)]
 pub struct Built {
     /// The engine.
     pub engine: Engine,
-    /// What its user should know.
+    /// Warnings for the user.
     pub warnings: Vec<Warning>,
 }
 
-/// Everything that is wrong with a configuration as it was written: found without the environment,
-/// files or the network, so that `validate` reports it.
+/// Returns all problems that can be found without environment, files or network, for `validate`.
 #[must_use]
 pub fn check(input: &Input) -> Vec<SettingsError> {
     let url = input.coordination_url.as_deref().and_then(|url| store::check_url(url).err());
@@ -68,13 +66,13 @@ pub fn check(input: &Input) -> Vec<SettingsError> {
     url.into_iter().chain(of_backend).chain(gates::check(&input.gates)).collect()
 }
 
-/// A problem of a block.
+/// Converts a block's problem.
 fn of_block(block: &str, problem: Problem) -> SettingsError {
     let attribute = std::iter::once(block.to_owned()).chain(problem.at).collect();
     SettingsError::Value { attribute, problem: problem.problem }
 }
 
-/// Makes an engine of a process that `stop` asks to stop. Opens the store; asks no BMC.
+/// Builds the engine; `stop` ends its work. Opens the store; does not contact any BMC.
 pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) -> Result<Built, SettingsError> {
     env.check()?;
     if let Some(problem) = check(&input).into_iter().next() {

@@ -1,4 +1,4 @@
-//! From a coordination URL to a store.
+//! Opens a store by its URL.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -15,16 +15,16 @@ use crate::{
 
 use super::{Environment, SettingsError, variables};
 
-/// Where records are kept, by the scheme of its URL.
+/// A store's location, by URL scheme.
 #[derive(Clone, Debug)]
 enum StoreLocation {
-    /// A file, and whether other users of this machine may write it.
+    /// A file. True: other users of this machine can write it.
     File(PathBuf, bool),
     Postgres(SecretString),
     Kubernetes(String),
 }
 
-/// What may be written, for people.
+/// The supported URLs, for messages.
 const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
@@ -39,7 +39,7 @@ impl StoreLocation {
         })
     }
 
-    /// Without credentials. An error means that the URL can never be used.
+    /// Returns the address without credentials. An error means that the URL can never be used.
     fn address(&self) -> Result<String, StoreError> {
         match self {
             Self::File(path, _) => Ok(format!("sqlite://{}", path.display())),
@@ -48,7 +48,7 @@ impl StoreLocation {
         }
     }
 
-    /// What its user should know about the way to it.
+    /// Returns a warning about the connection to the store.
     fn unverified(&self) -> Result<Option<String>, StoreError> {
         match self {
             Self::Postgres(url) => PostgresStore::unverified(url),
@@ -60,17 +60,17 @@ impl StoreLocation {
         }
     }
 
-    /// Whether it reaches this machine only.
+    /// Returns true if only this machine can use it.
     fn embedded(&self) -> bool {
         matches!(self, Self::File(..))
     }
 }
 
-/// Opens the store of a URL, or of the environment, or the embedded default. `true`: it reaches
-/// this machine only.
+/// Opens the store for a URL, for the environment, or the embedded default. Returns true if only
+/// this machine can use it.
 ///
-/// A store that cannot be reached now is opened again by each request: the refresh of other
-/// resources must not fail with it. One that can never be used is an error at once.
+/// An unreachable store is opened again by each request, because other resources must still
+/// refresh. A URL that can never work is an immediate error.
 pub async fn open_store(
     url: Option<&str>,
     env: &Environment,
@@ -95,7 +95,7 @@ pub async fn open_store(
     }
 }
 
-/// Whether a URL can name a store. Opens nothing.
+/// Checks that a URL can name a store. Opens nothing.
 pub(super) fn check_url(url: &str) -> Result<(), SettingsError> {
     place(Some(url))?.address().map_err(|error| SettingsError::Store { problem: error.to_string() }).map(drop)
 }
@@ -120,13 +120,13 @@ pub fn missing_store(url: Option<&str>, env: &Environment) -> Result<Option<Miss
     }
 }
 
-/// Why the connection to a store may lead to another server than meant, if it may.
+/// Returns why a store's connection could lead to a different server, if it is not verified.
 pub(super) fn unverified(url: Option<&str>, env: &Environment) -> Result<Option<String>, SettingsError> {
     let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
     place.unverified().map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
-/// The cluster in which a store lies; `None`: it lies in none.
+/// Returns the store's cluster; `None` for other stores.
 pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<ClusterSettings>, SettingsError> {
     let StoreLocation::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else {
         return Ok(None);
@@ -134,7 +134,8 @@ pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<Clu
     KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
 }
 
-/// A file that is not there and cannot be made is a wrong path; one that is there may be locked.
+/// Returns true if the error can be temporary. A missing file that cannot be created is a wrong
+/// path; an existing file could be locked.
 fn may_come_back(place: &StoreLocation) -> bool {
     match place {
         StoreLocation::File(path, _) => path.exists(),

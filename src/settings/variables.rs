@@ -1,14 +1,13 @@
-//! The variables of the environment that hold where the provider block sets nothing, apart from
-//! those of the blocks of backends and gates, which each attribute names itself
-//! (`backend/block.rs`).
+//! Environment variables that apply if the provider block does not set a value. The backends' and
+//! gates' own variables are listed with their attributes (`backend/block.rs`).
 
 /// The coordination store.
 pub const COORDINATION_URL: &str = "METAL_COORDINATION_URL";
 
-/// The owner of the maintenances.
+/// The maintenances' owner.
 pub const OWNER: &str = "METAL_OWNER";
 
-/// A kubeconfig file for every cluster that has none of its own.
+/// A kubeconfig file for every cluster without its own.
 pub const KUBECONFIG: &str = "METAL_KUBECONFIG";
 
 #[cfg(test)]
@@ -29,10 +28,10 @@ mod tests {
 
     const COMMON: [&str; 4] = [COORDINATION_URL, OWNER, KUBECONFIG, cluster_api::NAMESPACE];
 
-    /// What an inventory file in the documentation may name, by its own setting.
+    /// An inventory file in the documentation uses this variable in its own setting.
     const EXAMPLE: &str = "METAL_NODE8_PASSWORD";
 
-    /// The variables that a file, or each file of a folder, names, with the file.
+    /// Collects the variables named in a file or a folder, with the file.
     fn named(at: &Path, found: &mut BTreeMap<String, String>) {
         if at.is_dir() {
             for entry in fs::read_dir(at).unwrap() {

@@ -1,19 +1,18 @@
-//! Room for the release: a store adds no record to a lock that would leave too little of it.
+//! Reserves capacity for releases: a store rejects a new record that would leave too little.
 //!
-//! Whatever holds a server has to be recorded step by step until it is released, and what it was
-//! becomes history. A lock that was filled by its own queue could not take that any more.
+//! A lock grows while its holder works: each step is recorded, and ended records become history. A
+//! queue must not fill the space needed for that.
 
 use super::{StoreError, fault::StoreErrors};
 use crate::maintenance::ids::LockKey;
 
-/// How much of the capacity new records may fill, in percent.
+/// Capacity available to new records, in percent.
 const FOR_NEW: usize = 75;
 
-/// How many records one lock holds where the store itself has no smaller limit. Each change looks
-/// at all of them.
+/// Records per lock without a smaller store limit. Every change scans all of them.
 pub(super) const RECORDS: usize = 10_000;
 
-/// Refuses a change that adds a record, if the lock would be fuller than three quarters with it.
+/// Rejects a change that adds a record if the lock would be more than three quarters full.
 pub(super) fn check(
     about: &StoreErrors,
     key: &LockKey,

@@ -1,5 +1,4 @@
-//! Everything that a store holds, as one document: to look it over, and to move it to another
-//! store.
+//! A store's whole contents as one document, for checks and for moves between stores.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,26 +9,26 @@ use crate::maintenance::{
     state::{Maintenance, Phase},
 };
 
-/// All of one store at one moment.
+/// A consistent snapshot of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    /// The store's id: states know it, so it moves along.
+    /// The store's id. Terraform states refer to it, so an import keeps it.
     pub store_id: String,
-    /// Every machine that was ever asked for, sorted by key: a generation must not start again.
+    /// Every lock ever used, sorted by key. Idle locks are kept so that generations never restart.
     pub locks: Vec<ServerLock>,
-    /// The ended maintenances, in the order in which they ended.
+    /// Ended maintenances, in the order in which they ended.
     pub history: Vec<Maintenance>,
-    /// Names of servers and the machines behind them, sorted by name.
+    /// Server names and their lock keys, sorted by name.
     pub bindings: Vec<(String, LockKey)>,
-    /// What happened, oldest first.
+    /// Audit events, oldest first.
     pub audit: Vec<AuditEvent>,
-    /// What the store itself found out of order while it read, in sentences.
+    /// Problems that the store found while reading, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub oddities: Vec<String>,
 }
 
 impl Contents {
-    /// What is wrong with them, in sentences. Nothing, when all is well.
+    /// Returns violated invariants as sentences.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let mut wrong = self.oddities.clone();
@@ -38,8 +37,7 @@ impl Contents {
         wrong
     }
 
-    /// What cannot be moved: whoever holds a server or drives a record would go on in the old
-    /// store.
+    /// Returns records that prevent a move: their processes would continue in the old store.
     #[must_use]
     pub fn in_use(&self) -> Vec<String> {
         let records = self.locks.iter().flat_map(|lock| &lock.active);
@@ -52,7 +50,7 @@ impl Contents {
         busy.chain(unreadable).collect()
     }
 
-    /// Whether nobody has ever used the store.
+    /// Returns true if the store was never used.
     pub(super) fn is_empty(&self) -> bool {
         self.locks.is_empty() && self.history.is_empty() && self.bindings.is_empty() && self.audit.is_empty()
     }

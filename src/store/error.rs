@@ -1,18 +1,17 @@
-//! What can go wrong between us and a store.
+//! Store errors.
 
 use crate::maintenance::{
     ids::{LockKey, MaintenanceId},
     lock::Refusal,
 };
 
-/// A failed request to a store. Messages name no credential.
+/// A failed store request. Messages contain no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store cannot be opened or reached, or did not answer in time. Nothing is known about
-    /// what it holds.
+    /// The store cannot be opened or reached, or did not answer in time. Its contents are unknown.
     #[error("the coordination store {address} cannot be used: {cause}")]
     Unavailable {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
         /// The cause, for people.
         cause: String,
@@ -21,31 +20,31 @@ pub enum StoreError {
     /// The rejected change was not stored.
     #[error("the coordination store {address} accepts no changes: {cause}")]
     Unwritable {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
         /// The cause, for people.
         cause: String,
     },
-    /// The store refuses access: the login, a missing right, or a URL that it cannot be used with.
+    /// The store denies access: failed login, missing permission, or unusable URL.
     #[error("the coordination store {address} refuses: {cause}")]
     Forbidden {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
         /// The cause, for people.
         cause: String,
     },
-    /// Other users may change it unnoticed.
+    /// Other users can change the store unnoticed.
     #[error("the coordination store {address} is not used: {cause}")]
     Untrusted {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
-        /// Who may, and what to do.
+        /// The users with write access, and the fix.
         cause: String,
     },
-    /// What it holds is not what this version can read.
+    /// This version cannot read the stored data.
     #[error("the coordination store {address} cannot be read: {cause}")]
     Unreadable {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
         /// The cause, for people.
         cause: String,
@@ -53,31 +52,31 @@ pub enum StoreError {
     /// The transition was refused; nothing was changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Another lock key has an active record of this name.
+    /// Another lock key has an active record with this name.
     #[error("{id} is active for another server ({key})")]
     NameTaken {
         /// The name.
         id: MaintenanceId,
-        /// Where it is active.
+        /// The lock key with the active record.
         key: LockKey,
     },
-    /// A server's name stands for another machine than before.
+    /// A server's name now refers to a different machine.
     #[error("{server} was {bound} and is now {found}")]
     OtherIdentity {
         /// The server's name.
         server: String,
-        /// The key it is bound to.
+        /// The bound key.
         bound: LockKey,
-        /// The key that was found now.
+        /// The key found now.
         found: LockKey,
     },
-    /// It shows less than it was seen to hold: a backup, a snapshot or a standby that lagged took
-    /// the place of newer data.
+    /// The store returned older data than before: a backup, a snapshot or a lagging standby
+    /// replaced it.
     #[error("the coordination store {address} went back in time: {cause}")]
     WentBack {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
-        /// The revision that was read before, and the present one.
+        /// The revision read before, and the current revision.
         cause: String,
     },
     /// An export starts after a line that the store does not have.
@@ -86,15 +85,15 @@ pub enum StoreError {
          be missing, too. Next: audit export --since DURATION"
     )]
     NoSuchLine {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
-        /// The id.
+        /// The line's id.
         id: String,
     },
-    /// An import needs an empty store, and this one was used.
+    /// An import requires an empty store.
     #[error("the coordination store {address} is not empty")]
     InUse {
-        /// Which, without credentials.
+        /// The store, without credentials.
         address: String,
     },
 }

@@ -1,5 +1,5 @@
-//! The audit log as lines with stable ids, so that a log shipper can copy it beyond the reach of
-//! the store's roles.
+//! The audit log as lines with stable ids. Log shippers copy it to storage that the store's roles
+//! cannot change.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use crate::maintenance::lock::AuditEvent;
 
-/// The place of a line in the order of an export. Later lines have a higher position.
+/// A line's position in the export. Later lines have a higher position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AuditPosition {
-    /// The order of the line's commit.
+    /// The commit's order.
     pub(super) order: i64,
-    /// The commit, where the order alone does not identify it.
+    /// The commit, if the order does not identify it.
     pub(super) commit: String,
     /// The line's number within its commit, or within the store.
     pub(super) number: i64,
@@ -21,13 +21,13 @@ pub struct AuditPosition {
 /// An audit line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLine {
-    /// Identifies the line in its store, forever.
+    /// The line's permanent id within its store.
     pub id: String,
-    /// Where the export continues after this line.
+    /// The position from which the next export continues.
     pub position: AuditPosition,
-    /// The event, or the stored text that cannot be read.
+    /// The event, or the stored text if it cannot be parsed.
     pub event: Result<AuditEvent, String>,
-    /// The database's role and time, where the store's server records them.
+    /// The database role and time, if the store's server records them.
     pub stamp: Option<(String, Timestamp)>,
 }
 

@@ -1,7 +1,7 @@
-//! The stored form of a lock's holder with everything else that is known of the lock.
+//! The stored form of a lock's holder and its extension.
 //!
-//! Each stored document has the format number, so a program rejects a lock with another number
-//! and leaves all other locks usable.
+//! Each stored document contains the format number. A program rejects only the locks with another
+//! format; all other locks remain usable.
 
 use serde::{
     Deserialize, Deserializer, Serialize,
@@ -15,7 +15,7 @@ use crate::maintenance::{
     lock::{LockHolder, ServerLock},
 };
 
-/// Reads a document after its format number. Another number is rejected.
+/// Reads a document after checking its format number.
 pub(super) fn checked<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -31,7 +31,7 @@ where
     serde_json::from_value(value).map_err(D::Error::custom)
 }
 
-/// A lock's holder and extension, as a store keeps them.
+/// A lock's holder and extension in stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct StoredSlot {
     format: i64,
@@ -54,13 +54,13 @@ impl<'de> Deserialize<'de> for StoredSlot {
 }
 
 impl StoredSlot {
-    /// Returns the stored form of a lock; `None` if it has neither a holder nor anything else.
+    /// Returns a lock's stored form, or `None` if it would be empty.
     pub(super) fn of(lock: &ServerLock) -> Option<Self> {
         let (holder, extension) = (lock.slot.clone(), lock.extension.clone());
         (holder.is_some() || !extension.is_empty()).then_some(Self { format: FORMAT, holder, extension })
     }
 
-    /// Puts a stored form into its lock.
+    /// Copies a stored form into its lock.
     pub(super) fn into_lock(stored: Option<Self>, lock: &mut ServerLock) {
         (lock.slot, lock.extension) = stored.map(|stored| (stored.holder, stored.extension)).unwrap_or_default();
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with any store, said about one of them.
+//! Errors common to every kind of store.
 
 use std::{fmt::Display, sync::Arc};
 
@@ -6,12 +6,12 @@ use sqlx::migrate::MigrateError;
 
 use super::{StoreError, format::FORMAT};
 
-/// Makes errors of one store. Each kind of store adds what its engine says.
+/// Creates one store's errors. Each kind of store adds its engine's errors.
 #[derive(Clone, Debug)]
 pub(super) struct StoreErrors(Arc<str>);
 
 impl StoreErrors {
-    /// `address`: without credentials.
+    /// `address` must not contain credentials.
     pub(super) fn new(address: &str) -> Self {
         Self(address.into())
     }
@@ -40,7 +40,7 @@ impl StoreErrors {
         StoreError::Forbidden { address: self.0.to_string(), cause: cause.into() }
     }
 
-    /// It shows less than it was seen to hold.
+    /// The store returned older data than before.
     pub(super) fn went_back(&self, cause: String) -> StoreError {
         StoreError::WentBack { address: self.0.to_string(), cause }
     }
@@ -49,7 +49,7 @@ impl StoreErrors {
         StoreError::NoSuchLine { address: self.0.to_string(), id: id.to_owned() }
     }
 
-    /// It is not empty.
+    /// The store is not empty.
     pub(super) fn in_use(&self) -> StoreError {
         StoreError::InUse { address: self.0.to_string() }
     }
@@ -65,7 +65,7 @@ impl StoreErrors {
         ))
     }
 
-    /// A migration that failed; `sqlx` says what a statement's failure is.
+    /// Maps a failed migration; `sqlx` maps errors in its statements.
     pub(super) fn migration(&self, error: &MigrateError, sqlx: impl Fn(&sqlx::Error) -> StoreError) -> StoreError {
         match error {
             MigrateError::VersionMissing(version) => self.newer(version, FORMAT),

@@ -5,12 +5,12 @@ use super::{StoreError, fault::StoreErrors};
 /// The format that this program reads and writes.
 pub(super) const FORMAT: i64 = 1;
 
-/// Rejects another format when a store is opened.
+/// Rejects a different format when a store is opened.
 pub(super) fn check(found: i64, about: &StoreErrors) -> Result<(), StoreError> {
     if found == FORMAT { Ok(()) } else { Err(about.newer(found, FORMAT)) }
 }
 
-/// Rejects a commit after another program changed the open store's format.
+/// Rejects a commit if another program changed the open store's format.
 pub(super) fn check_open(found: i64, about: &StoreErrors) -> Result<(), StoreError> {
     if found == FORMAT {
         return Ok(());

@@ -1,21 +1,21 @@
-//! Transitions of one process on one lock share a commit.
+//! Batches one process's transitions on a lock into one commit.
 //!
-//! A thousand waiters of one server would write its lock a thousand times, each write against all
-//! the others. So the first transition of a process leads: it loads the lock, applies its own
-//! transition and those that queued behind it meanwhile, one after the other in the order of their
-//! arrival, and writes the result with one conditional commit. Each gets its own result:
+//! A thousand waiters would otherwise write a lock a thousand times, each write racing the others.
+//! The first transition becomes the leader: it loads the lock, applies its own transition and the
+//! queued ones in arrival order, and writes the result with one conditional commit. Each member
+//! gets its own result:
 //!
-//! - A refused transition is left out, and those after it are applied again without it. Its refusal
-//!   is returned once the others are committed: it may rest on what they changed.
-//! - A commit that the store rejects for what is in it (a taken name, a size) is made again with
-//!   half of the group, down to one.
-//! - A commit of unknown outcome is resolved for the whole group: the same content is sent again
-//!   under another name until the lock shows one of the names or has moved on.
-//! - Where this process wrote the lock last and is alone at it, it is not loaded first (see
+//! - A refused transition is dropped, and the transitions behind it are applied again. Its refusal
+//!   can depend on the others' changes, so it is returned after their commit.
+//! - If the store rejects a commit for its content (a taken name, its size), the leader retries
+//!   with half of the group, down to one member.
+//! - A commit with unknown outcome is resolved for the whole group. The leader sends the same
+//!   content under a new name until the lock contains one of the names or has moved on.
+//! - If this process wrote the lock last and runs alone, the leader skips the load (see
 //!   [`recall`](super::recall)).
-//! - The task of any member may end at any time. A transition runs in its own task, so one that
-//!   ended is left out. When the leader ends, the next member takes over, with a commit of unknown
-//!   outcome if one is under way.
+//! - A member's task can end at any time. Transitions run in their own tasks, so an ended one is
+//!   skipped. If the leader ends, the next member takes over, including a commit with unknown
+//!   outcome.
 
 mod line;
 
@@ -32,15 +32,15 @@ use super::{
 };
 use crate::{clock::Clock, maintenance::ids::LockKey};
 
-/// How long a change is repeated whose writes get no reply, while reads do: the same limit as for
-/// reads.
+/// How long a change is retried while reads succeed and writes do not answer; equals the read
+/// limit.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// The first pause after a lost race; later ones grow to the longest.
+/// The first pause after a lost race, and the longest; pauses double.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
-/// Applies a transition, alone or together with others of this process. Returns what is stored
-/// then, or `None` when it changed nothing.
+/// Applies a transition, alone or in a group. Returns the stored lock, or `None` if nothing
+/// changed.
 pub(super) async fn transact(
     store: &dyn Conditional,
     clock: &dyn Clock,
@@ -69,15 +69,15 @@ pub(super) async fn transact(
     lead(store, clock, known, key, transition, leading).await
 }
 
-/// What became of a commit without a reply.
+/// What happened to a commit without a reply.
 enum Fate {
-    /// The reply was lost, not the commit.
+    /// The commit succeeded; only its reply was lost.
     Made,
-    /// Another process was first. Ours fails its condition, now or when it arrives.
+    /// Another process committed first. This commit fails its condition, even if it arrives late.
     Overtaken,
-    /// It may still arrive.
+    /// The commit could still arrive.
     Open,
-    /// It cannot be known any more.
+    /// The outcome cannot be determined.
     Unknown,
 }
 
@@ -87,12 +87,11 @@ fn fate(open: &Open, stored: &Stored, clock: &dyn Clock) -> Fate {
         return Fate::Made;
     }
     if stored.revision != open.revision {
-        // So many others may have written that ours is among those that are forgotten: made again,
-        // it might be twice.
+        // If the list of commit names no longer reaches back, a retry could apply the change twice.
         return if commits.reach(&open.commits) { Fate::Overtaken } else { Fate::Unknown };
     }
-    // Also a store that went back to this revision by another way: the content belongs to what was
-    // lost.
+    // Different commits at the same revision: the store was restored, and the content is based on
+    // lost data.
     let other = **commits != *open.commits || clock.monotonic().saturating_sub(open.since) > GIVE_UP;
     if other { Fate::Unknown } else { Fate::Open }
 }
@@ -133,7 +132,7 @@ async fn lead(
         }
         let sent = leading.round().open.as_ref().map(|open| Arc::clone(&open.content));
         let content = if let Some(content) = sent {
-            // What members were told belongs to this content and to no other.
+            // Refusals already returned to members match this content only.
             content
         } else {
             leading.let_in(store.together());
@@ -151,7 +150,7 @@ async fn lead(
         };
         let name = Uuid::new_v4().simple().to_string();
         let first = leading.round().open.is_none();
-        // Noted before it is sent: this task may end while it is under way.
+        // Recorded before sending, because this task can end while the commit is in flight.
         let open = leading.round().open.get_or_insert_with(|| Open {
             names: Vec::new(),
             revision: stored.revision,
@@ -166,14 +165,13 @@ async fn lead(
         let committed = store.commit(&change).await;
         drop(change);
         if let Err(error @ StoreError::Unavailable { .. }) = committed {
-            // Whether it was written is seen in what is read next; a late arrival fails its
-            // condition.
+            // The next read shows whether it was written. A late arrival fails its condition.
             tracing::debug!(%error, %key, "a commit without a reply");
             if let Some(open) = &mut leading.round().open {
                 open.error = error;
             }
         } else {
-            // This one is known not to be under way any more.
+            // This commit has been answered.
             let round = leading.round();
             if first {
                 round.open = None;
@@ -190,18 +188,18 @@ async fn lead(
                     known.wrote(&stored, clock.monotonic());
                     return leading.done(Some(&stored));
                 }
-                // What was remembered was not what is stored, or an error may rest on that.
+                // The cached lock was stale, or the error could result from a stale cache. Read it.
                 Ok(None) | Err(_) if from_memory => continue,
                 Ok(None) => {}
-                // No member is to blame, and none was stored.
+                // Every commit failed, and no member caused it.
                 Err(StoreError::Unwritable { .. }) if !first => return leading.failed(unknown),
                 Err(error @ StoreError::Unwritable { .. }) => return leading.failed(error),
                 Err(_) if first && !leading.round().members.is_empty() => {
                     leading.halve();
                     continue;
                 }
-                // The content of an earlier leader, or of several: which of them is to blame is not
-                // known any more.
+                // The content came from an earlier leader or several members, so the culprit is
+                // unknown.
                 Err(_) if !first && (inherited || !leading.round().members.is_empty()) => {
                     return leading.failed(unknown);
                 }
@@ -213,7 +211,7 @@ async fn lead(
     }
 }
 
-/// Between nothing and `pause`, so that racers part.
+/// Returns a random duration up to `pause`, so that racers separate.
 fn jittered(pause: Duration) -> Duration {
     let share = f64::from(Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
     pause.mul_f64(share)

@@ -1,8 +1,8 @@
-//! A store that could not be opened yet.
+//! A store that is not open yet.
 //!
-//! A provider is configured before anything is read. A store that is locked or away at that moment
-//! must not fail the refresh of every resource: each request tries to open it again and says what
-//! is wrong.
+//! A provider is configured before it reads anything. A locked or unreachable store at that moment
+//! must not fail the refresh of every resource. Each request tries to open the store again and
+//! returns the error.
 
 use std::{
     fmt,
@@ -29,19 +29,19 @@ use super::{AuditLine, AuditStart, Contents, LockView, RecordLookup, Store, Stor
 pub type Opener =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Store>, StoreError>> + Send>> + Send + Sync>;
 
-/// How long one that could not be opened is left alone.
+/// The pause after a failed attempt to open the store.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Opens another store when it is first needed, and again as long as that fails.
+/// Opens its store on first use, and retries after failures.
 pub struct LazyStore {
     address: String,
     open: Opener,
     opened: OnceCell<Arc<dyn Store>>,
     clock: Arc<dyn Clock>,
-    /// Why it could not be opened, and when that was. Of the hundred resources of a refresh only
-    /// the first waits for it.
+    /// The last error and its time. When a hundred resources refresh, only the first request
+    /// waits.
     failed: Mutex<Option<(StoreError, Duration)>>,
-    /// What watches before the store is open: it never says anything, and who waits polls by time.
+    /// Watches opened before the store. It never fires, so waiters poll.
     silence: watch::Sender<u64>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for LazyStore {
 }
 
 impl LazyStore {
-    /// A store at `address` that `open` opens, and could not open just now.
+    /// Returns a store for `address` after a first attempt to open it failed with `failed`.
     #[must_use]
     pub fn new(address: String, clock: Arc<dyn Clock>, open: Opener, failed: StoreError) -> Self {
         let failed = Mutex::new(Some((failed, clock.monotonic())));
@@ -81,7 +81,7 @@ impl LazyStore {
 #[async_trait]
 impl Store for LazyStore {
     fn id(&self) -> &str {
-        // Asked only after something was read, which opened it.
+        // Callers read the id after another request, which has opened the store.
         self.opened.get().map_or("", |store| store.id())
     }
 

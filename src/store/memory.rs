@@ -1,5 +1,4 @@
-//! A store that lives as long as its process: for tests, and the plainest statement of what a store
-//! does.
+//! A store in memory, for tests and as the simplest reference for store behaviour.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -73,7 +72,7 @@ impl MemoryState {
     }
 }
 
-/// A store in memory. Clones of the `Arc` around it are its handles.
+/// A store in memory. Clones of its `Arc` are handles.
 #[derive(Debug)]
 pub struct MemoryStore {
     id: String,
@@ -83,14 +82,14 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store on the given clock.
+    /// Returns an empty store on the given clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { id: Uuid::new_v4().simple().to_string(), clock, state: Mutex::default(), watchers: Watchers::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, MemoryState> {
-        // Nothing is left half done in it by a panic: a transition works on a copy.
+        // Transitions work on a copy, so a panic leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -266,8 +265,7 @@ impl Store for MemoryStore {
 
     fn changes(&self, key: &LockKey) -> watch::Receiver<u64> {
         let (changes, _) = self.watchers.watch(key);
-        // Nothing looks for changes here, so this is the place to forget keys that no watch is open
-        // any more.
+        // No change task runs here, so remove unwatched keys now.
         self.watchers.nobody_left();
         changes
     }

@@ -1,10 +1,9 @@
-//! Transitions on a store that others write to at the same time, without ever holding a lock in it.
+//! Optimistic transitions on a store with concurrent writers; they never lock the database.
 //!
-//! A process that is stopped or cut off in the middle of a transaction would keep its locks in the
-//! store, and with them everybody else, until the store notices. So nothing is locked: the lock is
-//! read, the transition is applied here, and the result is written on the condition that nobody
-//! wrote in between; otherwise all of it begins again on fresh data. `group.rs` does that, for all
-//! transitions of a process that come together.
+//! A process that stops inside a database transaction would block all others until the store
+//! notices. So a transition reads the lock, applies the change locally, and writes it on condition
+//! that nothing changed since the read. A failed condition repeats it on fresh data. `group.rs`
+//! does this for all concurrent transitions in a process.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,11 +25,10 @@ use crate::maintenance::{
     state::Maintenance,
 };
 
-/// How many commits of a lock are remembered, so that somebody whose reply was lost finds out
-/// whether his is among them.
+/// Commit names kept per lock. A process that lost a reply looks for its commit among them.
 const REMEMBERED: usize = 32;
 
-/// One lock as it was read.
+/// A lock that was just read.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) stored: Stored,
@@ -39,8 +37,8 @@ pub(super) struct Loaded {
     pub(super) now: Timestamp,
 }
 
-/// Names of the last commits of one lock, newest first. A store that keeps the words of the owner
-/// apart from the rest remembers the commits of both apart, too: each is written without the other.
+/// Names of a lock's last commits, newest first. A store that keeps approvals separate writes them
+/// separately, so it has a second list for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Commits([Vec<String>; 2]);
 
@@ -53,7 +51,7 @@ impl Commits {
         self.0.iter().flatten().any(|commit| names.contains(commit))
     }
 
-    /// These and a newer one of the lock, of the owner's words, or of both.
+    /// Adds a commit's name to each written part's list.
     pub(super) fn with(&self, commit: &str, parts: Parts) -> Self {
         let more = |names: &[String], written: bool| -> Vec<String> {
             if !written {
@@ -65,29 +63,29 @@ impl Commits {
         Self([more(lock, parts.lock), more(words, parts.words)])
     }
 
-    /// [`Commits::parse`] reads it back, where the owner's words are not apart.
+    /// Formats the lock's list for [`Commits::parse`], for stores that keep approvals in the lock.
     pub(super) fn text(&self) -> String {
         self.0[0].join(" ")
     }
 
-    /// The name of the last commit of the lock, if there was one.
+    /// Returns the lock's last commit name.
     pub(super) fn newest(&self) -> Option<&str> {
         self.0[0].first().map(String::as_str)
     }
 
-    /// Whether what was the newest in `earlier` is among them.
+    /// Returns true if the newest names in `earlier` are among these.
     pub(super) fn go_on_from(&self, earlier: &Self) -> bool {
         earlier.0.iter().filter_map(|names| names.first()).all(|newest| self.contain(std::slice::from_ref(newest)))
     }
 
-    /// Whether what is not among them may be older than what is: they are many, and none of
-    /// `earlier` is left.
+    /// Returns true if the lists are full and contain none of `earlier`: older names could have
+    /// been dropped.
     pub(super) fn may_have_forgotten(&self, earlier: &Self) -> bool {
         let full = self.0.iter().any(|names| names.len() >= REMEMBERED);
         full && !earlier.0.iter().any(|names| self.contain(names))
     }
 
-    /// Whether each commit since `earlier` is among them.
+    /// Returns true if these contain every commit since `earlier`.
     pub(super) fn reach(&self, earlier: &Self) -> bool {
         self.0.iter().zip(&earlier.0).all(|(now, before)| match before.first() {
             Some(newest) => now.contains(newest),
@@ -96,27 +94,27 @@ impl Commits {
     }
 }
 
-/// Which parts of a lock a commit writes, and names itself in.
+/// Lock parts that a commit writes and adds its name to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) lock: bool,
-    /// The owner's words, where the store keeps them apart.
+    /// The approvals, if the store keeps them separate.
     pub(super) words: bool,
 }
 
-/// What a transition changed.
+/// A transition's changes.
 #[derive(Debug)]
 pub(super) struct CommitDelta<'a> {
     pub(super) before: &'a Stored,
     pub(super) after: &'a ServerLock,
     pub(super) finished: &'a [Maintenance],
     pub(super) events: &'a [AuditEvent],
-    /// The name of this commit.
+    /// This commit's name.
     pub(super) commit: &'a str,
-    /// The records of before: looked for one by one, a queue of a thousand would cost a million
-    /// comparisons.
+    /// Records by uid before the change. With linear searches, a thousand queued records would cost
+    /// a million comparisons.
     known: HashMap<&'a Uid, &'a Shared<Maintenance>>,
-    /// Those that are still known in some way.
+    /// Uids that are still active or in the history.
     kept: HashSet<&'a Uid>,
 }
 
@@ -133,12 +131,12 @@ impl<'a> CommitDelta<'a> {
         Self { before, after, finished, events, commit, known, kept }
     }
 
-    /// The last commits of the lock with this one. [`Commits::parse`] reads it back.
+    /// Returns the lock's last commits with this commit, for [`Commits::parse`].
     pub(super) fn commits(&self) -> String {
         self.text_with(&self.before.commits.0[0])
     }
 
-    /// That of the approvals, where they are kept apart.
+    /// Returns the approvals' last commits with this commit, if they are kept separate.
     pub(super) fn commits_of_words(&self) -> String {
         self.text_with(&self.before.commits.0[1])
     }
@@ -148,33 +146,33 @@ impl<'a> CommitDelta<'a> {
         std::iter::once(self.commit).chain(older).collect::<Vec<_>>().join(" ")
     }
 
-    /// Records that are new or not as they were.
+    /// Returns new and changed records.
     pub(super) fn written(&self) -> impl Iterator<Item = &Maintenance> {
         self.after.active.iter().filter(|record| self.known.get(&record.uid) != Some(record)).map(Deref::deref)
     }
 
-    /// Whether a record was not there before.
+    /// Returns true if a record is new.
     pub(super) fn is_new(&self, record: &Maintenance) -> bool {
         !self.known.contains_key(&record.uid)
     }
 
-    /// Whether a record is added.
+    /// Returns true if the change adds a record.
     pub(super) fn adds(&self) -> bool {
         self.written().any(|record| self.is_new(record))
     }
 
-    /// Whether the same claim is in force as before, or none as before.
+    /// Returns true if the claim is unchanged.
     pub(super) fn same_claim(&self) -> bool {
         let claim = |lock: &ServerLock| lock.ownership.claim.as_ref().map(|claim| claim.uid.clone());
         claim(&self.before.lock) == claim(self.after)
     }
 
-    /// Whether the owner's words moved.
+    /// Returns true if approvals changed, not counting their uses.
     pub(super) fn told(&self) -> bool {
         self.before.lock.ownership.words() != self.after.ownership.words()
     }
 
-    /// Whether nothing moved but the owner's words: an owner's role may write nothing else.
+    /// Returns true if only approvals changed. An owner's role can write nothing else.
     pub(super) fn told_only(&self) -> bool {
         let plain =
             |lock: &ServerLock| (lock.generation, lock.last_ticket, StoredSlot::of(lock), lock.ownership.claim.clone());
@@ -185,64 +183,62 @@ impl<'a> CommitDelta<'a> {
         self.told() && self.same_claim() && plain(before) == plain(after) && !records && !newly_used
     }
 
-    /// What is written where the owner's words are kept apart. Those of a claim that is over count
-    /// no more by themselves: only an owner's role may write there.
+    /// Returns the written parts if approvals are kept separate. Approvals for an ended claim
+    /// expire without a write, because only an owner's role can write there.
     pub(super) fn parts(&self) -> Parts {
         let words = self.told() && (self.same_claim() || !self.after.ownership.approvals.is_empty());
         Parts { lock: !self.told_only(), words }
     }
 
-    /// Records that left without a history.
+    /// Returns records that were removed without history.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = &Maintenance> {
         self.before.lock.active.iter().filter(|record| !self.kept.contains(&record.uid)).map(Deref::deref)
     }
 }
 
-/// A change that was written.
+/// A committed change.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommittedChange {
-    /// The new revision of the lock.
+    /// The lock's new revision.
     pub(super) revision: i64,
     pub(super) parts: Parts,
 }
 
-/// As a store writes it that keeps everything of a lock together.
+/// For stores that keep everything in the lock.
 impl From<i64> for CommittedChange {
     fn from(revision: i64) -> Self {
         Self { revision, parts: Parts { lock: true, words: false } }
     }
 }
 
-/// A store that writes on conditions.
+/// A store with conditional writes.
 #[async_trait]
 pub(super) trait Conditional: Send + Sync {
-    /// Reads one lock. `known` is what is in memory: at the same revision nothing needs to be
-    /// decoded.
+    /// Reads one lock. A `known` lock with the same revision is not decoded again.
     async fn load(&self, key: &LockKey, known: Option<Stored>) -> Result<Loaded, StoreError>;
 
-    /// A lock as it would be read now, from what this process wrote last and without asking the
-    /// store; see [`recall`](super::recall). `None` when that takes a read.
+    /// Returns the current lock without a read, from this process's last write, or `None` if a read
+    /// is required; see [`recall`](super::recall).
     async fn recall(&self, own: &Stored) -> Option<Loaded>;
 
-    /// Writes a change if the lock still is at the revision and the commit it was made from. `None`
-    /// when another process was first. [`StoreError::Unavailable`] leaves open whether it was
-    /// written.
+    /// Writes a change if the lock is still at the revision and commit that it is based on. Returns
+    /// `None` if another process was first. [`StoreError::Unavailable`] means unknown outcome.
     async fn commit(&self, change: &CommitDelta<'_>) -> Result<Option<CommittedChange>, StoreError>;
 
-    /// How many transitions one commit may carry. A larger commit of a store with a limit would
-    /// only be rejected and made again in halves.
+    /// Returns the most transitions per commit. Stores with a size limit return less, because they
+    /// would reject a larger commit and the leader would split it.
     fn together(&self) -> usize {
         64
     }
 
-    /// The error for a commit whose reply was never awaited, because the task that sent it ended.
+    /// Returns the error for a commit whose task ended before the reply.
     fn unanswered(&self) -> StoreError;
 
-    /// The error of a lock that has lost commits. Whoever watches it has to look again.
+    /// Returns the error for a lock that lost commits, and wakes its watchers.
     fn went_back(&self, key: &LockKey, cause: String) -> StoreError;
 }
 
-/// Reads one lock and compares it with what was known of it.
+/// Reads one lock and compares it with the cache.
 pub(super) async fn look(store: &dyn Conditional, known: &CachedLock, key: &LockKey) -> Result<Loaded, StoreError> {
     let seen = known.seen();
     let loaded = store.load(key, seen.stored.clone()).await?;

@@ -1,4 +1,4 @@
-//! How long somebody waits for a store that is away, and how often it is asked meanwhile.
+//! Time limits and retries for an unreachable store.
 
 use std::{
     future::Future,
@@ -12,24 +12,24 @@ use crate::{
     maintenance::queue::shown_duration,
 };
 
-/// The pauses between two attempts: the first, and the longest.
+/// The first and the longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(30), Duration::from_millis(500));
 
-/// For how long after patience ran out nobody else has any: of the hundred resources of a refresh
-/// only the first waits.
+/// After a timeout, later requests do not retry for this long: if a hundred resources refresh, only
+/// the first request waits.
 const IMPATIENT_FOR: Duration = Duration::from_secs(10);
 
-/// What one attempt may take of all the patience, so that a server that hangs leaves time for
-/// another one.
+/// One attempt gets this fraction of the limit, so a hanging server leaves time for a second
+/// attempt.
 const SHARE: u32 = 2;
 
-/// The patience with one store.
+/// The retry limit for one store.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     address: Arc<str>,
     clock: Arc<dyn Clock>,
     limit: Duration,
-    /// When it ran out last, on our monotonic clock.
+    /// The last timeout, on the monotonic clock.
     ran_out: Arc<Mutex<Option<Duration>>>,
 }
 
@@ -47,7 +47,7 @@ impl Patience {
         self.ran_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One attempt that must not be repeated blindly.
+    /// Runs a request that must not be repeated.
     pub(super) async fn once<T>(
         &self,
         attempt: impl Future<Output = Result<T, StoreError>> + Send,
@@ -55,7 +55,7 @@ impl Patience {
         within(self.limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(self.limit)))
     }
 
-    /// One of several attempts.
+    /// Runs one of several attempts.
     pub(super) async fn attempt<T>(
         &self,
         attempt: impl Future<Output = Result<T, StoreError>> + Send,
@@ -64,8 +64,8 @@ impl Patience {
         within(limit, Box::pin(attempt)).await.unwrap_or_else(|| Err(self.silent(limit)))
     }
 
-    /// Repeats an attempt that changes nothing, or the same each time, while the store is away: a
-    /// fail-over or a new leader takes a few seconds.
+    /// Repeats a read or an idempotent change while the store is unreachable. A fail-over or leader
+    /// election takes a few seconds.
     pub(super) async fn repeat<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -78,7 +78,7 @@ impl Patience {
             let spent = self.clock.monotonic().saturating_sub(began);
             let limit = self.limit.saturating_sub(spent).min(self.limit / SHARE);
             let result = within(limit, Box::pin(attempt())).await;
-            // What it said before tells more than that there was no time left for more.
+            // The previous error is more useful than this timeout.
             let result = result.unwrap_or_else(|| Err(said.take().unwrap_or_else(|| self.silent(limit))));
             let now = self.clock.monotonic();
             match result {
@@ -131,7 +131,7 @@ mod tests {
             patience.repeat(ask).await.unwrap_err();
         }
         assert_eq!((clock.monotonic().saturating_sub(began), asked.load(Ordering::SeqCst)), (Duration::ZERO, 100));
-        // It is back: everybody is patient again.
+        // The store has recovered, so requests retry again.
         away.store(0, Ordering::SeqCst);
         patience.repeat(ask).await.unwrap();
         away.store(1, Ordering::SeqCst);

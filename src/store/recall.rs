@@ -1,13 +1,12 @@
-//! What a process knows of a lock without a read.
+//! Reuses this process's last write instead of reading the lock again.
 //!
-//! A maintenance passes through a dozen changes, and most often its process is alone at the lock:
-//! what it wrote last is what is stored. Then its next change needs no read. It is made from what
-//! is remembered and written on the same conditions as any other; when another process wrote
-//! meanwhile they fail, and the change is made again after a read.
+//! A maintenance changes its lock a dozen times, and usually its process is the only writer. The
+//! next change starts from the cached lock and is written under the usual conditions. If another
+//! process wrote in between, the condition fails and the change is repeated after a read.
 //!
-//! That holds for what is written. A refusal, or nothing to change, may rest on what is no longer
-//! stored, so it is judged again after a read. And it holds for locks at which only processes of
-//! this handle are attached: whether others are alive is only known from a read.
+//! This is safe for writes only. Refusals and no-ops are evaluated again after a read, because the
+//! cache can be stale. It also requires that every attached process belongs to this handle: only a
+//! read shows whether other processes are alive.
 
 use std::{
     collections::HashMap,
@@ -19,8 +18,8 @@ use jiff::Timestamp;
 use super::{optimistic::Loaded, views::Stored};
 use crate::maintenance::{ids::RunnerId, lock::Leases};
 
-/// The leases that this handle has renewed: until when each is in force at least, by the store's
-/// time.
+/// Leases renewed by this handle, with the earliest time at which each can end, on the store's
+/// clock.
 #[derive(Debug, Default)]
 pub(super) struct OwnProcesses(Mutex<HashMap<RunnerId, Timestamp>>);
 
@@ -29,17 +28,17 @@ impl OwnProcesses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a renewal that was confirmed. `until` counts from before it was sent.
+    /// Records a confirmed renewal. `until` counts from before the request was sent.
     pub(super) fn renewed(&self, runner: &RunnerId, until: Timestamp) {
         self.all().insert(runner.clone(), until);
     }
 
-    /// Forgets a process, before its lease is ended.
+    /// Removes a process before its lease ends.
     pub(super) fn ended(&self, runner: &RunnerId) {
         self.all().remove(runner);
     }
 
-    /// What is remembered as if it were read now. `None` when that takes a read.
+    /// Returns the cached lock as if it was just read, or `None` if a read is required.
     pub(super) fn loaded(&self, stored: &Stored, now: Timestamp) -> Option<Loaded> {
         let lock = &stored.lock;
         if stored.revision == 0 || !lock.unreadable.is_empty() {

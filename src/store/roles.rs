@@ -1,4 +1,4 @@
-//! The roles that share a store, in the words of what keeps it.
+//! The roles that share a store, as SQL or Kubernetes manifests.
 
 use secrecy::SecretString;
 
@@ -16,8 +16,8 @@ pub enum RoleKind {
     Postgres,
 }
 
-/// Writes the roles of a store, to be applied by its administrator. `url`: the store, whose
-/// namespace replaces `metal`; the URL of another kind of store is ignored.
+/// Returns the role definitions that an administrator applies to a store. The namespace in a
+/// Kubernetes `url` replaces `metal`; other URLs are ignored.
 pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, StoreError> {
     use secrecy::ExposeSecret as _;
     let of = |scheme: &str| url.filter(|url| url.expose_secret().starts_with(scheme));
@@ -33,8 +33,8 @@ pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, Store
     })
 }
 
-/// The manifests for another namespace. What belongs to the cluster gets a name of its own there,
-/// or the policies of two stores would replace each other.
+/// Renders the manifests for another namespace. Cluster-scoped objects are renamed too; otherwise
+/// the policies of two stores would replace each other.
 fn in_namespace(namespace: &str) -> String {
     KUBERNETES
         .replace("the namespace metal of", &format!("the namespace {namespace} of"))

@@ -1,7 +1,7 @@
-//! A store that a process which was asked to stop waits for only briefly.
+//! Shortens store requests once the process is being stopped.
 //!
-//! A store is patient with a server that is away, because a fail-over takes seconds. Ctrl-C must
-//! not wait for that, wherever the process is just then: hosts kill a plugin that does not end.
+//! A store retries for several seconds, because a fail-over takes that long. Ctrl-C must not wait
+//! for it: hosts kill a plugin that does not end.
 
 use std::{
     future::Future,
@@ -38,19 +38,18 @@ pub struct StoppableStore {
     inner: Arc<dyn Store>,
     stop: CancellationToken,
     clock: Arc<dyn Clock>,
-    /// True once a request was given up: the limit is used up.
+    /// True after a request was given up: the shared limit is used up.
     given_up: AtomicBool,
 }
 
 impl StoppableStore {
-    /// `inner`, for a process that is asked to stop by `stop`.
+    /// Returns a store that gives up requests soon after `stop` is cancelled.
     #[must_use]
     pub fn new(inner: Arc<dyn Store>, stop: CancellationToken, clock: Arc<dyn Clock>) -> Self {
         Self { inner, stop, clock, given_up: AtomicBool::new(false) }
     }
 
-    /// The answer to a request. A request that is given up may have been carried out, as every one
-    /// whose reply was lost.
+    /// Waits for a request's reply. A request that is given up has an unknown outcome.
     async fn answer<T>(&self, request: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
         let over = async {
             self.stop.cancelled().await;
@@ -132,7 +131,7 @@ impl Store for StoppableStore {
         self.answer(self.inner.audit(id, limit)).await
     }
 
-    // What a person asks of a whole store lasts as long as it is large.
+    // No limit for commands on a whole store: their duration depends on its size.
     async fn export_audit(&self, start: &AuditStart, most: u32) -> Result<Vec<AuditLine>, StoreError> {
         self.inner.export_audit(start, most).await
     }

@@ -1,9 +1,9 @@
-//! Rows and steps of a schema, for both databases.
+//! Row types and schema migrations for both databases.
 //!
-//! sqlx's own macros for this are not used: to know the databases, they are compiled together with
-//! SQLite, PostgreSQL's client, TLS and tokio a second time, for the compiler, in every build.
+//! sqlx's own macros are not used: they compile SQLite, the PostgreSQL client, TLS and tokio a
+//! second time for the compiler, in every build.
 
-/// A row whose columns are named like the structure's fields.
+/// Defines a row type whose columns are named like its fields.
 macro_rules! row_of {
     (
         $(#[$about:meta])*
@@ -23,9 +23,8 @@ macro_rules! row_of {
     };
 }
 
-/// The steps of the schema of a database, oldest first: files of `migrations/`, which are part of
-/// the program (their path is seen from the file that uses this). sqlx compares version and digest
-/// with those that were applied to a database.
+/// Embeds a database's schema migrations from `migrations/`, oldest first. Paths are relative to
+/// the calling file. sqlx compares version and digest with the applied migrations.
 macro_rules! migrations_of {
     ($database:literal: $(($version:literal, $file:literal, $description:literal),)*) => {
         std::sync::LazyLock::new(|| sqlx::migrate::Migrator {
@@ -44,7 +43,7 @@ macro_rules! migrations_of {
 pub(super) use migrations_of;
 pub(super) use row_of;
 
-/// What is in the folder `migrations/` and what is in the program.
+/// Compares the embedded migrations with the folder `migrations/`.
 #[cfg(test)]
 pub(super) async fn as_in_its_folder(embedded: &sqlx::migrate::Migrator, folder: &str) {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder);

@@ -1,12 +1,11 @@
-//! Requests of one process about different locks that travel together.
+//! Batches one process's requests about different locks.
 //!
-//! A run with hundreds of servers has as many locks, and a store pays for each request: a round
-//! trip, a flush to its disk, a consensus. So what is asked while earlier requests are under way is
-//! collected, and goes out as one when they are back. Nothing waits for company: a request that is
-//! alone leaves at once.
+//! A run with hundreds of servers has as many locks, and each request costs a round trip, a disk
+//! flush or a consensus. Requests that arrive while earlier ones are in flight are collected and
+//! sent together. A single request is sent immediately.
 //!
-//! Where requests carry conditions, two about one lock never travel together: the condition of the
-//! second might be judged before the first is written.
+//! Conditional requests about the same lock are never in one batch: the second condition could be
+//! evaluated before the first write.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -19,20 +18,20 @@ use tokio::sync::oneshot;
 
 use crate::maintenance::ids::LockKey;
 
-/// How many groups are under way at once, where their order does not matter. The store works on one
-/// while the replies to the other are read.
+/// Batches in flight when order does not matter: the store works on one while we read the replies
+/// to the other.
 const UNDER_WAY: usize = 2;
 
-/// How requests are put together.
+/// Batching rules.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
-    /// How many are one group at most.
+    /// The largest batch.
     most: usize,
-    /// Whether two about one lock are in different groups.
+    /// True if two requests about one lock need different batches.
     apart: bool,
 }
 
-/// One request and who waits for its reply.
+/// A request and its caller's reply channel.
 struct Passenger<J, R> {
     key: LockKey,
     job: J,
@@ -44,7 +43,7 @@ struct Queue<J, R> {
     under_way: usize,
 }
 
-/// Carries out some requests, of different locks, and returns as many replies in their order.
+/// Executes requests and returns their replies in order.
 type Carry<J, R> = dyn Fn(Vec<J>) -> BoxFuture<'static, Vec<R>> + Send + Sync;
 
 /// Collects requests.
@@ -64,7 +63,7 @@ fn locked<J, R>(queue: &Mutex<Queue<J, R>>) -> MutexGuard<'_, Queue<J, R>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of the groups that may be under way. The place is free again however its task ends.
+/// A batch slot. It is free again however its task ends.
 struct GroupSlot<J, R> {
     queue: Arc<Mutex<Queue<J, R>>>,
     left: bool,
@@ -79,7 +78,7 @@ impl<J, R> Drop for GroupSlot<J, R> {
 }
 
 impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
-    /// Groups of `most` requests about different locks, which `carry` carries out.
+    /// Returns batches of up to `most` requests about different locks, executed by `carry`.
     pub(super) fn apart(
         most: usize,
         carry: impl Fn(Vec<J>) -> BoxFuture<'static, Vec<R>> + Send + Sync + 'static,
@@ -87,7 +86,7 @@ impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
         Self::new(Rules { most, apart: true }, carry)
     }
 
-    /// Groups of `most` requests in the order of their arrival, one group after the other.
+    /// Returns batches of up to `most` requests in arrival order, one batch at a time.
     pub(super) fn in_turn(
         most: usize,
         carry: impl Fn(Vec<J>) -> BoxFuture<'static, Vec<R>> + Send + Sync + 'static,
@@ -100,9 +99,9 @@ impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
         Self { queue: Arc::new(Mutex::new(queue)), carry: Arc::new(carry), rules }
     }
 
-    /// The reply to a request about a lock; `None` when nobody knows what came of it.
+    /// Returns the reply to a request, or `None` if its outcome is unknown.
     ///
-    /// A request whose caller is gone before it left is not carried out.
+    /// A request is dropped if its caller ends before the batch is sent.
     pub(super) async fn send(&self, key: &LockKey, job: J) -> Option<R> {
         let (reply, replied) = oneshot::channel();
         let begins = {
@@ -120,10 +119,10 @@ impl<J: Send + 'static, R: Send + 'static> Together<J, R> {
     }
 }
 
-/// One group after the other, until nobody waits.
+/// Executes batches until no request waits.
 async fn go_on<J: Send, R: Send>(mut place: GroupSlot<J, R>, carry: Arc<Carry<J, R>>, rules: Rules) {
     loop {
-        // Those who were woken by the same replies ask at the same time.
+        // Callers woken by the same replies send their requests now; wait for them.
         tokio::task::yield_now().await;
         let group = {
             let mut queue = locked(&place.queue);
@@ -142,8 +141,8 @@ async fn go_on<J: Send, R: Send>(mut place: GroupSlot<J, R>, carry: Arc<Carry<J,
     }
 }
 
-/// The first requests that are still wanted. Those about different locks are sorted: processes
-/// whose groups share locks then wait for each other in one order.
+/// Returns the next batch of requests whose callers still wait. Different locks are sorted, so that
+/// processes with overlapping batches lock rows in the same order.
 fn next<J, R>(waiting: &mut VecDeque<Passenger<J, R>>, rules: Rules) -> Vec<Passenger<J, R>> {
     let mut group: Vec<Passenger<J, R>> = Vec::new();
     let mut keys = HashSet::new();
@@ -178,7 +177,7 @@ mod tests {
 
     type Groups = Arc<Mutex<Vec<Vec<&'static str>>>>;
 
-    /// Carries what has leave, and keeps what travelled together.
+    /// Executes a batch per permit, and records the batches.
     fn carrier(most: usize) -> (Together<&'static str, &'static str>, Arc<Semaphore>, Groups) {
         let (leave, groups) = (Arc::new(Semaphore::new(0)), Groups::default());
         let (given, noted) = (Arc::clone(&leave), Arc::clone(&groups));
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!(first.await.unwrap(), None, "nobody knows what came of it");
         assert_eq!((second.await.unwrap(), last.await.unwrap()), (Some("b"), Some("last")));
         assert!(!groups.lock().unwrap().concat().contains(&"gone"));
-        // The group that was lost has not taken its place with it.
+        // The lost batch has freed its slot.
         let all = join_all(["c", "d", "e"].map(|name| send(&together, name, name)));
         assert_eq!(timeout(Duration::from_secs(10), all).await.unwrap(), ["c", "d", "e"].map(Some));
     }

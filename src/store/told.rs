@@ -1,9 +1,7 @@
-//! What time it is for everybody who shares a store whose protocol tells none, but whose servers
-//! answer HTTP.
+//! The store's time from HTTP `Date` headers, for stores whose protocol lacks a clock.
 //!
-//! Each such answer has the `Date` of RFC 9110, section 6.6.1. It is to the second; so all that
-//! hangs on it is what may be wrong by a second: when a window opens, how long a place is kept,
-//! when a hold is overdue.
+//! `Date` (RFC 9110, section 6.6.1) is accurate to one second. It is used only for values that
+//! can be wrong by a second: window openings, queue positions, overdue locks.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,25 +13,25 @@ use jiff::{SignedDuration, Timestamp};
 use super::StoreError;
 use crate::clock::Clock;
 
-/// For how long an answer is carried on with our own monotonic clock.
+/// How long a received time is extrapolated with the monotonic clock.
 const TRUSTED: Duration = Duration::from_mins(2);
 
-/// A clock that the store's servers set.
+/// A clock set by the store's servers.
 #[derive(Debug)]
 pub(super) struct ToldTime {
     given: Option<Arc<dyn Clock>>,
     clock: Arc<dyn Clock>,
-    /// An answer, and when on our monotonic clock it came.
+    /// The last received time, and the monotonic time of its arrival.
     answer: Mutex<Option<(Timestamp, Duration)>>,
 }
 
 impl ToldTime {
-    /// `given` is asked instead of the servers, if there is one.
+    /// A `given` clock replaces the servers' time.
     pub(super) fn new(given: Option<Arc<dyn Clock>>, clock: Arc<dyn Clock>) -> Self {
         Self { given, clock, answer: Mutex::default() }
     }
 
-    /// Whether somebody else than the servers tells the time.
+    /// Returns true if a given clock replaces the servers' time.
     pub(super) fn is_given(&self) -> bool {
         self.given.is_some()
     }
@@ -46,7 +44,7 @@ impl ToldTime {
         Some((at.checked_add(since_then).ok()?, since))
     }
 
-    /// The store's time as it was told last and carried on. `None` when that was too long ago.
+    /// Returns the extrapolated store time, or `None` if the last received time is too old.
     pub(super) fn carried(&self) -> Option<Timestamp> {
         if let Some(given) = &self.given {
             return Some(given.now());
@@ -54,15 +52,15 @@ impl ToldTime {
         self.known().filter(|(_, since)| *since < TRUSTED).map(|(now, _)| now)
     }
 
-    /// Notes what time a server told just now. Never backwards: another server of the cluster may
-    /// be a little behind.
+    /// Records a received time. Time never moves backwards, because another server of the cluster
+    /// can lag slightly.
     pub(super) fn note(&self, at: Timestamp) -> Timestamp {
         let at = self.known().map_or(at, |(now, _)| now.max(at));
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, self.clock.monotonic()));
         at
     }
 
-    /// The store's time. `ask` asks the servers, when that is needed.
+    /// Returns the store's time; queries the servers if necessary.
     pub(super) async fn now(
         &self,
         ask: impl Future<Output = Result<Timestamp, StoreError>> + Send,
@@ -72,7 +70,7 @@ impl ToldTime {
         }
         match ask.await {
             Ok(at) => Ok(self.note(at)),
-            // What was told before is still right as far as our own clock runs evenly.
+            // An old time is still correct if the monotonic clock is.
             Err(error) => self.known().map(|(now, _)| now).ok_or(error),
         }
     }

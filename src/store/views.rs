@@ -1,11 +1,11 @@
-//! Reads of one key, shared by every user who asks at the same time.
+//! Shared reads of one lock key.
 //!
-//! When a lock changes, every waiter of the process wakes and reads it. A read that began after
-//! somebody asked is an answer to them too, so that 500 waiters cost one or two reads; and a lock
-//! that did not move is not decoded again. Leases are always read: heartbeats move no revision.
+//! A change wakes every waiter of the process. A read that started after a waiter's request answers
+//! that waiter too, so 500 waiters cost one or two reads. An unchanged lock is not decoded again.
+//! Leases are always read, because heartbeats do not change the revision.
 //!
-//! What is remembered is also compared with what is read: a store that lost commits (a standby that
-//! lagged, a backup, a snapshot) must not be taken for one that went on.
+//! Each read is compared with the cache. That detects a store that lost commits: a lagging standby,
+//! a backup or a snapshot.
 
 use std::{
     collections::HashMap,
@@ -28,37 +28,37 @@ use crate::{
     },
 };
 
-/// How many keys are remembered. More are possible; they are decoded at each read.
+/// Cached keys. Other keys are decoded at each read.
 const KEYS: usize = 4096;
 
-/// For how long a process builds on what it wrote itself. A store that went back to an earlier
-/// state and on from there needs longer than that before it hands the same revision out again.
+/// How long a process relies on its own last write. A restored store needs longer before it reaches
+/// the same revision again.
 const OWN: Duration = Duration::from_secs(10);
 
-/// A lock as it is in the store. Revision and commits tell whether it still is: a store that lost
-/// commits gives the same revisions out again, and never the same name of a commit.
+/// A stored lock. A store that lost commits reuses revisions but never commit names, so both
+/// together identify a version.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    /// 0 for a key nobody asked for yet.
+    /// 0 for an unused key.
     pub(super) revision: i64,
     pub(super) lock: Arc<ServerLock>,
-    /// The last commits of this lock.
+    /// The lock's last commits.
     pub(super) commits: Arc<Commits>,
 }
 
 impl Stored {
-    /// A key that nobody asked for yet.
+    /// Returns the empty lock of an unused key.
     pub(super) fn none(key: &LockKey) -> Self {
         Self { revision: 0, lock: Arc::new(ServerLock::new(key.clone())), commits: Arc::default() }
     }
 
-    /// What a commit of ours made of it.
+    /// Returns the lock after this process's commit.
     pub(super) fn after(&self, written: &CommittedChange, lock: ServerLock, commit: &str) -> Self {
         let &CommittedChange { revision, parts } = written;
         Self { revision, lock: Arc::new(lock), commits: Arc::new(self.commits.with(commit, parts)) }
     }
 
-    /// Whether `now`, which was read after this, may be what became of it. Otherwise why not.
+    /// Checks that `now` can be a later version of this lock; the error explains why not.
     fn leads_to(&self, now: &Self) -> Result<(), String> {
         let key = &now.lock.key;
         if now.revision < self.revision {
@@ -73,28 +73,27 @@ impl Stored {
     }
 }
 
-/// What a read begins with.
+/// Cached state when a read starts.
 #[derive(Debug)]
 pub(super) struct ReadStart {
     pub(super) stored: Option<Stored>,
     generation: Generation,
 }
 
-/// What is remembered of one key.
+/// The cached state of one key.
 #[derive(Debug, Default)]
 struct Memory {
     stored: Option<Stored>,
-    /// When this process wrote what is stored, on its monotonic clock; no later change of another
-    /// process was seen.
+    /// The monotonic time of this process's write, unless another process has written since.
     own: Option<Duration>,
-    /// The highest generation that was seen. It stays when what is stored is found to be behind it.
+    /// The highest generation read so far. It is kept when the store falls behind it.
     generation: Generation,
 }
 
-/// What a read found.
+/// A read's result.
 pub(super) type ReadResult = Result<LockView, StoreError>;
 
-/// The lock of one key, as it was read last.
+/// The last read of one key's lock.
 #[derive(Debug, Default)]
 pub(super) struct CachedLock {
     begun: AtomicU64,
@@ -108,31 +107,30 @@ impl CachedLock {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The writers of this process.
+    /// Returns this process's waiting writers.
     pub(super) fn line(&self) -> &Arc<WaitingTransitions> {
         &self.line
     }
 
-    /// The lock as it was read or written last, before it is read again.
+    /// Returns the cached lock before a read.
     pub(super) fn seen(&self) -> ReadStart {
         let memory = self.memory();
         ReadStart { stored: memory.stored.clone(), generation: memory.generation }
     }
 
-    /// The lock as this process wrote it shortly before, as long as no later change is known.
+    /// Returns the lock if this process wrote it recently and no later change was read.
     pub(super) fn own(&self, monotonic: Duration) -> Option<Stored> {
         let memory = self.memory();
         let fresh = memory.own.is_some_and(|at| monotonic.saturating_sub(at) < OWN);
         memory.stored.clone().filter(|_| fresh)
     }
 
-    /// Remembers what a commit of ours made at a moment of the monotonic clock, unless something
-    /// later is known.
+    /// Caches this process's commit with its monotonic time, unless a later version is cached.
     pub(super) fn wrote(&self, new: &Stored, monotonic: Duration) {
         self.keep(new, Some(monotonic));
     }
 
-    /// The cache of a store that reads each time.
+    /// Caches a lock for a store that reads each time.
     pub(super) fn remember(&self, new: &Stored) {
         self.keep(new, None);
     }
@@ -146,9 +144,9 @@ impl CachedLock {
         }
     }
 
-    /// Remembers what was read, unless something later is known. Refused with a sentence when the
-    /// store has lost what was seen before this read: then all that was remembered is forgotten but
-    /// the highest generation, and as long as the store is behind that, each read is refused.
+    /// Caches a read, unless a later version is cached. Returns an error if the store has lost
+    /// changes. Only the highest generation is then kept, and reads fail while the store is behind
+    /// it.
     pub(super) fn settle(&self, seen: &ReadStart, now: &Stored) -> Result<(), String> {
         let follows = seen.stored.as_ref().map_or(Ok(()), |before| before.leads_to(now));
         if let Err(lost) = follows {
@@ -164,16 +162,14 @@ impl CachedLock {
         Ok(())
     }
 
-    /// The result of a read that begins after this call: our own, or that of somebody who asked at
-    /// the same time.
+    /// Returns a read that starts after this call, its own or another caller's.
     pub(super) async fn read(&self, read: impl Future<Output = ReadResult> + Send) -> ReadResult {
         let asked = self.begun.load(Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if let Some((_, snapshot)) = last.as_ref().filter(|(number, _)| *number > asked) {
             return snapshot.clone();
         }
-        // One change wakes hundreds. Those who are awake by now ask first, and this read is theirs
-        // too.
+        // One change wakes hundreds of tasks. Yield, so that those already awake share this read.
         tokio::task::yield_now().await;
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let snapshot = read.await;
@@ -182,7 +178,7 @@ impl CachedLock {
     }
 }
 
-/// The locks of all keys, as they were read last.
+/// The cached locks by key.
 #[derive(Debug, Default)]
 pub(super) struct LockCache(Mutex<HashMap<LockKey, Arc<CachedLock>>>);
 

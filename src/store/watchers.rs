@@ -1,4 +1,4 @@
-//! Who watches which lock key inside this process.
+//! Watchers of lock keys in this process.
 
 use std::{
     collections::HashMap,
@@ -13,8 +13,7 @@ use crate::maintenance::ids::LockKey;
 
 #[derive(Debug)]
 struct Watched {
-    /// The last revision that the watchers were woken for: a commit of our own is noticed twice,
-    /// here and on the disk.
+    /// The last announced revision. Own commits are noticed twice: here and in the store.
     revision: i64,
     moves: watch::Sender<u64>,
 }
@@ -22,12 +21,12 @@ struct Watched {
 #[derive(Debug, Default)]
 struct WatcherState {
     keys: HashMap<LockKey, Watched>,
-    /// Whether something looks for the changes of other processes.
+    /// True while a task looks for other processes' changes.
     looking: bool,
 }
 
-/// All watchers of one store handle. A counter moves once per change, however many places notice
-/// it.
+/// All watchers of a store handle. A counter moves once per change, even if the change is noticed
+/// twice.
 #[derive(Debug, Default)]
 pub(super) struct Watchers(Mutex<WatcherState>);
 
@@ -36,8 +35,7 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a key, and says whether the caller has to start looking for changes of other
-    /// processes.
+    /// Watches a key. Returns true if the caller must start the task that looks for changes.
     pub(super) fn watch(&self, key: &LockKey) -> (watch::Receiver<u64>, bool) {
         let mut inner = self.inner();
         let start = !std::mem::replace(&mut inner.looking, true);
@@ -46,7 +44,7 @@ impl Watchers {
         (watched.moves.subscribe(), start)
     }
 
-    /// Wakes the watchers of a key that is at `revision` now, unless they were woken for it before.
+    /// Wakes a key's watchers unless `revision` was already announced.
     pub(super) fn moved(&self, key: &LockKey, revision: i64) {
         if let Some(watched) = self.inner().keys.get_mut(key).filter(|watched| watched.revision < revision) {
             watched.revision = revision;
@@ -54,7 +52,7 @@ impl Watchers {
         }
     }
 
-    /// Wakes the watchers of a key whose revisions begin again, and for each of them from now on.
+    /// Wakes a key's watchers and restarts its revisions at 0.
     pub(super) fn went_back(&self, key: &LockKey) {
         if let Some(watched) = self.inner().keys.get_mut(key) {
             watched.revision = 0;
@@ -62,25 +60,25 @@ impl Watchers {
         }
     }
 
-    /// The keys that somebody watches.
+    /// Returns the watched keys.
     pub(super) fn keys(&self) -> Vec<LockKey> {
         self.inner().keys.keys().cloned().collect()
     }
 
-    /// Whether a key is watched.
+    /// Returns true if a key is watched.
     pub(super) fn watches(&self, key: &LockKey) -> bool {
         self.inner().keys.contains_key(key)
     }
 
-    /// Wakes everybody: the store cannot be watched at the moment, and they will want to know.
+    /// Wakes all watchers because the store cannot be watched.
     pub(super) fn wake_all(&self) {
         for watched in self.inner().keys.values() {
             watched.moves.send_modify(|count| *count += 1);
         }
     }
 
-    /// Forgets keys that no watch is open any more. `true` when none is left: the task that looks
-    /// for changes stops, and the next watcher starts anew.
+    /// Removes keys without an open watch. Returns true if that was the last key; the change task
+    /// then stops until the next watcher starts it again.
     pub(super) fn nobody_left(&self) -> bool {
         let mut inner = self.inner();
         inner.keys.retain(|_, watched| watched.moves.receiver_count() > 0);
@@ -89,8 +87,7 @@ impl Watchers {
     }
 }
 
-/// The one task of a store handle that looks for the changes of other processes. It begins with the
-/// first watcher, ends with the last one, and begins anew with the next.
+/// The task that looks for other processes' changes. It runs while watchers exist.
 #[derive(Debug)]
 pub(super) struct ChangeTask {
     runtime: Handle,
@@ -99,12 +96,12 @@ pub(super) struct ChangeTask {
 }
 
 impl ChangeTask {
-    /// One on the runtime in which it is made.
+    /// Returns a task handle for the current runtime.
     pub(super) fn new() -> Self {
         Self { runtime: Handle::current(), stop: CancellationToken::new(), task: Mutex::default() }
     }
 
-    /// Cancelled when the store is closed: the task ends by it.
+    /// Returns the token that ends the task when the store is closed.
     pub(super) fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -113,7 +110,7 @@ impl ChangeTask {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a key, and starts the task when nobody was watching.
+    /// Watches a key, and starts the task for the first watcher.
     pub(super) fn watch(
         &self,
         watchers: &Watchers,

@@ -1,4 +1,4 @@
-//! One time line and one order for everything a test may want to compare.
+//! One timeline and one order for all events that a test can compare.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// When something happened.
+/// A point in time.
 ///
-/// The wall time is derived from the monotonic one, so the two never disagree about an order.
+/// The wall time is derived from the monotonic time, so both have the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Stamp {
     /// Microseconds since the simulator started.
@@ -18,7 +18,7 @@ pub struct Stamp {
     pub wall: Timestamp,
 }
 
-/// The simulator's clock, its sequence numbers, and the signal that something changed.
+/// The simulator's clock, its sequence numbers, and its change signal.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     start: Instant,
@@ -32,12 +32,12 @@ impl Timeline {
         Self { start: Instant::now(), wall: Timestamp::now(), sequence: AtomicU64::new(0), changed: Notify::new() }
     }
 
-    /// The next number; requests and events share one sequence, which starts at 1.
+    /// Returns the next number; requests and events share one sequence, which starts at 1.
     pub(crate) fn next(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The last number that was given out.
+    /// Returns the last assigned number.
     pub(crate) fn last(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
     }
@@ -53,18 +53,17 @@ impl Timeline {
         Stamp { micros, wall: self.wall.checked_add(offset).unwrap_or(Timestamp::MAX) }
     }
 
-    /// Wakes whoever waits for a change; next to free when nobody does.
+    /// Wakes all waiters; costs almost nothing without waiters.
     pub(crate) fn announce(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Calls `look` until it finds something or `deadline` passes.
+    /// Calls `look` until it returns a value or `deadline` passes.
     pub(crate) async fn wait<T>(&self, deadline: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before looking, so that a change between the look and the wait is not
-            // lost.
+            // Register before looking, so that no change between look and wait is lost.
             changed.as_mut().enable();
             if let Some(found) = look() {
                 return Some(found);
@@ -76,7 +75,7 @@ impl Timeline {
     }
 }
 
-/// Serde for a duration that is written in whole milliseconds.
+/// Serde functions for a duration in whole milliseconds.
 pub(crate) mod millis {
     use std::time::Duration;
 
@@ -92,7 +91,7 @@ pub(crate) mod millis {
     }
 }
 
-/// Serde for an optional duration that is written in whole milliseconds.
+/// Serde functions for an optional duration in whole milliseconds.
 pub(crate) mod optional_millis {
     use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a simulator is started with.
+//! The simulator's configuration.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -12,53 +12,54 @@ use crate::machine::{Behaviour, SystemUuid};
 use crate::personality::Personality;
 use crate::words::PowerState;
 
-/// What a simulator is started with.
+/// The simulator's configuration.
 #[derive(Clone, Debug)]
 pub struct SimulatorConfig {
-    /// The machines; more may be added while it runs.
+    /// The machines; more can be added at run time.
     pub systems: Vec<SystemConfig>,
-    /// How machines that name no BMC are spread over BMCs.
+    /// How machines without a named BMC are assigned to BMCs.
     pub layout: Layout,
-    /// Whether the BMCs speak TLS.
+    /// TLS or plain HTTP.
     pub tls: TlsMode,
     /// The administrator's account on every BMC.
     pub credentials: Credentials,
-    /// Whether every account name gets in with the administrator's password: its account is made
-    /// when it first asks. So that many clients can tell in the journal who they are.
+    /// True if every account name can log in with the administrator's password; its account is
+    /// created at the first request. The journal then distinguishes many clients.
     pub any_account: bool,
     /// The address on which the BMCs listen.
     pub bind: IpAddr,
-    /// The first BMC's port; the next ones follow. Zero lets the system choose each.
+    /// The first BMC's port; the others follow. With zero, the system chooses each port.
     pub port: u16,
-    /// The control interface's port on 127.0.0.1, zero for any; nothing starts none.
+    /// The control interface's port on 127.0.0.1; zero for any port, `None` without control
+    /// interface.
     pub control_port: Option<u16>,
-    /// How long every request takes in addition.
+    /// Additional latency of every request.
     pub latency: Duration,
-    /// How much of the requests is kept.
+    /// How many requests are kept.
     pub journal: JournalMode,
-    /// How BMCs behave whose machines do not say otherwise.
+    /// The BMCs' default behaviour.
     pub personality: Personality,
-    /// How machines behave that do not say otherwise.
+    /// The machines' default behaviour.
     pub behaviour: Behaviour,
 }
 
-/// How machines are spread over BMCs.
+/// How machines are assigned to BMCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// One BMC with its own port for each machine.
     BmcPerSystem,
-    /// One BMC for all.
+    /// One BMC for all machines.
     SharedBmc,
 }
 
-/// Whether BMCs speak TLS.
+/// TLS or plain HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsMode {
     /// Plain HTTP.
     Off,
-    /// HTTPS with a certificate of an authority that is made up at start.
+    /// HTTPS with an authority generated at start.
     Generated,
 }
 
@@ -77,38 +78,37 @@ impl Default for Credentials {
     }
 }
 
-/// One machine.
+/// A machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SystemConfig {
-    /// Its name in the simulator, the key of everything else.
+    /// Its unique name in the simulator.
     pub name: String,
-    /// Its `Id` in Redfish; by default `1` behind a BMC of its own and its name otherwise.
+    /// Its `Id` in Redfish; by default `1` with its own BMC and its name otherwise.
     #[serde(default)]
     pub system_id: Option<String>,
-    /// The name of its BMC, which is made when there is none of that name. By default the layout
-    /// decides.
+    /// Its BMC's name; the BMC is created if necessary. By default the layout decides.
     #[serde(default)]
     pub bmc: Option<String>,
-    /// `UUID`; by default a real one that depends on nothing but the name.
+    /// `UUID`; by default a valid UUID derived from the name.
     #[serde(default)]
     pub uuid: Option<SystemUuid>,
-    /// `SerialNumber`; by default one that depends on nothing but the name.
+    /// `SerialNumber`; by default derived from the name.
     #[serde(default)]
     pub serial_number: Option<String>,
-    /// `Manufacturer`; by default that of the personality.
+    /// `Manufacturer`; by default the personality's.
     #[serde(default)]
     pub manufacturer: Option<String>,
-    /// `Model`; by default that of the personality.
+    /// `Model`; by default the personality's.
     #[serde(default)]
     pub model: Option<String>,
-    /// The power state at the start.
+    /// The initial power state.
     #[serde(default = "on")]
     pub power: PowerState,
-    /// How it behaves.
+    /// Its behaviour.
     #[serde(default)]
     pub behaviour: Option<Behaviour>,
-    /// How its BMC behaves; counts for the machine that makes the BMC.
+    /// Its BMC's behaviour; used if this machine creates the BMC.
     #[serde(default)]
     pub personality: Option<Personality>,
 }
@@ -118,7 +118,7 @@ const fn on() -> PowerState {
 }
 
 impl SystemConfig {
-    /// A machine that is on and has a real UUID.
+    /// Returns a machine that is on and has a valid UUID.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl SystemConfig {
         }
     }
 
-    /// The UUID that a machine of this name has by default.
+    /// Returns the default UUID for this name.
     #[must_use]
     pub fn default_uuid(name: &str) -> Uuid {
         Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("system:{name}").as_bytes())
@@ -162,7 +162,7 @@ impl Default for SimulatorConfig {
 }
 
 impl SimulatorConfig {
-    /// So many machines, `node1` and onwards, each behind a BMC of its own.
+    /// Returns `count` machines, `node1` and onwards, each with its own BMC.
     #[must_use]
     pub fn with_systems(count: usize) -> Self {
         Self {
@@ -171,35 +171,35 @@ impl SimulatorConfig {
         }
     }
 
-    /// Puts the machines behind one BMC.
+    /// Uses one BMC for all machines.
     #[must_use]
     pub fn behind_one_bmc(mut self) -> Self {
         self.layout = Layout::SharedBmc;
         self
     }
 
-    /// Speaks plain HTTP.
+    /// Uses plain HTTP.
     #[must_use]
     pub fn without_tls(mut self) -> Self {
         self.tls = TlsMode::Off;
         self
     }
 
-    /// Starts the control interface on a port of the system's choice.
+    /// Starts the control interface on a port that the system chooses.
     #[must_use]
     pub fn with_control(mut self) -> Self {
         self.control_port = Some(0);
         self
     }
 
-    /// Sets how BMCs behave.
+    /// Sets the BMCs' behaviour.
     #[must_use]
     pub fn with_personality(mut self, personality: Personality) -> Self {
         self.personality = personality;
         self
     }
 
-    /// Sets how machines behave.
+    /// Sets the machines' behaviour.
     #[must_use]
     pub fn with_behaviour(mut self, behaviour: Behaviour) -> Self {
         self.behaviour = behaviour;

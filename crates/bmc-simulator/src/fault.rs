@@ -1,4 +1,4 @@
-//! Faults: what a test makes go wrong, where, and how often.
+//! Injected faults.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::clock::millis;
 use crate::glob;
 
-/// A fault: which requests it meets, how often, and what it does to them.
+/// A fault: the requests that it affects, how often, and its action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
@@ -23,23 +23,23 @@ pub struct Fault {
     /// Only requests with this method.
     #[serde(default)]
     pub method: Option<String>,
-    /// Only paths that fit this pattern; `*` stands for any text.
+    /// Only paths that match this pattern; `*` matches any text.
     #[serde(default)]
     pub path: Option<String>,
     /// Only requests whose body contains this text, for example a reset type or a property.
     #[serde(default)]
     pub body: Option<String>,
-    /// Lets so many matching requests pass first.
+    /// The number of matching requests to skip first.
     #[serde(default)]
     pub skip: u64,
-    /// Meets so many requests, then no more; nothing means until it is removed.
+    /// The number of requests to affect; `None` until the fault is removed.
     #[serde(default)]
     pub times: Option<u64>,
-    /// What it does.
+    /// The action.
     pub action: FaultAction,
 }
 
-/// What a fault does to a request.
+/// A fault's action on a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultAction {
@@ -53,61 +53,61 @@ pub enum FaultAction {
         /// More headers.
         #[serde(default)]
         headers: Vec<(String, String)>,
-        /// Whether the request is carried out all the same.
+        /// True if the request is executed nevertheless.
         #[serde(default)]
         apply: bool,
     },
-    /// Waits before the request is carried out.
+    /// Waits before the request is executed.
     Delay {
-        /// For how long.
+        /// The delay.
         #[serde(rename = "ms", with = "millis")]
         time: Duration,
     },
-    /// Carries the request out, then cuts the connection without an answer.
+    /// Executes the request, then cuts the connection without an answer.
     LoseReply,
-    /// Cuts the connection without carrying the request out.
+    /// Cuts the connection without executing the request.
     Cut,
-    /// Neither carries the request out nor answers, until the client gives up.
+    /// Neither executes the request nor answers, until the client gives up.
     Silence,
-    /// Carries the request out after a while, whether or not the client still waits; never answers.
+    /// Executes the request after a delay, even if the client has disconnected; never answers.
     Late {
-        /// After how long.
+        /// The delay.
         #[serde(rename = "ms", with = "millis")]
         time: Duration,
     },
     /// Stalls the request until it is released.
     Hold {
-        /// At which moment.
+        /// When the request is held.
         phase: Phase,
     },
-    /// Ends the body of the true answer after so many bytes.
+    /// Truncates the normal answer's body.
     Truncate {
-        /// How many bytes are sent.
+        /// The number of bytes sent.
         bytes: usize,
-        /// Whether `Content-Length` admits it. Otherwise the connection is cut in the middle.
+        /// True if `Content-Length` is adjusted. Otherwise the connection is cut within the body.
         #[serde(default)]
         honest_length: bool,
     },
-    /// Shows another value of a property than the true one.
+    /// Shows a different value for a property.
     Show {
         /// The property, as a JSON pointer (RFC 6901).
         property: String,
-        /// What is shown.
+        /// The value shown.
         value: Value,
     },
-    /// Accepts the request without an effect: the answer is that of a success.
+    /// Accepts the request without executing it: the answer reports success.
     Ignore,
-    /// Accepts the request without an effect, unless it repeats the last one that was ignored.
+    /// Accepts the request without executing it, unless it repeats the last ignored request.
     IgnoreFirst,
-    /// Accepts the request and carries out another one: the body is changed first.
+    /// Accepts the request, changes its body, and executes the result.
     Alter {
         /// The property, as a JSON pointer (RFC 6901). Its parent must be in the body.
         property: String,
-        /// The other value; nothing removes the property.
+        /// The new value; `None` removes the property.
         #[serde(default)]
         value: Option<Value>,
     },
-    /// Adds bytes to the true answer's body.
+    /// Adds bytes to the normal answer's body.
     Add {
         /// Where the bytes are added.
         place: Place,
@@ -119,24 +119,24 @@ pub enum FaultAction {
         /// The value of `Retry-After`, in seconds.
         retry_after_seconds: u64,
     },
-    /// Answers 307 towards another place.
+    /// Answers 307 with another location.
     Redirect {
         /// The `Location`.
         location: String,
     },
 }
 
-/// The moment at which a request is held.
+/// When a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Before it is carried out: a client that goes away leaves the machine untouched.
+    /// Before it is executed: if the client disconnects, the machine stays unchanged.
     Before,
-    /// After it was carried out, before the answer.
+    /// After it was executed, before the answer.
     After,
 }
 
-/// A place in an answer's body.
+/// A position in an answer's body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -149,7 +149,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Adds bytes there. A property that the body lacks changes nothing.
+    /// Inserts bytes there. If the body lacks the property, it stays unchanged.
     pub(crate) fn add(&self, body: &[u8], bytes: &[u8]) -> Vec<u8> {
         let at = match self {
             Self::Front => 0,
@@ -165,11 +165,11 @@ impl Place {
     }
 }
 
-/// The body of an injected answer.
+/// An injected answer's body.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultBody {
-    /// None.
+    /// Without a body.
     #[default]
     Empty,
     /// JSON.
@@ -181,16 +181,16 @@ pub enum FaultBody {
         /// The text.
         message: String,
     },
-    /// A page.
+    /// An HTML page.
     Html(String),
-    /// Bytes that claim to be JSON.
+    /// A body with a JSON content type and arbitrary content.
     Raw(String),
-    /// So many bytes of valid JSON.
+    /// Valid JSON with this many bytes.
     Large(usize),
 }
 
 impl Fault {
-    /// A fault that meets every request until it is removed.
+    /// Returns a fault that affects every request until it is removed.
     #[must_use]
     pub fn new(action: FaultAction) -> Self {
         Self { bmc: None, system: None, method: None, path: None, body: None, skip: 0, times: None, action }
@@ -207,7 +207,7 @@ impl Fault {
         })
     }
 
-    /// Carries requests out and loses the replies.
+    /// Executes requests and loses the replies.
     #[must_use]
     pub fn lose_reply() -> Self {
         Self::new(FaultAction::LoseReply)
@@ -225,33 +225,33 @@ impl Fault {
         Self::new(FaultAction::Delay { time })
     }
 
-    /// Shows another value of a property of the machine itself.
+    /// Shows a different value for one of the machine's own properties.
     #[must_use]
     pub fn show(property: &str, value: Value) -> Self {
         let property = property.to_owned();
         Self::new(FaultAction::Show { property, value }).on_request("GET", "/redfish/v1/Systems/*")
     }
 
-    /// Accepts requests without an effect.
+    /// Accepts requests without executing them.
     #[must_use]
     pub fn ignore() -> Self {
         Self::new(FaultAction::Ignore)
     }
 
-    /// Accepts requests whose effect comes only when they are sent a second time.
+    /// Accepts requests and executes them only if they are repeated.
     #[must_use]
     pub fn ignore_first() -> Self {
         Self::new(FaultAction::IgnoreFirst)
     }
 
-    /// Accepts requests and carries out others, with this value of a property. `Value::Null` is a
+    /// Accepts requests, and executes them with this value for a property. `Value::Null` is a
     /// value; see [`Self::omit`].
     #[must_use]
     pub fn alter(property: &str, value: impl Into<Value>) -> Self {
         Self::new(FaultAction::Alter { property: property.to_owned(), value: Some(value.into()) })
     }
 
-    /// Accepts requests and carries out the rest of them, without this property.
+    /// Accepts requests, and executes them without this property.
     #[must_use]
     pub fn omit(property: &str) -> Self {
         Self::new(FaultAction::Alter { property: property.to_owned(), value: None })
@@ -271,7 +271,7 @@ impl Fault {
         self
     }
 
-    /// Narrows to a method and a pattern for the path.
+    /// Narrows to a method and a path pattern.
     #[must_use]
     pub fn on_request(mut self, method: &str, path: &str) -> Self {
         self.method = Some(method.into());
@@ -286,14 +286,14 @@ impl Fault {
         self
     }
 
-    /// Lets so many matching requests pass first.
+    /// Skips this many matching requests first.
     #[must_use]
     pub fn skip(mut self, requests: u64) -> Self {
         self.skip = requests;
         self
     }
 
-    /// Meets only so many requests.
+    /// Affects only this many requests.
     #[must_use]
     pub fn times(mut self, requests: u64) -> Self {
         self.times = Some(requests);
@@ -301,18 +301,18 @@ impl Fault {
     }
 }
 
-/// A fault in force.
+/// An active fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActiveFault {
     /// Its number.
     pub id: u64,
-    /// How many requests it met.
+    /// The number of affected requests.
     pub met: u64,
-    /// What it is.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// The request that a fault is matched with.
+/// The request to match.
 pub(crate) struct Target<'a> {
     pub(crate) bmc: &'a str,
     pub(crate) system: Option<&'a str>,
@@ -332,7 +332,7 @@ struct Armed {
     id: u64,
     fault: Fault,
     seen: AtomicU64,
-    /// The last request that [`FaultAction::IgnoreFirst`] met.
+    /// The last request that [`FaultAction::IgnoreFirst`] ignored.
     ignored: Mutex<Option<(String, Vec<u8>)>>,
 }
 
@@ -351,7 +351,7 @@ impl Armed {
         seen >= *skip && times.is_none_or(|times| seen - skip < times)
     }
 
-    /// Returns true if the request is the second of two equal ones, which has its effect.
+    /// Returns true if the request repeats the ignored request, so it is executed.
     fn repeats(&self, target: &Target<'_>) -> bool {
         if self.fault.action != FaultAction::IgnoreFirst {
             return false;
@@ -368,11 +368,11 @@ impl Armed {
     }
 }
 
-/// The faults in force.
+/// The active faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     armed: RwLock<Vec<Arc<Armed>>>,
-    /// Spares requests the lock when there is no fault at all.
+    /// Avoids the lock while the list is empty.
     count: AtomicUsize,
     last: AtomicU64,
 }
@@ -407,7 +407,7 @@ impl Faults {
         armed.iter().map(|armed| ActiveFault { id: armed.id, met: armed.met(), fault: armed.fault.clone() }).collect()
     }
 
-    /// The faults that meet this request, in the order in which they were added.
+    /// Returns the faults that affect this request, in the order in which they were added.
     pub(crate) fn meeting(&self, target: &Target<'_>) -> Vec<(u64, FaultAction)> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();

@@ -1,6 +1,7 @@
-//! Patterns for paths: `*` stands for any text, slashes included; everything else for itself.
+//! Patterns for paths: `*` matches any text including slashes; all other characters match
+//! themselves.
 
-/// Whether the whole `text` fits the `pattern`.
+/// Returns true if the pattern matches the whole text.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -17,7 +18,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
         }
     }
     match last {
-        // The last part must be found at the very end.
+        // The last part must match at the end.
         Some(last) => rest.ends_with(last),
         None => rest.is_empty(),
     }

@@ -1,4 +1,4 @@
-//! Requests that are stalled until a test lets them go.
+//! Requests that wait until a test releases them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::glob;
 /// A held request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldRequest {
-    /// The request's sequence number in the journal; it also names the hold.
+    /// The request's sequence number in the journal; it identifies the held request.
     pub sequence: u64,
     /// The BMC's name.
     pub bmc: String,
@@ -23,11 +23,11 @@ pub struct HeldRequest {
     pub method: String,
     /// The path.
     pub path: String,
-    /// Whether it was carried out already.
+    /// Whether it was executed already.
     pub phase: Phase,
 }
 
-/// Which held requests are meant; every field that is there must match.
+/// Selects held requests; every given field must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HeldQuery {
@@ -35,7 +35,7 @@ pub struct HeldQuery {
     pub system: Option<String>,
     /// The method.
     pub method: Option<String>,
-    /// A pattern for the path; `*` stands for any text.
+    /// A pattern for the path; `*` matches any text.
     pub path: Option<String>,
     /// The phase.
     pub phase: Option<Phase>,
@@ -65,7 +65,7 @@ impl Holds {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stalls until released. When the caller goes away the hold goes with it.
+    /// Waits until released. If the caller is dropped, the entry is removed.
     pub(crate) async fn stall(&self, request: HeldRequest) {
         struct Entry<'a>(&'a Holds, u64);
         impl Drop for Entry<'_> {
@@ -78,7 +78,7 @@ impl Holds {
         let entry = Entry(self, request.sequence);
         self.lock().insert(request.sequence, (request, release));
         self.timeline.announce();
-        // An error means that the simulator is gone, which is a release as well.
+        // An error means that the simulator has stopped, which also releases.
         let _ = released.await;
         drop(entry);
     }

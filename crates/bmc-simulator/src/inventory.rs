@@ -1,11 +1,11 @@
-//! The list of servers that the provider reads: a name, an endpoint and a system each.
+//! The server list that the provider reads: name, endpoint and system.
 
 use std::fmt::Write as _;
 
 use crate::simulator::Simulator;
 
 impl Simulator {
-    /// The servers as YAML: a map from the name to `endpoint` and `system_id`.
+    /// Returns the servers as YAML: a map from name to `endpoint` and `system_id`.
     #[must_use]
     pub fn inventory(&self) -> String {
         let mut yaml = String::new();
@@ -24,7 +24,7 @@ impl Simulator {
     }
 }
 
-/// A YAML scalar in double quotes; JSON strings are a subset of these.
+/// Returns a double-quoted YAML scalar; JSON strings are valid in it.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

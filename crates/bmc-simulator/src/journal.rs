@@ -9,16 +9,16 @@ use serde_json::Value;
 use crate::clock::Stamp;
 use crate::glob;
 
-/// How much of the requests is kept.
+/// How many requests are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalMode {
-    /// The last so many entries.
+    /// The last entries, up to this number.
     Keep(usize),
-    /// The last so many entries of requests that may change something: the longest memory for long
-    /// runs.
+    /// The last entries of requests that can change something, up to this number. Covers the
+    /// longest time.
     KeepChanges(usize),
-    /// Only counts; the cheapest, for benchmarks.
+    /// Counts only; the fastest mode, for benchmarks.
     CountOnly,
 }
 
@@ -28,20 +28,20 @@ impl Default for JournalMode {
     }
 }
 
-/// One request and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JournalEntry {
-    /// Its place in the order of all requests and events, given at arrival.
+    /// Its position in the order of all requests and events, assigned at arrival.
     pub sequence: u64,
     /// When it arrived.
     #[serde(flatten)]
     pub at: Stamp,
-    /// When it was answered or cut, in microseconds since the simulator started; nothing while it
-    /// is under way.
+    /// When it was answered or cut, in microseconds since the simulator started; `None` while in
+    /// progress.
     pub finished_micros: Option<u64>,
     /// The BMC's name.
     pub bmc: String,
-    /// The machine's name, when the path is inside of a system or the BMC serves only one.
+    /// The machine's name, if the path is inside a system or the BMC serves only one machine.
     pub system: Option<String>,
     /// The method.
     pub method: String,
@@ -49,27 +49,27 @@ pub struct JournalEntry {
     pub path: String,
     /// The query, without the question mark.
     pub query: Option<String>,
-    /// The body, with secrets replaced; a text when it was no JSON.
+    /// The body, with secrets replaced; a text if it was not JSON.
     pub body: Option<Value>,
     /// The `If-Match` header.
     pub if_match: Option<String>,
     /// The `User-Agent` header.
     pub user_agent: Option<String>,
-    /// How the client authenticated; nothing is proved by it, see `status`.
+    /// How the client authenticated; `status` shows if that succeeded.
     pub authentication: Authentication,
-    /// The account that the client proved to be; nothing when it proved none, or was not asked.
+    /// The authenticated account; `None` without successful authentication.
     #[serde(default)]
     pub account: Option<String>,
-    /// The connection's number; each connection of the simulator has another one.
+    /// The connection's number, unique within the simulator.
     pub connection: u64,
-    /// What became of the request.
+    /// The request's outcome.
     pub outcome: Outcome,
-    /// The status of the answer; nothing when none was sent.
+    /// The response status; `None` if no answer was sent.
     pub status: Option<u16>,
-    /// Whether the request reached its handler and was carried out with a 2xx answer, whatever the
-    /// client was told.
+    /// True if the request was executed with a 2xx answer, even if the client received something
+    /// else.
     pub applied: bool,
-    /// The faults that took part, by number.
+    /// Numbers of faults that affected it.
     pub faults: Vec<u64>,
 }
 
@@ -77,7 +77,7 @@ pub struct JournalEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Authentication {
-    /// Not at all.
+    /// Without authentication.
     None,
     /// With `Authorization: Basic`.
     Basic,
@@ -85,21 +85,21 @@ pub enum Authentication {
     Session,
 }
 
-/// What became of a request.
+/// A request's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It is still being worked on.
+    /// The request is in progress.
     UnderWay,
-    /// An answer was given.
+    /// An answer was sent.
     Answered,
     /// A fault cut the connection instead of answering.
     Cut,
-    /// The client or the BMC closed the connection before there was an answer.
+    /// The client or the BMC closed the connection before an answer.
     Abandoned,
 }
 
-/// Which entries of the journal are meant; every field that is there must match.
+/// Selects journal entries; every given field must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JournalQuery {
@@ -111,24 +111,24 @@ pub struct JournalQuery {
     pub system: Option<String>,
     /// The method.
     pub method: Option<String>,
-    /// A pattern for the path; `*` stands for any text.
+    /// A pattern for the path; `*` matches any text.
     pub path: Option<String>,
     /// The status.
     pub status: Option<u16>,
     /// The outcome.
     pub outcome: Option<Outcome>,
-    /// At most so many entries, the oldest first.
+    /// The maximum number of entries, oldest first.
     pub limit: Option<usize>,
 }
 
 impl JournalQuery {
-    /// Requests to one machine.
+    /// Selects requests to one machine.
     #[must_use]
     pub fn system(name: &str) -> Self {
         Self { system: Some(name.to_owned()), ..Self::default() }
     }
 
-    /// Narrows to a method and a pattern for the path.
+    /// Narrows to a method and a path pattern.
     #[must_use]
     pub fn request(mut self, method: &str, path: &str) -> Self {
         self.method = Some(method.to_owned());
@@ -156,10 +156,10 @@ impl JournalQuery {
     }
 }
 
-/// Counts of all requests since the start or the last clearing.
+/// Counts of all requests since the start or the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// All of them.
+    /// All requests.
     pub requests: u64,
     /// By method and status, such as `GET 200`; a request without an answer counts as `GET -`.
     pub by_method_and_status: BTreeMap<String, u64>,
@@ -187,7 +187,7 @@ impl Journal {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether requests with this method get an entry.
+    /// Returns true if requests with this method are kept.
     pub(crate) fn keeps(&self, method: &hyper::Method) -> bool {
         match self.lock().mode {
             JournalMode::Keep(_) => true,
@@ -211,14 +211,14 @@ impl Journal {
     pub(crate) fn begin(&self, entry: JournalEntry) {
         let mut kept = self.lock();
         kept.requests += 1;
-        // Two requests may take their numbers in one order and the lock in the other.
+        // Numbers can be assigned in a different order than the lock.
         let place =
             kept.entries.iter().rposition(|other| other.sequence < entry.sequence).map_or(0, |before| before + 1);
         kept.entries.insert(place, entry);
         kept.trim();
     }
 
-    /// Notes what became of the request with this number.
+    /// Records the outcome of the request with this number.
     pub(crate) fn finish(
         &self,
         sequence: u64,
@@ -296,7 +296,7 @@ mod http_method {
 
     pub(super) type Name = &'static str;
 
-    /// Methods as static text, so that counting allocates nothing.
+    /// Returns methods as static text, so that counting does not allocate.
     pub(super) fn name(method: &Method) -> Name {
         [
             (&Method::GET, "GET"),

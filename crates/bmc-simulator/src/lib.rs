@@ -1,14 +1,14 @@
 //! A Redfish service that behaves like a fleet of BMCs, for tests.
 //!
-//! A [`Simulator`] runs any number of machines, each behind a BMC of its own or many behind one.
-//! What a client does goes through Redfish; what a test does goes behind its back, through the
-//! methods of [`Simulator`] or the same over HTTP ([`control`]): change a machine, make requests
-//! fail, hold a request at a moment of interest, read what was asked for and what really happened.
+//! A [`Simulator`] runs any number of machines, each with its own BMC or with a shared BMC. Clients
+//! use Redfish. Tests use the methods of [`Simulator`], or the same over HTTP ([`control`]): they
+//! change machines, inject faults, hold requests, and read both the requests and the machines'
+//! actual events.
 //!
-//! - [`SimulatorConfig`], [`SystemConfig`]: what it is started with.
-//! - [`Personality`]: how BMCs behave where vendors differ; [`Behaviour`]: how machines behave.
-//! - [`Fault`]: what goes wrong; [`HeldRequest`]: a request that waits for the test.
-//! - [`JournalEntry`]: a request that was made; [`Event`]: what a machine did.
+//! - [`SimulatorConfig`], [`SystemConfig`]: the configuration.
+//! - [`Personality`]: vendor-specific BMC behaviour; [`Behaviour`]: machine behaviour.
+//! - [`Fault`]: an injected fault; [`HeldRequest`]: a request that waits for the test.
+//! - [`JournalEntry`]: a received request; [`Event`]: a machine's event.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 mod bmc;

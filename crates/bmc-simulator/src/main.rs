@@ -1,7 +1,7 @@
-//! The simulator as a process of its own.
+//! The simulator as a separate process.
 //!
-//! It prints one line of JSON when every BMC answers, and stops on SIGTERM, on SIGINT, or when its
-//! standard input ends if it was told so.
+//! It prints one line of JSON when every BMC answers. It stops on SIGTERM, on SIGINT, or, with
+//! `--stop-with-stdin`, when its standard input ends.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 use std::collections::BTreeMap;
@@ -24,31 +24,31 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug, Parser)]
 #[command(name = "bmc-simulator", version)]
 struct Arguments {
-    /// How many machines, named node1 and onwards.
+    /// Number of machines, named node1 and onwards.
     #[arg(long, default_value_t = 1)]
     systems: usize,
-    /// Machines in a file instead: a JSON list of objects with at least a name.
+    /// A JSON file with the machines instead: a list of objects with at least a name.
     #[arg(long, value_name = "FILE", conflicts_with = "systems")]
     systems_file: Option<PathBuf>,
-    /// A BMC for each machine, or one for all.
+    /// A BMC for each machine, or one BMC for all machines.
     #[arg(long, value_enum, default_value_t = LayoutArgument::BmcPerSystem)]
     layout: LayoutArgument,
     /// The address on which the BMCs listen.
     #[arg(long, default_value = "127.0.0.1")]
     bind: IpAddr,
-    /// The first BMC's port, the next ones follow; 0 lets the system choose each.
+    /// The first BMC's port; the others follow. With 0, the system chooses each port.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// TLS with a certificate that is made up at start, or plain HTTP.
+    /// TLS with a certificate generated at start, or plain HTTP.
     #[arg(long, value_enum, default_value_t = TlsArgument::Generated)]
     tls: TlsArgument,
-    /// Writes the certificate of the authority to this file.
+    /// Writes the authority's certificate to this file.
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// The port of the control interface on 127.0.0.1; 0 lets the system choose.
+    /// The control interface's port on 127.0.0.1; with 0, the system chooses.
     #[arg(long, value_name = "PORT")]
     control_port: Option<u16>,
-    /// How long every request takes in addition.
+    /// Additional latency of every request.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency_ms: u64,
     /// Writes the list of servers (name, endpoint, system id) to this file, as YAML.
@@ -60,19 +60,20 @@ struct Arguments {
     /// The administrator's password on every BMC.
     #[arg(long, default_value = "simulated-password")]
     password: String,
-    /// Lets every account name in with that password, so that the journal tells many clients apart.
+    /// Allows every account name with that password, so that the journal distinguishes many
+    /// clients.
     #[arg(long)]
     any_account: bool,
-    /// How BMCs behave where vendors differ: JSON, or the name of a file with JSON.
+    /// Vendor-specific BMC behaviour: JSON, or the name of a JSON file.
     #[arg(long, value_name = "JSON|FILE")]
     personality: Option<String>,
-    /// How machines behave, such as `{"power_on_ms": 3000}`: JSON, or the name of a file with JSON.
+    /// Machine behaviour such as `{"power_on_ms": 3000}`: JSON, or the name of a JSON file.
     #[arg(long, value_name = "JSON|FILE")]
     behaviour: Option<String>,
-    /// How many requests the journal keeps; 0 only counts.
+    /// Requests kept in the journal; 0 only counts.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     journal: usize,
-    /// How many threads serve; by default one for each processor.
+    /// Number of threads; by default one per processor.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Stops when the standard input ends.
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to tell when standard error is closed as well.
+            // If standard error is closed too, the message is lost.
             let _ = writeln!(std::io::stderr(), "bmc-simulator: {error}");
             ExitCode::FAILURE
         }
@@ -114,7 +115,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let runtime = runtime.enable_all().build()?;
     let outcome = runtime.block_on(serve(arguments, config));
-    // A thread may sit in a read of the standard input that never ends.
+    // A thread can be blocked in a read of standard input.
     runtime.shutdown_background();
     outcome
 }
@@ -149,7 +150,7 @@ fn configuration(arguments: &Arguments) -> Result<SimulatorConfig, Failure> {
     })
 }
 
-/// JSON in the argument itself or in the file that it names.
+/// Parses JSON in the argument itself or in the named file.
 fn parsed<T: DeserializeOwned + Default>(argument: Option<&str>) -> Result<T, Failure> {
     match argument {
         None => Ok(T::default()),
@@ -163,7 +164,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 async fn serve(arguments: &Arguments, config: SimulatorConfig) -> Result<(), Failure> {
-    // Watched before the line is printed: whoever reads it may stop the process at once.
+    // Register before printing the line: its reader can stop the process immediately.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let simulator = Simulator::start(config).await?;
@@ -215,6 +216,6 @@ fn announce(arguments: &Arguments, simulator: &Simulator) -> Result<(), Failure>
 async fn end_of_stdin() {
     let mut stdin = tokio::io::stdin();
     let mut buffer = [0; 256];
-    // An error ends it as well: nobody is at the other side.
+    // An error also means that the other side has closed it.
     while matches!(stdin.read(&mut buffer).await, Ok(1..)) {}
 }

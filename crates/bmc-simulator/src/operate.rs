@@ -1,4 +1,4 @@
-//! What a test can do to a running simulator, and learn from it, behind Redfish's back.
+//! Test methods for a running simulator, independent of Redfish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,53 +20,53 @@ use crate::simulator::Simulator;
 use crate::words::{BootProgress, PowerState};
 use crate::world::AddError;
 
-/// Something was asked about what does not exist, or did not happen in time.
+/// An object does not exist, or a wait timed out.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SimulatorError {
-    /// There is no machine of that name.
+    /// A machine with that name does not exist.
     #[error("there is no system named {0}")]
     NoSystem(String),
-    /// There is no BMC of that name.
+    /// A BMC with that name does not exist.
     #[error("there is no BMC named {0}")]
     NoBmc(String),
-    /// The machine's BMC has no device of virtual media with that `Id`.
+    /// The machine's BMC does not have a virtual media device with that `Id`.
     #[error("there is no virtual media device {0}")]
     NoDevice(String),
-    /// There is no fault of that number.
+    /// A fault with that number does not exist.
     #[error("there is no fault {0}")]
     NoFault(u64),
-    /// The request of that sequence number is not held.
+    /// The request with that sequence number is not held.
     #[error("request {0} is not held")]
     NotHeld(u64),
-    /// What was waited for did not happen in time.
+    /// A wait timed out.
     #[error("waited {waited:?} in vain for {what}")]
     Timeout {
-        /// For how long.
+        /// The time limit.
         waited: Duration,
-        /// What it was.
+        /// The expected event.
         what: String,
     },
 }
 
-/// A change to a machine from outside of Redfish; what is not named stays.
+/// A change to a machine, independent of Redfish; unset fields stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SystemChange {
-    /// The power state, reached at once.
+    /// The power state, reached immediately.
     pub power: Option<PowerState>,
     /// The boot override.
     pub boot: Option<BootOverride>,
     /// An image to insert.
     pub insert: Option<InsertChange>,
-    /// The `Id` of a device whose image to eject.
+    /// The `Id` of the device to eject.
     pub eject: Option<String>,
-    /// How the machine behaves.
+    /// The machine's behaviour.
     pub behaviour: Option<Behaviour>,
     /// Its identity.
     pub identity: Option<Identity>,
 }
 
-/// An image that is inserted from outside of Redfish.
+/// An image inserted without Redfish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InsertChange {
@@ -78,13 +78,13 @@ pub struct InsertChange {
 
 /// Machines.
 impl Simulator {
-    /// Adds a machine, and its BMC when there is none yet. Its BMC answers when this returns.
+    /// Adds a machine, and creates its BMC if necessary. The BMC answers before this returns.
     pub fn add_system(&self, config: SystemConfig) -> Result<(), AddError> {
         self.world.add(config)?;
         Ok(())
     }
 
-    /// The machines' names, sorted.
+    /// Returns the machines' names, sorted.
     #[must_use]
     pub fn systems(&self) -> Vec<String> {
         let machines = self.world.machines();
@@ -95,23 +95,23 @@ impl Simulator {
         self.world.machine(name).ok_or_else(|| SimulatorError::NoSystem(name.to_owned()))
     }
 
-    /// The address of a machine's BMC, such as `https://127.0.0.1:40001`.
+    /// Returns a machine's BMC address, such as `https://127.0.0.1:40001`.
     pub fn url(&self, system: &str) -> Result<String, SimulatorError> {
         let machine = self.machine(system)?;
         Ok(self.bmc(&machine.bmc)?.url())
     }
 
-    /// What a machine looks like from outside of Redfish.
+    /// Returns a machine's status.
     pub fn system(&self, name: &str) -> Result<SystemStatus, SimulatorError> {
         Ok(self.machine(name)?.status())
     }
 
-    /// The events of a machine after a sequence number, in order.
+    /// Returns a machine's events after a sequence number, in order.
     pub fn events(&self, system: &str, since: u64) -> Result<Vec<Event>, SimulatorError> {
         Ok(self.machine(system)?.events(since))
     }
 
-    /// What a machine booted from, each time, in order.
+    /// Returns a machine's boots, in order.
     pub fn boots(&self, system: &str) -> Result<Vec<BootRecord>, SimulatorError> {
         let events = self.events(system, 0)?;
         Ok(events
@@ -123,7 +123,7 @@ impl Simulator {
             .collect())
     }
 
-    /// Changes a machine from outside of Redfish.
+    /// Changes a machine without Redfish.
     pub fn change_system(&self, name: &str, change: SystemChange) -> Result<(), SimulatorError> {
         let machine = self.machine(name)?;
         let rules = &machine.personality.media;
@@ -172,13 +172,13 @@ impl Simulator {
         Ok(())
     }
 
-    /// Changes a machine's power state behind everybody's back, at once.
+    /// Changes a machine's power state immediately, without Redfish.
     pub fn set_power(&self, system: &str, power: PowerState) -> Result<(), SimulatorError> {
         let change = SystemChange { power: Some(power), ..SystemChange::default() };
         self.change_system(system, change)
     }
 
-    /// Changes how a machine behaves from now on.
+    /// Changes a machine's behaviour.
     pub fn set_behaviour(&self, system: &str, behaviour: Behaviour) -> Result<(), SimulatorError> {
         let change = SystemChange { behaviour: Some(behaviour), ..SystemChange::default() };
         self.change_system(system, change)
@@ -191,30 +191,30 @@ impl Simulator {
         self.world.bmc(name).ok_or_else(|| SimulatorError::NoBmc(name.to_owned()))
     }
 
-    /// The name of a machine's BMC.
+    /// Returns a machine's BMC name.
     pub fn bmc_of(&self, system: &str) -> Result<String, SimulatorError> {
         Ok(self.machine(system)?.bmc.to_string())
     }
 
-    /// What every BMC looks like from outside of Redfish.
+    /// Returns every BMC's status.
     #[must_use]
     pub fn bmcs(&self) -> Vec<BmcStatus> {
         self.world.bmcs().iter().map(|bmc| bmc.status()).collect()
     }
 
-    /// What a BMC looks like from outside of Redfish.
+    /// Returns a BMC's status.
     pub fn bmc_status(&self, name: &str) -> Result<BmcStatus, SimulatorError> {
         Ok(self.bmc(name)?.status())
     }
 
-    /// Changes whether a BMC can be reached, and returns when it is so. Its port stays its own.
+    /// Changes a BMC's availability, and waits until it is effective. The BMC keeps its port.
     pub async fn set_availability(&self, bmc: &str, availability: Availability) -> Result<(), SimulatorError> {
         let bmc = self.bmc(bmc)?;
         set_availability(&self.world, &bmc, availability).await;
         Ok(())
     }
 
-    /// Forgets a BMC's sessions, as its restart would.
+    /// Deletes a BMC's sessions, as its restart would.
     pub fn close_sessions(&self, bmc: &str) -> Result<(), SimulatorError> {
         self.bmc(bmc)?.sessions.close_all();
         Ok(())
@@ -226,7 +226,7 @@ impl Simulator {
         Ok(())
     }
 
-    /// Sets how long every request takes in addition.
+    /// Sets the additional latency of every request.
     pub fn set_latency(&self, latency: Duration) {
         self.world.set_latency(latency);
     }
@@ -234,44 +234,44 @@ impl Simulator {
 
 /// The journal.
 impl Simulator {
-    /// The entries that match, in the order of arrival.
+    /// Returns the matching entries in order of arrival.
     #[must_use]
     pub fn journal(&self, query: &JournalQuery) -> Vec<JournalEntry> {
         self.world.journal.find(query)
     }
 
-    /// Counts of all requests.
+    /// Returns counts of all requests.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.world.journal.counts()
     }
 
-    /// The last sequence number that was given out; later requests and events have greater ones.
+    /// Returns the last assigned sequence number; later requests and events have greater numbers.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.world.timeline.last()
     }
 
-    /// Empties the journal and its counts. Sequence numbers go on.
+    /// Empties the journal and its counts. Sequence numbers continue.
     pub fn clear_journal(&self) {
         self.world.journal.clear();
     }
 
-    /// Sets how much of the requests is kept.
+    /// Sets how many requests are kept.
     pub fn set_journal(&self, mode: JournalMode) {
         self.world.journal.set_mode(mode);
     }
 }
 
-/// Faults and holds.
+/// Faults and held requests.
 impl Simulator {
-    /// Puts a fault into force; the number removes it.
+    /// Activates a fault and returns its number.
     #[must_use = "the number removes the fault"]
     pub fn inject(&self, fault: Fault) -> u64 {
         self.world.faults.add(fault)
     }
 
-    /// The faults in force, also those that are used up.
+    /// Returns the active faults, including exhausted faults.
     #[must_use]
     pub fn faults(&self) -> Vec<ActiveFault> {
         self.world.faults.list()
@@ -287,18 +287,18 @@ impl Simulator {
         self.world.faults.clear();
     }
 
-    /// The held requests that match.
+    /// Returns the matching held requests.
     #[must_use]
     pub fn held(&self, query: &HeldQuery) -> Vec<HeldRequest> {
         self.world.holds.list(query)
     }
 
-    /// Lets a held request go on; an error when it is not held (any more).
+    /// Releases a held request; returns an error if it is not held.
     pub fn release(&self, sequence: u64) -> Result<(), SimulatorError> {
         if self.world.holds.release(sequence) { Ok(()) } else { Err(SimulatorError::NotHeld(sequence)) }
     }
 
-    /// Lets every held request go on, and returns how many there were.
+    /// Releases every held request, and returns their number.
     #[allow(clippy::must_use_candidate, reason = "the number is a courtesy")]
     pub fn release_all(&self) -> usize {
         self.world.holds.release_all()
@@ -307,7 +307,7 @@ impl Simulator {
 
 /// Waiting.
 impl Simulator {
-    /// Waits until `look` finds something; it is called again after every change.
+    /// Waits until `look` returns a value; it is called again after every change.
     pub async fn wait_until<T>(
         &self,
         what: &str,
@@ -321,13 +321,13 @@ impl Simulator {
             .ok_or_else(|| SimulatorError::Timeout { waited: time, what: what.to_owned() })
     }
 
-    /// Waits until a request that matches is held.
+    /// Waits until a matching request is held.
     pub async fn wait_held(&self, query: &HeldQuery, time: Duration) -> Result<HeldRequest, SimulatorError> {
         let look = || self.held(query).into_iter().next();
         self.wait_until("a held request", time, look).await
     }
 
-    /// Waits until the journal has at least `count` entries that match, and returns them.
+    /// Waits until the journal has at least `count` matching entries, and returns them.
     pub async fn wait_journal(
         &self,
         query: &JournalQuery,
@@ -347,7 +347,7 @@ impl Simulator {
         self.wait_until(&what, time, look).await
     }
 
-    /// Waits until a machine's boot has got to a state.
+    /// Waits until a machine's boot has reached a state.
     pub async fn wait_progress(
         &self,
         system: &str,

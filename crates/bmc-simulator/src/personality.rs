@@ -1,8 +1,8 @@
-//! How a BMC behaves where vendors differ.
+//! Vendor-specific BMC behaviour.
 //!
-//! A personality is data plus one hook. Whatever can be said as a choice is a field, so that a test
-//! can turn one thing and leave the rest; what cannot be said so implements [`Quirks`]. Every field
-//! follows the Redfish specification by default ([`Personality::generic`]).
+//! A personality is data plus one hook. Choices are fields, so that a test can change one of them;
+//! everything else implements [`Quirks`]. By default, every field follows the Redfish specification
+//! ([`Personality::generic`]).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::clock::{millis, optional_millis};
 use crate::redfish::{Reply, RequestView};
 use crate::words::{BootMode, BootTarget, OverrideEnabled, ResetType};
 
-/// The behaviour of one BMC and of the systems behind it.
+/// The behaviour of one BMC and its systems.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Personality {
     /// A name for people.
     pub name: String,
-    /// Where what is told here is known from: by the name of a rule.
+    /// The source of each rule, by the rule's name.
     pub sources: std::collections::BTreeMap<String, String>,
     /// `Manufacturer` of systems, managers and chassis.
     pub manufacturer: String,
-    /// `Model` of the systems.
+    /// The systems' `Model`.
     pub model: String,
     /// Power and reset.
     pub power: PowerRules,
@@ -32,25 +32,25 @@ pub struct Personality {
     pub boot: BootRules,
     /// Virtual media.
     pub media: MediaRules,
-    /// Entity tags and other matters of HTTP.
+    /// Entity tags and other HTTP behaviour.
     pub http: HttpRules,
     /// Sessions, basic authentication and lock-out.
     pub sessions: SessionRules,
-    /// What no field can say.
+    /// Behaviour that no field covers.
     #[serde(skip)]
     pub quirks: Option<Arc<dyn Quirks>>,
 }
 
-/// A hook around the ordinary answer.
+/// A hook around the normal answer.
 pub trait Quirks: Debug + Send + Sync {
-    /// Called after authentication; an answer given here replaces the ordinary one, and nothing is
-    /// applied.
+    /// Called after authentication. A returned answer replaces the normal answer, and the request
+    /// is not executed.
     fn before(&self, request: &RequestView<'_>) -> Option<Reply> {
         let _ = request;
         None
     }
 
-    /// Called with the ordinary answer, which it may change.
+    /// Called with the normal answer; can change it.
     fn after(&self, request: &RequestView<'_>, reply: &mut Reply) {
         let _ = (request, reply);
     }
@@ -63,28 +63,28 @@ pub trait Quirks: Debug + Send + Sync {
 pub struct PowerRules {
     /// The accepted reset types.
     pub reset_types: Vec<ResetType>,
-    /// Where the accepted reset types are told.
+    /// Where the accepted reset types are listed.
     pub reset_types_told_by: ToldBy,
-    /// The answer to a reset towards a state that is already reached.
+    /// The answer to a reset if the machine is already in the requested state.
     pub already_there: AlreadyThere,
-    /// Whether a restart or power cycle of a machine that is off switches it on; otherwise 409.
+    /// True if a restart or power cycle switches on a machine that is off; otherwise 409.
     pub restart_powers_on: bool,
     /// How an accepted reset is answered.
     pub accepted: Accepted,
-    /// Whether `PoweringOn` and `PoweringOff` are shown, or only `On` and `Off`.
+    /// True if `PoweringOn` and `PoweringOff` are shown; otherwise only `On` and `Off`.
     pub shows_transitions: bool,
-    /// Whether a machine whose operating system shuts down is `Paused` and not `Off`, as on Arm.
+    /// True if a machine is `Paused` instead of `Off` after a shutdown, as on Arm.
     pub shutdown_pauses: bool,
-    /// Whether `BootProgress` is shown.
+    /// True if `BootProgress` is shown.
     pub shows_boot_progress: bool,
-    /// Whether `LastResetTime` is shown.
+    /// True if `LastResetTime` is shown.
     pub shows_last_reset_time: bool,
-    /// How long every reset is refused with 409 after a change of the power.
+    /// How long every reset is refused with 409 after a power change.
     #[serde(rename = "busy_after_ms", with = "millis")]
     pub busy_after: Duration,
 }
 
-/// Where allowable values are told.
+/// Where allowable values are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToldBy {
     /// `ResetType@Redfish.AllowableValues` in the action.
@@ -95,10 +95,10 @@ pub enum ToldBy {
     Nothing,
 }
 
-/// The answer to a reset towards a state that is already reached.
+/// The answer to a reset if the machine is already in the requested state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlreadyThere {
-    /// 204, nothing done.
+    /// 204, without an effect.
     NoContent,
     /// 409 with extended information.
     Conflict,
@@ -117,34 +117,34 @@ pub enum Accepted {
     Task,
 }
 
-/// Rules of the boot override.
+/// Boot override rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BootRules {
-    /// Which resource takes writes to `Boot`.
+    /// The resource that accepts writes to `Boot`.
     pub writable_on: BootResource,
     /// When a write to the Settings object takes effect.
     pub settings_apply: SettingsApply,
-    /// Accepted values of `BootSourceOverrideTarget`; empty hides the boot override altogether.
+    /// Accepted values of `BootSourceOverrideTarget`; empty hides the boot override.
     pub targets: Vec<BootTarget>,
     /// Accepted values of `BootSourceOverrideEnabled`.
     pub enabled: Vec<OverrideEnabled>,
     /// Accepted values of `BootSourceOverrideMode`; empty hides the property.
     pub modes: Vec<BootMode>,
-    /// Whether `HttpBootUri` exists.
+    /// True if `HttpBootUri` exists.
     pub http_boot_uri: bool,
-    /// Properties of `Boot` that every write must carry.
+    /// Properties of `Boot` that every write must contain.
     pub required: Vec<String>,
-    /// Whether the firmware's boot menu is listed, with an entry for each filled virtual drive.
+    /// True if the firmware's boot menu is listed, with an entry for each filled virtual drive.
     pub menu: bool,
-    /// Whether the Settings object lists allowable values.
+    /// True if the Settings object lists allowable values.
     pub settings_list_values: bool,
 }
 
-/// Which resource takes writes to `Boot`.
+/// The resource that accepts writes to `Boot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BootResource {
-    /// The `ComputerSystem`; there is no Settings object.
+    /// The `ComputerSystem`; without a Settings object.
     System,
     /// The object behind `@Redfish.Settings`; the system refuses writes.
     Settings,
@@ -155,45 +155,45 @@ pub enum BootResource {
 /// When a write to the Settings object takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SettingsApply {
-    /// At once.
+    /// Immediately.
     Immediate,
-    /// At the next boot, for which it already counts.
+    /// At the next boot, which already uses it.
     OnReset,
 }
 
-/// Rules of virtual media.
+/// Virtual media rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a way of its own in which BMCs differ")]
 pub struct MediaRules {
-    /// The collections that show the devices; empty offers no virtual media.
+    /// The collections that show the devices; empty disables virtual media.
     pub offered_under: Vec<MediaPath>,
     /// The devices.
     pub devices: Vec<MediaDevice>,
-    /// Parameters of `InsertMedia` that are refused.
+    /// Rejected parameters of `InsertMedia`.
     pub refused_parameters: Vec<String>,
-    /// Parameters of `InsertMedia` that must be there besides `Image`.
+    /// Required parameters of `InsertMedia` in addition to `Image`.
     pub required_parameters: Vec<String>,
-    /// Whether inserting into a device that holds an image is refused; otherwise it replaces.
+    /// True if inserting into a filled device is rejected; otherwise it replaces the image.
     pub insert_needs_eject: bool,
-    /// Whether ejecting an empty device is refused; otherwise it is 204.
+    /// True if ejecting an empty device is rejected; otherwise it returns 204.
     pub eject_empty_refused: bool,
-    /// Whether `EjectMedia` without a JSON body is refused.
+    /// True if `EjectMedia` without a JSON body is rejected.
     pub eject_needs_body: bool,
-    /// Whether `Image` and `ImageName` stay readable after an eject.
+    /// True if `Image` and `ImageName` stay readable after an eject.
     pub image_stays_after_eject: bool,
-    /// Whether devices show `Image`.
+    /// True if devices show `Image`.
     pub shows_image: bool,
-    /// How long an inserted image takes to be shown.
+    /// The delay before an inserted image is shown.
     #[serde(rename = "shown_after_ms", with = "millis")]
     pub shown_after: Duration,
-    /// Whether devices list no actions and take PATCH of `Image` and `Inserted` instead.
+    /// True if devices do not list actions and accept PATCH of `Image` and `Inserted` instead.
     pub by_patch: bool,
-    /// Whether the manager of a BMC has one set of devices for all of its systems.
+    /// True if the BMC's manager has one set of devices for all its systems.
     pub shared: bool,
 }
 
-/// The collection under which a device of virtual media is found.
+/// A collection of virtual media devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MediaPath {
     /// `Systems/{id}/VirtualMedia`.
@@ -202,7 +202,7 @@ pub enum MediaPath {
     Manager,
 }
 
-/// One device of virtual media.
+/// A virtual media device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MediaDevice {
@@ -210,70 +210,70 @@ pub struct MediaDevice {
     pub id: String,
     /// Its `MediaTypes`.
     pub media_types: Vec<String>,
-    /// The boot targets that read from this device.
+    /// The boot targets that use this device.
     pub boots_as: Vec<BootTarget>,
 }
 
-/// Rules of HTTP.
+/// HTTP rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpRules {
-    /// Which entity tags are given out.
+    /// The entity tags that are sent.
     pub etags: Etags,
-    /// What `If-Match` means on a PATCH.
+    /// The effect of `If-Match` on a PATCH.
     pub if_match: IfMatch,
-    /// Whether every answer closes its connection.
+    /// True if every answer closes its connection.
     pub closes_connections: bool,
-    /// The status of the redirect that answers paths without a last slash; nothing redirects none.
+    /// The status with which paths without a trailing slash are redirected; `None` disables it.
     pub redirects_without_slash: Option<u16>,
-    /// Whether systems link to their managers.
+    /// True if systems link to their managers.
     pub links_managers: bool,
 }
 
-/// Which entity tags are given out.
+/// The entity tags that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Etags {
     /// None, neither header nor property.
     None,
-    /// Strong ones.
+    /// Strong tags.
     Strong,
-    /// Weak ones, `W/"…"`.
+    /// Weak tags, `W/"…"`.
     Weak,
 }
 
-/// What `If-Match` means on a PATCH.
+/// The effect of `If-Match` on a PATCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IfMatch {
-    /// Nothing.
+    /// No effect.
     Ignored,
-    /// 412 when it does not match.
+    /// 412 if it does not match.
     Honoured,
-    /// As `Honoured`, and 428 when it is missing.
+    /// Like `Honoured`, and 428 if it is missing.
     Required,
 }
 
-/// Rules of sessions and accounts.
+/// Session and account rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionRules {
-    /// Whether there is a session service.
+    /// True if the session service exists.
     pub offered: bool,
-    /// How many sessions may be open; the next log-in is answered with 503.
+    /// The most open sessions; the next log-in is answered with 503.
     pub limit: usize,
-    /// How long a session lives without a request.
+    /// A session's lifetime without requests.
     #[serde(rename = "timeout_ms", with = "millis")]
     pub timeout: Duration,
-    /// Whether basic authentication works.
+    /// True if basic authentication works.
     pub basic_auth: bool,
-    /// After how many wrong passwords an account is locked; zero never locks.
+    /// Failed log-ins before an account is locked; zero never locks.
     pub lockout_after: u32,
-    /// How long an account stays locked; nothing means until the simulator unlocks it.
+    /// How long an account stays locked; `None` until the simulator unlocks it.
     #[serde(rename = "lockout_ms", with = "optional_millis")]
     pub lockout: Option<Duration>,
 }
 
 impl Personality {
-    /// What the specification describes, with everything offered.
+    /// Returns the specification's behaviour with every feature.
     #[must_use]
     pub fn generic() -> Self {
         Self::default()

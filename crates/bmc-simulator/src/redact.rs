@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-/// What takes the place of a secret.
+/// The replacement for a secret.
 const REDACTED: &str = "[redacted]";
 
-/// The body as the journal shows it: secrets replaced, whatever their depth or case.
+/// Returns the body for the journal, with secrets replaced at any depth and in any case.
 pub(crate) fn redact(body: &[u8]) -> Option<Value> {
     if body.is_empty() {
         return None;
     }
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
-        // What cannot be parsed cannot be redacted either.
+        // A body that cannot be parsed cannot be redacted.
         return Some(Value::String(format!("{} bytes, no JSON", body.len())));
     };
     replace_secrets(&mut value);
@@ -34,7 +34,7 @@ fn replace_secrets(value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(replace_secrets),
-        // Media and boot URIs may carry credentials before the host.
+        // Media and boot URIs can contain credentials before the host.
         Value::String(text) => {
             if let Some((scheme, rest)) = text.split_once("://") {
                 let host = rest.split('/').next().unwrap_or_default();

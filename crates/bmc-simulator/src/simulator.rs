@@ -1,4 +1,4 @@
-//! A running simulator, as tests in the same process use it.
+//! A running simulator for tests in the same process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,13 +9,13 @@ use crate::control;
 use crate::net::{TlsError, Trust, generate};
 use crate::world::{AddError, Defaults, World};
 
-/// A simulator that runs. Dropping it stops it without waiting; [`Simulator::stop`] waits.
+/// A running simulator. Dropping it stops it without waiting; [`Simulator::stop`] waits.
 #[derive(Clone, Debug)]
 pub struct Simulator {
     pub(crate) world: Arc<World>,
     trust: Option<Trust>,
     control: Option<SocketAddr>,
-    /// Stops the world when the last copy of the simulator goes.
+    /// Stops the simulator when its last clone is dropped.
     _alive: Option<Arc<Alive>>,
 }
 
@@ -31,7 +31,7 @@ impl Drop for Alive {
 /// A simulator could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The certificate could not be made.
+    /// The certificate could not be created.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A machine could not be added.
@@ -43,9 +43,9 @@ pub enum StartError {
 }
 
 impl Simulator {
-    /// Starts a simulator within the running Tokio runtime.
+    /// Starts a simulator in the current Tokio runtime.
     ///
-    /// When this returns, every BMC accepts connections.
+    /// Every BMC accepts connections before this returns.
     pub async fn start(config: SimulatorConfig) -> Result<Self, StartError> {
         raise_file_limit();
         let (tls, trust) = match config.tls {
@@ -77,45 +77,46 @@ impl Simulator {
         Ok(simulator)
     }
 
-    /// A copy that does not keep the simulator alive, for its own control interface.
+    /// Returns a clone that does not keep the simulator alive, for its own control interface.
     pub(crate) fn weak(&self) -> Self {
         Self { _alive: None, ..self.clone() }
     }
 
-    /// Stops listening, cuts every connection, and returns when the ports are free.
+    /// Stops listening, cuts every connection, and waits until the ports are free.
     pub async fn stop(self) {
         self.world.stop();
         for task in self.world.take_tasks() {
-            // A listener that panicked has freed its port as well.
+            // A listener that panicked has freed its port too.
             let _ = task.await;
         }
     }
 
-    /// The address of the control interface, `http://…`.
+    /// Returns the control interface's address, `http://…`.
     #[must_use]
     pub fn control_url(&self) -> Option<String> {
         self.control.map(|address| format!("http://{address}"))
     }
 
-    /// The administrator's account on every BMC.
+    /// Returns the administrator's account on every BMC.
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
         &self.world.defaults.credentials
     }
 
-    /// What a client needs to trust the BMCs; nothing without TLS.
+    /// Returns the certificates that a client needs; `None` without TLS.
     #[must_use]
     pub fn trust(&self) -> Option<&Trust> {
         self.trust.as_ref()
     }
 }
 
-/// Thousands of BMCs need thousands of sockets; the limit is raised as far as the system allows.
+/// Raises the socket limit as far as the system allows: thousands of BMCs need thousands of
+/// sockets.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
 
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Without the right to raise it, opening sockets will tell in time.
+    // If raising it fails, opening sockets reports the error later.
     let _ = setrlimit(Resource::Nofile, limit);
 }

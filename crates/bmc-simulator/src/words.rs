@@ -1,4 +1,4 @@
-//! The words of the Redfish data model that a machine understands, spelled as on the wire.
+//! Values of the Redfish data model, spelled as on the wire.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ macro_rules! words {
             /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The spelling on the wire.
+            /// Returns the spelling on the wire.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant)),+ }
             }
 
-            /// The value spelled `text`, if there is one; case matters.
+            /// Returns the value spelled `text`; case-sensitive.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.as_str() == text)
@@ -47,7 +47,7 @@ words! {
         PoweringOn,
         /// On its way from on to off.
         PoweringOff,
-        /// Powered, and no operating system runs: it halted, as on Arm.
+        /// Powered without a running operating system, which halted, as on Arm.
         Paused,
     }
 }
@@ -57,21 +57,21 @@ words! {
     ResetType {
         /// Power on.
         On,
-        /// Power on, at once.
+        /// Power on immediately.
         ForceOn,
         /// Cut the power.
         ForceOff,
-        /// Ask the operating system to shut down.
+        /// A request to the operating system to shut down.
         GracefulShutdown,
-        /// Ask the operating system to restart.
+        /// A request to the operating system to restart.
         GracefulRestart,
-        /// Reset without asking the operating system.
+        /// Reset without a request to the operating system.
         ForceRestart,
         /// Off, a pause, on.
         PowerCycle,
-        /// What the button on the front does.
+        /// Press the front button.
         PushPowerButton,
-        /// A non-maskable interrupt; the power stays as it is.
+        /// A non-maskable interrupt; the power is unchanged.
         Nmi,
     }
 }
@@ -79,11 +79,11 @@ words! {
 words! {
     /// `BootSourceOverrideEnabled`.
     OverrideEnabled {
-        /// The machine boots by its own order.
+        /// The machine uses its own boot order.
         Disabled,
-        /// The override holds for one boot, then returns to `Disabled`.
+        /// The override is valid for one boot, then returns to `Disabled`.
         Once,
-        /// The override holds until it is changed.
+        /// The override is valid until it is changed.
         Continuous,
     }
 }
@@ -101,7 +101,7 @@ words! {
 words! {
     /// `BootSourceOverrideTarget`.
     BootTarget {
-        /// The machine's own order.
+        /// The machine's own boot order.
         None,
         /// Network boot by PXE.
         Pxe,
@@ -125,7 +125,7 @@ words! {
         UsbCd,
         /// The same with UEFI.
         UefiUsbCd,
-        /// A stick.
+        /// A USB stick.
         UsbKey,
         /// The entry of the boot menu named by `BootNext`.
         UefiBootNext,
@@ -133,7 +133,7 @@ words! {
         UefiTarget,
         /// An SD card.
         SDCard,
-        /// UEFI HTTP boot, from `HttpBootUri` or from what DHCP answers.
+        /// UEFI HTTP boot, from `HttpBootUri` or an address from DHCP.
         UefiHttp,
         /// A remote drive such as iSCSI.
         RemoteDrive,
@@ -141,13 +141,13 @@ words! {
 }
 
 words! {
-    /// `BootProgress.LastState`, the states this simulator passes through.
+    /// `BootProgress.LastState`: the states in this simulator.
     BootProgress {
-        /// Not booting, not booted.
+        /// Neither booting nor booted.
         None,
         /// The first processor runs firmware.
         PrimaryProcessorInitializationStarted,
-        /// The firmware is done with the hardware.
+        /// The firmware has initialized the hardware.
         SystemHardwareInitializationComplete,
         /// The boot loader was started.
         OSBootStarted,

@@ -1,4 +1,4 @@
-//! Everything that the parts of one simulator share.
+//! The state shared by a simulator's parts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::machine::{Behaviour, Birth, Identity, Machine, SystemUuid};
 use crate::net::listen;
 use crate::personality::Personality;
 
-/// The name of the BMC that [`Layout::SharedBmc`] makes.
+/// The BMC's name for [`Layout::SharedBmc`].
 const SHARED_BMC: &str = "bmc";
 
 #[derive(Debug)]
@@ -40,27 +40,27 @@ pub(crate) struct World {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What new machines and BMCs get that do not say otherwise.
+/// Defaults for new machines and BMCs.
 #[derive(Debug)]
 pub(crate) struct Defaults {
     pub(crate) layout: Layout,
     pub(crate) credentials: Credentials,
-    /// Whether every account name gets in with the administrator's password.
+    /// True if every account name can log in with the administrator's password.
     pub(crate) any_account: bool,
     pub(crate) bind: IpAddr,
     pub(crate) personality: Arc<Personality>,
     pub(crate) behaviour: Behaviour,
-    /// The next BMC's port; zero lets the system choose.
+    /// The next BMC's port; with zero, the system chooses.
     pub(crate) next_port: Mutex<u16>,
 }
 
 /// A machine could not be added.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
-    /// There is a machine of that name.
+    /// A machine with that name exists.
     #[error("there is a system named {0} already")]
     NameTaken(String),
-    /// The BMC has a system with that `Id`.
+    /// The BMC already has a system with that `Id`.
     #[error("BMC {bmc} has a system with the id {id} already")]
     IdTaken {
         /// The BMC's name.
@@ -73,7 +73,7 @@ pub enum AddError {
     Listen {
         /// The BMC's name.
         bmc: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -130,7 +130,7 @@ impl World {
         self.timeline.announce();
     }
 
-    /// Keeps a task to be waited for at the end.
+    /// Stores a task to wait for at the end.
     pub(crate) fn keep(&self, task: JoinHandle<()>) {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
@@ -155,7 +155,7 @@ impl World {
         self.bmcs.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Adds a machine, and its BMC when there is none yet.
+    /// Adds a machine, and creates its BMC if necessary.
     pub(crate) fn add(self: &Arc<Self>, config: SystemConfig) -> Result<Arc<Machine>, AddError> {
         let mut machines = self.machines.write().unwrap_or_else(PoisonError::into_inner);
         if machines.contains_key(config.name.as_str()) {
@@ -223,7 +223,7 @@ impl World {
     }
 }
 
-/// A serial number that depends on nothing but the name.
+/// Derives a serial number from the name.
 fn serial_number(name: &str) -> String {
     let uuid = SystemConfig::default_uuid(name).simple().to_string();
     format!("SIM{}", uuid[..10].to_uppercase())

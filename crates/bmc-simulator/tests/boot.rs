@@ -1,4 +1,4 @@
-//! Boot overrides, virtual media, and the proof of what a machine booted.
+//! Boot overrides, virtual media, and recorded boots.
 
 #![allow(clippy::unwrap_used, reason = "tests may stop")]
 
@@ -25,7 +25,7 @@ async fn once_holds_for_one_boot_and_continuous_for_all() {
     let bench = instant().await;
     assert_eq!(bench.set_boot("Once", "Pxe").await, 200);
     assert_eq!(bench.reset("ForceOff").await, 204);
-    // Switching off uses nothing up.
+    // Switching off does not consume the override.
     let boot = bench.get(SYSTEM).await["Boot"].clone();
     assert_eq!(boot["BootSourceOverrideEnabled"], "Once");
     assert_eq!(bench.reset("On").await, 204);
@@ -203,7 +203,7 @@ async fn entity_tags_guard_a_write() {
     let unchanged = bench.request("GET", SYSTEM).header("if-none-match", &etag);
     assert_eq!(unchanged.send().await.unwrap().status(), 304);
     assert_eq!(write(etag.clone()).await.unwrap().status(), 200);
-    // The write changed the system, so the tag is out of date.
+    // The write changed the system, so the tag is outdated.
     assert_eq!(write(etag).await.unwrap().status(), 412);
     bench.simulator.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Faults, holds, and BMCs that cannot be reached.
+//! Faults, held requests, and unreachable BMCs.
 
 #![allow(clippy::unwrap_used, reason = "tests may stop")]
 
@@ -87,7 +87,7 @@ async fn a_released_request_goes_on_as_if_nothing_had_been() {
     let _ = bench.simulator.inject(Fault::hold(Phase::Before).on_system("node1").times(1));
     let request = tokio::spawn(reset_of(&bench, "ForceOff").send());
     let held = bench.simulator.wait_held(&HeldQuery::default(), LONG).await;
-    // Others are not held up.
+    // Other requests are not delayed.
     assert_eq!(bench.get(SYSTEM).await["PowerState"], "On");
     bench.simulator.release(held.unwrap().sequence).unwrap();
     assert_eq!(request.await.unwrap().unwrap().status(), 204);

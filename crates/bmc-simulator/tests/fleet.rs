@@ -45,7 +45,7 @@ async fn a_thousand_machines_behind_one_bmc_have_managers_and_media_of_their_own
     assert_eq!(bench.post(&insert, image).await, 204);
     let inserted = |name: &str| bench.simulator.system(name).unwrap().media.len();
     assert_eq!((inserted("node500"), inserted("node501")), (1, 0));
-    // The list is nobody's in particular.
+    // Reading the list does not belong to any machine.
     let query = JournalQuery::system("node500");
     assert_eq!(bench.simulator.journal(&query).len(), 3);
     let status = bench.simulator.bmc_status("bmc").unwrap();

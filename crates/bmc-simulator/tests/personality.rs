@@ -1,4 +1,4 @@
-//! The seam for what vendors do differently, and the life of a simulator.
+//! The hook for vendor-specific behaviour, and a simulator's lifetime.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may stop")]
 

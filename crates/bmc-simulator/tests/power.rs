@@ -13,7 +13,7 @@ use bmc_simulator::{
 use common::{Bench, LONG, SYSTEM, messages};
 use serde_json::json;
 
-/// The power states that a machine went through.
+/// Returns the power states that a machine went through.
 fn edges(bench: &Bench, since: u64) -> Vec<PowerState> {
     let events = bench.simulator.events("node1", since).unwrap();
     events

@@ -130,7 +130,7 @@ async fn wrong_passwords_are_counted_and_lock_the_account() {
     personality.sessions.lockout_after = 2;
     let bench = Bench::with(personality).await;
     assert_eq!(log_in(&bench, "wrong").await.status(), 401);
-    // A right one in between starts the count anew.
+    // A correct password in between resets the count.
     assert_eq!(log_in(&bench, "simulated-password").await.status(), 201);
     for _ in 0..2 {
         let request = bench.client.get(format!("{}{SYSTEM}", bench.url));

@@ -1,5 +1,5 @@
-//! What the lifecycle of an approval asks of the system that keeps approvals: the coordination
-//! store, or the servers' own.
+//! The interface between approval resources and the system with the approvals: the coordination
+//! store or the servers' external system.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, value::Value};
@@ -21,13 +21,13 @@ pub(in crate::provider) struct ListedApproval {
     pub(super) model: ApprovalModel,
 }
 
-/// The approvals of one system. Only `create` and `destroy` change something.
+/// One system's approvals. Only `create` and `destroy` change anything.
 #[async_trait]
 pub(in crate::provider) trait ApprovalLifecycle: Send + Sync {
-    /// Refuses what could not be given, and tells the reviewer what would be allowed.
+    /// Rejects impossible approvals, and describes the approval's effect.
     async fn review(&self, diags: &mut Diagnostics, model: &ApprovalModel, wish: &ApprovalWish);
 
-    /// Gives the approval.
+    /// Creates the approval.
     async fn create(
         &self,
         diags: &mut Diagnostics,
@@ -35,10 +35,10 @@ pub(in crate::provider) trait ApprovalLifecycle: Send + Sync {
         wish: &ApprovalWish,
     ) -> Option<(ApprovalModel, Owned)>;
 
-    /// Finds the private state of this approval by its attributes. `None`: not found.
+    /// Finds this approval's private state by its attributes, or returns `None`.
     async fn recover(&self, model: &ApprovalModel) -> Option<Owned>;
 
-    /// The approval as it is now. `None`: it is gone.
+    /// Reads the approval. Returns `None` if it was deleted.
     async fn read(
         &self,
         diags: &mut Diagnostics,
@@ -46,17 +46,18 @@ pub(in crate::provider) trait ApprovalLifecycle: Send + Sync {
         private: &Value<Owned>,
     ) -> Option<ApprovalModel>;
 
-    /// Withdraws the approval. `None`: it is still there, and an error says why.
+    /// Withdraws the approval. Returns `None` after an error if it still exists.
     async fn destroy(&self, diags: &mut Diagnostics, model: &ApprovalModel, private: &Value<Owned>) -> Option<()>;
 
-    /// An approval that is there, by its id.
+    /// Reads an existing approval by its id.
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ApprovalModel, Owned)>;
 
-    /// All approvals, the oldest first. `None`: they cannot be listed, and a message says why.
+    /// Returns all approvals, oldest first. Returns `None` with a diagnostic if they cannot be
+    /// listed.
     async fn all(&self, diags: &mut Diagnostics) -> Option<Vec<ListedApproval>>;
 }
 
-/// The approvals that a provider configuration is about.
+/// Returns a provider configuration's approvals.
 pub(in crate::provider) fn approvals(engine: &Engine) -> Box<dyn ApprovalLifecycle + '_> {
     match engine.ownership() {
         Some(there) => Box::new(ClusterApprovals { engine, there }),
@@ -64,7 +65,7 @@ pub(in crate::provider) fn approvals(engine: &Engine) -> Box<dyn ApprovalLifecyc
     }
 }
 
-/// A request, for people.
+/// Describes a request for people.
 pub(super) fn shown(asked: &PendingMaintenance) -> String {
     let mut text = asked.id.to_string();
     if let Some(reason) = &asked.reason {

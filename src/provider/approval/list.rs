@@ -1,4 +1,4 @@
-//! `list "metal_maintenance_approval"`: the approvals that an owner has given.
+//! `list "metal_maintenance_approval"`: an owner's approvals.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, schema::Schema, value::Value};

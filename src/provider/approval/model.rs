@@ -54,7 +54,7 @@ outputs!(ApprovalModel {
     }
 });
 
-/// The schema.
+/// Builds the schema.
 pub(in crate::provider) fn approval_schema() -> Schema {
     use AttributeType::{Bool, String};
     schema(
@@ -98,8 +98,8 @@ pub(in crate::provider) fn approval_schema() -> Schema {
 }
 
 impl ApprovalModel {
-    /// Checks everything that is known; tells what is allowed when nothing is wrong or missing.
-    /// `now` is this machine's time: an approval that is over already is a mistake.
+    /// Checks the known values; returns the approval if it is valid and complete. `now` is this
+    /// machine's time: an expired approval is rejected.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, now: Option<Timestamp>) -> Option<ApprovalWish> {
         let path = AttributePath::new;
         not_empty(diags, &self.server, path("server"));
@@ -150,7 +150,7 @@ impl ApprovalModel {
         Some(ApprovalWish { maintenance, digest: given(&self.digest).map(str::to_owned), not_before, expires })
     }
 
-    /// Fills what the provider tells.
+    /// Fills in the computed attributes.
     pub(in crate::provider) fn show(&mut self, approval: &Approval, view: &LockView) {
         self.id = Value::Value(approval.uid.0.clone());
         self.digest = match &approval.scope {
@@ -164,7 +164,7 @@ impl ApprovalModel {
         self.claim = Value::Null;
     }
 
-    /// What an approval says of itself, for import.
+    /// Builds the model from an approval, for import.
     pub(in crate::provider) fn of(approval: &Approval, server: &str) -> Self {
         let (maintenance, all) = match &approval.scope {
             Scope::Maintenance { id, .. } => (Value::Value(id.to_string()), Value::Null),
@@ -180,7 +180,7 @@ impl ApprovalModel {
         }
     }
 
-    /// The digest that is not given is found out by apply.
+    /// Plans a missing digest as unknown; apply finds it.
     pub(in crate::provider) fn plan_digest(&mut self) {
         if self.digest.is_null() {
             self.digest = if self.all == Value::Value(true) { Value::Null } else { Value::Unknown };
@@ -188,13 +188,13 @@ impl ApprovalModel {
     }
 }
 
-/// How an approval stands, in one word.
+/// Returns an approval's state.
 fn standing(approval: &Approval, view: &LockView) -> &'static str {
     let about = |record: &Maintenance| matches!(&approval.scope, Scope::Maintenance { id, .. } if *id == record.id);
     let standing = match view.lock.active.iter().find(|record| about(record)) {
         Some(record) => match record.awaiting_consent() {
             Some(asks) => approval.standing(&asks, view.now),
-            // Its actions have begun.
+            // The approved actions have begun.
             None if approval.used_by.as_ref() == Some(&record.uid) => ApprovalState::Used,
             // It approves a change in advance.
             None => approval.in_time(view.now),
@@ -203,7 +203,7 @@ fn standing(approval: &Approval, view: &LockView) -> &'static str {
         None => approval.in_time(view.now),
     };
     match standing {
-        // What it was for has begun.
+        // The approved maintenance has begun.
         ApprovalState::InForce if approval.used_by.is_some() => "Used",
         ApprovalState::InForce => "InForce",
         ApprovalState::NotBefore(_) => "NotBefore",

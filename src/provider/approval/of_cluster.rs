@@ -1,4 +1,4 @@
-//! The approvals of the servers' own system: the owner's key on the ServerClaim, or on its Node.
+//! Approvals in the servers' external system: the owner's key on the ServerClaim or on its Node.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
@@ -25,12 +25,12 @@ pub(super) struct ClusterApprovals<'a> {
     pub(super) there: &'a dyn ExternalOwnership,
 }
 
-/// What one approval of a claim means there.
+/// Explains how one approval on a claim counts.
 fn counts(texts: &OwnershipTexts) -> String {
     format!("One approval on a {} {}", texts.claim, texts.counts)
 }
 
-/// What this kind of approval does not know.
+/// Rejects attributes that these approvals do not support.
 fn check(diags: &mut Diagnostics, model: &ApprovalModel, texts: &OwnershipTexts) {
     for (name, value) in [("digest", &model.digest), ("not_before", &model.not_before), ("expires", &model.expires)] {
         if given(value).is_some() {
@@ -40,7 +40,7 @@ fn check(diags: &mut Diagnostics, model: &ApprovalModel, texts: &OwnershipTexts)
     }
 }
 
-/// Whether a plan can go on without what was not told.
+/// Returns true if a plan can continue without the missing answer.
 fn can_wait(error: &EngineError) -> bool {
     match error {
         EngineError::Machine(error) => error.is_transient() || matches!(error, BackendError::Denied { .. }),
@@ -49,7 +49,7 @@ fn can_wait(error: &EngineError) -> bool {
     }
 }
 
-/// Why the one maintenance that is named is not there to be approved.
+/// Explains why the named maintenance cannot be approved now.
 fn not_asked(wish: &ApprovalWish, asked: &[PendingMaintenance], server: &str) -> Option<String> {
     let id = wish.maintenance.as_ref()?;
     if asked.iter().any(|asked| asked.id == *id) {
@@ -63,7 +63,7 @@ fn word(uid: String, model: &ApprovalModel, claim: &ExternalClaimView) -> Approv
     ApprovalMarkRef { uid, claim: claim.id.clone(), claim_uid: Some(claim.uid.clone()), node }
 }
 
-/// The word of a state.
+/// Returns a state's approval mark.
 fn remembered(model: &ApprovalModel, private: &Value<Owned>) -> Option<ApprovalMarkRef> {
     let claim_uid = match private {
         Value::Value(owned) => Some(owned.claim.clone()).filter(|uid| !uid.is_empty()),
@@ -86,7 +86,7 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         };
         let (claim, asked) = match found.await {
             Ok(found) => found,
-            // The claim may be made by this very apply.
+            // The same apply can create the claim.
             Err(EngineError::Refused(Refusal::NotClaimed)) => {
                 diags.add_warning(diagnostic(
                     "An approval for an unclaimed server",
@@ -187,12 +187,12 @@ impl ApprovalLifecycle for ClusterApprovals<'_> {
         Some((model, owned))
     }
 
-    /// The attributes alone identify an approval mark.
+    /// An approval mark is identified by its attributes alone.
     async fn recover(&self, _model: &ApprovalModel) -> Option<Owned> {
         None
     }
 
-    /// Reports a used or removed approval, but not as drift: to approve again is a decision.
+    /// Reports a used or removed approval, but not as drift: approving again is a decision.
     async fn read(
         &self,
         diags: &mut Diagnostics,

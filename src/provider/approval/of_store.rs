@@ -1,4 +1,4 @@
-//! The approvals of the coordination store.
+//! Approvals in the coordination store.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
@@ -25,12 +25,12 @@ use crate::provider::{
     shared::values::{bad, given},
 };
 
-/// The approvals of a store.
+/// A store's approvals.
 pub(super) struct StoreApprovals<'a> {
     pub(super) engine: &'a Engine,
 }
 
-/// Refuses what only a cluster has.
+/// Rejects attributes that require a cluster.
 fn not_here(diags: &mut Diagnostics, model: &ApprovalModel) -> Option<()> {
     if given(&model.node).is_none() {
         return Some(());
@@ -87,8 +87,8 @@ async fn approves_one(
         ));
         return;
     }
-    // Started, requested for another server, ended, or unknown. A digest approves a change
-    // in advance.
+    // Started, requested for another server, ended, or unknown. A digest approves a change in
+    // advance.
     let begun = |digest: &String| wish.digest.as_ref().is_none_or(|approved| approved == digest);
     if let Some(record) = view.lock.active.iter().find(|record| record.id == *id && begun(&record.digest)) {
         let detail = format!(
@@ -135,7 +135,7 @@ impl ApprovalLifecycle for StoreApprovals<'_> {
             return;
         };
         match &view.lock.ownership.claim {
-            // The claim may be made by this very apply.
+            // The same apply can create the claim.
             None => diags.add_warning(diagnostic(
                 "An approval for an unclaimed server",
                 format!(

@@ -1,4 +1,4 @@
-//! `metal_maintenance_approval`: the word of a server's owner.
+//! `metal_maintenance_approval`: a server owner's approval.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
@@ -113,7 +113,7 @@ impl Resource for MaintenanceApproval {
         private: Self::PrivateState<'a>,
         _meta: Self::ProviderMetaState<'a>,
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
-        // Every change replaces.
+        // Every change replaces the resource.
         Some((planned, private))
     }
 

@@ -31,7 +31,7 @@ use crate::provider::{
     shared::write_only::{self, WriteOnly},
 };
 
-/// `previous_boot_override`.
+/// The object `previous_boot_override`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct OverrideModel {
     enabled: Text,
@@ -94,7 +94,7 @@ outputs!(BootConfigurationModel {
     }
 });
 
-/// The schema.
+/// Builds the schema.
 pub(in crate::provider) fn boot_configuration_schema() -> Schema {
     use AttributeType::String;
     let mut all = BootConfigurationModel::with_outputs(attributes([
@@ -145,7 +145,7 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
 }
 
 impl BootConfigurationModel {
-    /// The attributes that identify its record.
+    /// Returns the attributes that identify its record.
     pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
         Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::Number(&self.managed_by) }
     }
@@ -164,14 +164,14 @@ impl BootConfigurationModel {
         }
     }
 
-    /// Takes what only a configuration has.
+    /// Copies the write-only values from the configuration.
     pub(in crate::provider) fn take_write_only(&mut self, config: &Value<Self>) {
         if let Value::Value(config) = config {
             self.ignition_wo = config.ignition_wo.clone();
         }
     }
 
-    /// The parts that act on the server; `None` while one of them is not known.
+    /// Returns the parts that affect the server; `None` while one is unknown.
     pub(in crate::provider) fn acting(&self) -> Option<Spec> {
         effect::acting(MaintenanceKind::BootConfiguration, &self.server, &self.server_power, Some(&self.boot()))
     }
@@ -185,7 +185,7 @@ impl BootConfigurationModel {
         or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
     }
 
-    /// What it says about its turn.
+    /// Returns the queue attributes.
     fn turn(&self) -> OwnTurn<'_> {
         OwnTurn {
             maintenance_id: &self.maintenance_id,
@@ -201,10 +201,10 @@ impl BootConfigurationModel {
         }
     }
 
-    /// What is asked, except the hold's incarnation, which only the store knows.
+    /// Checks the known values and returns the specification, without the maintenance's uid, which
+    /// only the store contains.
     ///
-    /// The engine knows the provider's named windows and the time; without it they are not looked
-    /// at.
+    /// Without the engine, named windows and opening times are not checked.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         short(diags, &self.server, AttributePath::new("server"), limits::SERVER);
         let boot = self.boot().check(diags, &AttributePath::root());
@@ -217,14 +217,14 @@ impl BootConfigurationModel {
         Some(Spec { server: given(&self.server)?.to_owned(), reason, server_power, boot: Some(boot?), ..spec })
     }
 
-    /// The name of its record: found again from the configuration alone. Without a hold it is made
-    /// of the owner and the server, because names of servers belong to an owner.
+    /// Returns the record's name, which follows from the configuration. Without a maintenance it
+    /// consists of owner and server, because server names belong to an owner.
     pub(in crate::provider) fn record_id(&self, owner: &str) -> Option<MaintenanceId> {
         let (namespace, name) = self.record_name(owner)?;
         MaintenanceId::new(&namespace, &name).ok()
     }
 
-    /// Namespace and name of its record, however long they are.
+    /// Returns the record's namespace and name, of any length.
     fn record_name(&self, owner: &str) -> Option<(String, String)> {
         Some(match given(&self.maintenance_id) {
             Some(hold) => {
@@ -235,8 +235,8 @@ impl BootConfigurationModel {
         })
     }
 
-    /// Complains where no record can have its name. Without a maintenance the owner counts, which
-    /// only a configured provider knows.
+    /// Reports a record name that is too long. Without a maintenance, the name contains the owner,
+    /// which requires a configured provider.
     fn check_record_name(&self, diags: &mut Diagnostics, owner: Option<&str>) {
         let (attribute, made_of, owner) = match (&self.maintenance_id, owner) {
             (Value::Value(_), _) => ("maintenance_id", "the name of the maintenance and .boot", ""),
@@ -279,14 +279,13 @@ impl BootConfigurationModel {
         });
     }
 
-    /// The external system took the server away: what was set has no effect any more.
+    /// Marks the boot configuration as ineffective after the external system revoked the server.
     pub(in crate::provider) fn lost(&mut self, why: &str) {
         self.state = Value::Value("Error".to_owned());
         self.message = Value::Value(format!("the external system revoked the server: {why}"));
     }
 
-    /// A model of what a record says was asked for; `hold` is the name of the maintenance under
-    /// which it acts.
+    /// Builds the model from a record; `hold` is the maintenance under which it acts.
     pub(in crate::provider) fn imported(record: &Maintenance, hold: Option<&MaintenanceId>) -> Self {
         let spec = &record.spec;
         let boot = spec.boot.as_ref().map(BootModel::from).unwrap_or_default();
@@ -321,7 +320,7 @@ impl BootConfigurationModel {
     }
 }
 
-/// The reason of a boot configuration that gives none.
+/// Returns the default reason.
 fn own_reason(method: &str) -> String {
     format!("boot configuration {method}")
 }
@@ -332,19 +331,19 @@ impl From<&BootOverride> for OverrideModel {
             enabled: known(boot.enabled.clone()),
             target: known(boot.target.clone()),
             mode: known(boot.mode.clone()),
-            // It may be somebody else's, with a token in it; the record keeps the exact one.
+            // It could contain another user's token; the record keeps the exact URL.
             http_boot_uri: known(boot.http_boot_uri.as_deref().map(shown_url)),
         }
     }
 }
 
-/// What is in a drive, without secrets that its address may hold.
+/// Returns a drive's content without secrets in its address.
 fn shown_content(content: &str) -> String {
     if content.contains("://") { shown_url(content) } else { content.to_owned() }
 }
 
-/// A text as part of a name. What a name cannot hold is replaced, and a digest keeps two such texts
-/// apart.
+/// Converts a text so that it can be used in a name. A digest distinguishes texts with replaced
+/// characters.
 fn plain(text: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let replaced: String = text.chars().map(|c| if fits(c) { c } else { '-' }).collect();

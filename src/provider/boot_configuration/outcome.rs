@@ -1,4 +1,4 @@
-//! What a drive of a `metal_server_boot_configuration` means for its state.
+//! Applies a run's result to the state of a `metal_server_boot_configuration`.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::provider::{
     shared::values::shown_duration,
 };
 
-/// Explains why a boot configuration is not made. Its name follows from its server, so that advice
-/// to choose another name does not help.
+/// Explains why a boot configuration is refused. Its name follows from its server, so the error
+/// does not suggest another name.
 pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnostic {
     let EngineError::Refused(refusal) = error else { return of_engine(server, error) };
     let (summary, detail) = match refusal {
@@ -68,7 +68,7 @@ pub(in crate::provider) fn refused(server: &str, error: &EngineError) -> Diagnos
     diagnostic(summary, detail, AttributePath::new("server"))
 }
 
-/// The external system does not keep the server for a boot configuration any more.
+/// Builds the warning for a server that the external system revoked.
 pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
     diagnostic(
         REVOKED,
@@ -80,7 +80,7 @@ pub(in crate::provider) fn taken_away(server: &str, why: &str) -> Diagnostic {
     )
 }
 
-/// What a drive means for the state: `None` leaves nothing in it.
+/// Converts a run's result to a state; `None` removes the resource from the state.
 pub(in crate::provider) fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,

@@ -1,4 +1,4 @@
-//! What a plan of a `metal_server_boot_configuration` looks up and tells.
+//! Plan checks and warnings for `metal_server_boot_configuration`.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use crate::provider::{
 };
 
 impl ServerBootConfiguration {
-    /// Tells what is ahead of a boot configuration that is about to be made. `patience`: how long
-    /// it may wait.
+    /// Reviews the queue ahead of a new boot configuration. `patience` is its time limit.
     pub(in crate::provider) async fn review(
         &self,
         diags: &mut Diagnostics,
@@ -39,7 +38,7 @@ impl ServerBootConfiguration {
             .await;
     }
 
-    /// Tells what an update does: one that takes a turn of its own is reviewed like a new one.
+    /// Reviews an update; an update that queues again is reviewed like a new boot configuration.
     pub(in crate::provider) async fn review_change(
         &self,
         diags: &mut Diagnostics,
@@ -48,7 +47,7 @@ impl ServerBootConfiguration {
         private: &Value<Private>,
     ) {
         let engine = self.cell.engine_if_ready();
-        // An external system boots a server in a maintenance only, which this one then has.
+        // An external system boots a server only during a maintenance, which holds it then.
         let external = |engine: &Engine| engine.is_external(given(&model.server).unwrap_or_default());
         let held = |engine: &Engine| !model.maintenance_id.is_null() || external(engine);
         match &engine {
@@ -65,7 +64,7 @@ impl ServerBootConfiguration {
         }
     }
 
-    /// Warns of the restore that a destroy or a replacement brings.
+    /// Warns of the restore during a destroy or a replacement.
     pub(in crate::provider) async fn release_warning(
         &self,
         diags: &mut Diagnostics,

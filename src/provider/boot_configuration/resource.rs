@@ -1,4 +1,4 @@
-//! `metal_server_boot_configuration`: what a server boots, under a hold or in a turn of its own.
+//! `metal_server_boot_configuration`: boots a server, under a maintenance or queued separately.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::provider::{
     shared::write_only::keep_unless_raised,
 };
 
-/// Time limits when none are given.
+/// Default time limits.
 const CREATE: Duration = Duration::from_hours(1);
 const DELETE: Duration = Duration::from_mins(30);
 
@@ -113,11 +113,11 @@ impl Resource for ServerBootConfiguration {
         }
         let over = given(&prior.state) == Some("Error");
         if over && replaced.is_empty() && model.boot() == prior.boot() && model.server_power == prior.server_power {
-            // What it set is not in force any more: it is made again.
+            // The configuration lost its effect, so it is created again.
             replaced.push(AttributePath::new("state"));
         }
         if !replaced.is_empty() {
-            // Here, because the host drops what the creation that it plans next warns of.
+            // Warn here, because the host drops warnings of the create that it plans next.
             self.cell.unless_stopped(self.release_warning(diags, &prior, &private)).await;
             self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
             model.unknown_outputs();
@@ -190,8 +190,8 @@ impl Resource for ServerBootConfiguration {
             Ok(driven) => conclude(diags, &engine, model, &driven, control.timeout, &state),
             Err(error) => {
                 diags.add_error(refused(&server, &error));
-                // When the server was touched despite the error, it must be in the state, so that
-                // destroy can restore it.
+                // If the server was changed despite the error, keep it in the state so that destroy
+                // can restore it.
                 let left = self.cell.soon_if_stopped(engine.held_by_name(&wish.id)).await?.ok()??;
                 let touched = left.active && left.record.prior.is_some();
                 let ours = touched && left.record.requester.id == engine.runner().id;
@@ -216,7 +216,7 @@ impl Resource for ServerBootConfiguration {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         let takes_over = prior.managed_by.is_null();
         if !acts(&prior, &model) && given(&prior.state) != Some("Pending") && !takes_over {
-            // Time limits for later.
+            // The new time limits apply to later runs.
             return Some((Value::Value(model), private));
         }
         let engine = self.cell.engine(diags)?;
@@ -224,7 +224,7 @@ impl Resource for ServerBootConfiguration {
         let mut spec = model.check(diags, Some(&engine))?;
         effect::settle(&mut model.effect, &spec);
         model.boot().hand_over(&engine);
-        // A change that fails boots the previous image again.
+        // A failed change boots the previous image again.
         engine.remember_addresses(given(&prior.image));
         let server = spec.server.clone();
         let state = Private::state_or_new(&private);
@@ -417,12 +417,12 @@ impl ServerBootConfiguration {
     }
 }
 
-/// Whether a change acts on the server.
+/// Returns true if a change affects the server.
 fn acts(prior: &BootConfigurationModel, model: &BootConfigurationModel) -> bool {
     model.boot() != prior.boot() || model.server_power != prior.server_power
 }
 
-/// What a state tells of its record.
+/// Returns the state's data about its record.
 fn expected<'a>(model: &'a BootConfigurationModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
 }

@@ -1,4 +1,4 @@
-//! What a claim of a cluster is to be, and what one that is there says.
+//! Converts between the configuration and a cluster's claim.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
@@ -20,7 +20,7 @@ use crate::provider::{
     shared::write_only::sha256,
 };
 
-/// What the configuration means, as far as it is known; complains of what is missing.
+/// Converts the known configuration; reports missing attributes.
 pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimModel) -> Option<ExternalClaim> {
     for (name, value) in [("image", &model.image), ("server_power", &model.server_power)] {
         if value.is_null() {
@@ -46,7 +46,7 @@ pub(super) fn wanted(diags: &mut Diagnostics, engine: &Engine, model: &ClaimMode
     })
 }
 
-/// The ignition; its content is handed to the backend. `None`: it is not known yet, or wrong.
+/// Returns the ignition, and passes its content to the backend. Outer `None`: unknown or invalid.
 #[allow(clippy::option_option, reason = "not known, none, or one")]
 pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ignition>> {
     match &model.ignition {
@@ -64,8 +64,8 @@ pub(super) fn ignition(engine: &Engine, model: &ClaimModel) -> Option<Option<Ign
     }
 }
 
-/// The ignition that is written only; the Secret in force where the plan kept it, whatever the
-/// content is now.
+/// Returns the write-only ignition. If the plan kept the current Secret, the new content is
+/// ignored.
 fn written_only(engine: &Engine, model: &ClaimModel) -> Option<Ignition> {
     if let Some(kept) = given(&model.ignition_secret) {
         return Some(Ignition::Secret(kept.to_owned()));
@@ -77,21 +77,21 @@ fn written_only(engine: &Engine, model: &ClaimModel) -> Option<Ignition> {
 }
 
 impl ClaimModel {
-    /// Takes what only a configuration has.
+    /// Copies the write-only values from the configuration.
     pub(super) fn take_write_only(&mut self, config: &Value<Self>) {
         if let Value::Value(config) = config {
             self.ignition_wo = config.ignition_wo.clone();
         }
     }
 
-    /// Whether the ignition in force stays, because its version did not change.
+    /// Returns true if the version is unchanged, so the current ignition stays.
     pub(super) fn keeps_ignition(&self, prior: &Self) -> bool {
         !self.ignition_wo.is_absent()
             && self.ignition_wo_version == prior.ignition_wo_version
             && given(&prior.ignition_secret).is_some()
     }
 
-    /// What the claim tells.
+    /// Copies the claim's gates and requests into the computed attributes.
     pub(super) fn show_gates(
         &mut self,
         claim: &ExternalClaimView,
@@ -110,8 +110,8 @@ impl ClaimModel {
         self.maintenance_needed = Value::Value(claim.needed || !asked.is_empty());
     }
 
-    /// Copies the claim of the cluster into the configured attributes, so that a plan shows drift.
-    /// `made`: prefix of the names of Secrets that the provider makes from Ignition files.
+    /// Copies a cluster's claim into the configured attributes, so that a plan shows drift. The
+    /// prefix `made` marks Secrets with Ignition files.
     pub(super) fn take_over(&mut self, claim: &ExternalClaimView, made: &str) {
         self.image = known(claim.image.clone());
         self.server_power = known(claim.power.clone());
@@ -119,17 +119,17 @@ impl ClaimModel {
         let from_file = matches!(&self.ignition, Value::Value(ignition) if ignition.is_file());
         let from_content = !self.ignition_wo_version.is_null();
         match &claim.ignition_secret {
-            // A file with another content is found by the plan, which compares the Secret's name.
+            // The plan compares the Secret's name, which detects changed file content.
             Some(secret) if (from_file || from_content) && !made.is_empty() && secret.starts_with(made) => {}
             other => {
                 self.ignition = other.as_deref().map_or(Value::Null, |it| Value::Value(IgnitionModel::of_secret(it)));
-                // Another version than the configured one: the content is written again.
+                // A different version than the configured value, so the content is written again.
                 self.ignition_wo_version = Value::Null;
             }
         }
     }
 
-    /// These values, with what a plan promised.
+    /// Replaces these values by known planned values.
     pub(super) fn with_planned(self, planned: &Self) -> Self {
         let keep = |planned: &Text, now: Text| if planned.is_unknown() { now } else { planned.clone() };
         Self {

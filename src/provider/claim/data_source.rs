@@ -1,4 +1,4 @@
-//! `data metal_server_claim`: a claim that somebody else makes, looked at.
+//! `data metal_server_claim`: reads a claim that another configuration manages.
 
 use async_trait::async_trait;
 use tf_provider::{
@@ -20,7 +20,7 @@ use crate::provider::{
 };
 
 table! {
-    /// What a claim says.
+    /// A `metal_server_claim` in configuration and state.
     pub(in crate::provider) struct ClaimLook {
         pub(super) id: Text => required(String, "`namespace/name` of the claim.");
         pub(super) server: Text => computed(String, "The server that it names; null while it names none.");

@@ -1,4 +1,4 @@
-//! What becomes of a server whose claim goes, for the reviewer of a plan.
+//! Plan warnings about deleting a claim.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -9,7 +9,7 @@ use crate::provider::{
 };
 
 impl ClusterClaims<'_> {
-    /// Tells what giving a claim up does to its server. Only reads.
+    /// Warns of the effect on the server. Only reads.
     pub(super) async fn tell_end(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         let (Some(id), Some(server)) = (given(&model.id), given(&model.server)) else { return };
         let key = given(&model.lock_key).map(|key| LockKey(key.to_owned()));
@@ -21,7 +21,7 @@ impl ClusterClaims<'_> {
         };
         let mut lines = vec![format!("{server}: {} {id} goes.", self.there.texts().claim)];
         match looked.await {
-            // Bound to nothing, it takes nothing with it.
+            // An unbound claim does not affect the server.
             Ok((state, _)) if state.claim.as_deref() != Some(id) => return,
             Ok((state, asked)) => {
                 lines.extend(self.there.after_claim(Some(&state)));

@@ -1,5 +1,5 @@
-//! What the lifecycle of a claim asks of the system that keeps claims: the coordination store, or
-//! the servers' own.
+//! The interface between claim resources and the system with the claims: the coordination store or
+//! the servers' external system.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, value::Value};
@@ -16,29 +16,29 @@ pub(in crate::provider) struct ListedClaim {
     pub(super) id: String,
     pub(super) server: String,
     pub(super) owner: Option<String>,
-    /// What its state would be, where that is known already; otherwise an import tells.
+    /// Its state if already known; otherwise an import reads it.
     pub(super) model: Option<ClaimModel>,
 }
 
-/// The claims of one system. Only `create`, `update` and `destroy` change something.
+/// One system's claims. Only `create`, `update` and `destroy` change anything.
 #[async_trait]
 pub(in crate::provider) trait ClaimLifecycle: Send + Sync {
-    /// Where the claims are, for people.
+    /// Returns the location for messages.
     fn place(&self) -> String;
 
-    /// Refuses what is not possible there, and tells the reviewer what a new claim can expect.
+    /// Rejects unsupported attributes, and describes the outlook for a new claim.
     async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel);
 
-    /// Refuses and tells that for a claim that changes; completes what its plan says.
+    /// Reviews a change in the same way, and completes its planned values.
     async fn review_change(&self, diags: &mut Diagnostics, prior: &ClaimModel, model: &mut ClaimModel);
 
-    /// Tells the reviewer what the end of a claim does.
+    /// Warns of the effects of deleting a claim.
     async fn farewell(&self, diags: &mut Diagnostics, model: &ClaimModel, private: &Value<Owned>);
 
-    /// Makes the claim, and waits until the server is its where that takes time.
+    /// Creates the claim, and waits until it has the server if that takes time.
     async fn create(&self, diags: &mut Diagnostics, model: ClaimModel) -> Option<(ClaimModel, Owned)>;
 
-    /// Brings a claim up to date. `None`: an error was reported, and the state stays.
+    /// Updates a claim. Returns `None` after an error; the state is kept.
     async fn update(
         &self,
         diags: &mut Diagnostics,
@@ -46,26 +46,26 @@ pub(in crate::provider) trait ClaimLifecycle: Send + Sync {
         private: &Value<Owned>,
     ) -> Option<(ClaimModel, Value<Owned>)>;
 
-    /// Gives the claim up. `None`: it still has the server, and an error says why.
+    /// Deletes the claim. Returns `None` after an error if it still has the server.
     async fn destroy(&self, diags: &mut Diagnostics, model: &ClaimModel, private: &Value<Owned>) -> Option<()>;
 
-    /// Finds the private state of this claim by its attributes. `None`: not found.
+    /// Finds this claim's private state by its attributes, or returns `None`.
     async fn recover(&self, model: &ClaimModel) -> Option<Owned>;
 
-    /// The claim as it is now. `None`: it is gone.
+    /// Reads the claim. Returns `None` if it was deleted.
     async fn read(&self, diags: &mut Diagnostics, model: ClaimModel, private: &Value<Owned>) -> Option<ClaimModel>;
 
-    /// A claim that is there, by `namespace/name`.
+    /// Reads an existing claim by `namespace/name`.
     async fn import(&self, diags: &mut Diagnostics, id: &str) -> Option<(ClaimModel, Owned)>;
 
-    /// What a claim says, whoever made it.
+    /// Reads a claim by any author.
     async fn look(&self, id: &str) -> Result<Option<ClaimLook>, EngineError>;
 
-    /// All claims that name a server, sorted by name.
+    /// Returns all claims that name a server, sorted by name.
     async fn all(&self) -> Result<Vec<ListedClaim>, EngineError>;
 }
 
-/// The claims that a provider configuration is about.
+/// Returns a provider configuration's claims.
 pub(in crate::provider) fn claims<'a>(engine: &'a Engine, cell: &'a Cell) -> Box<dyn ClaimLifecycle + 'a> {
     match engine.ownership() {
         Some(there) => Box::new(ClusterClaims { engine, there, cell }),

@@ -1,4 +1,4 @@
-//! `list "metal_server_claim"`: the claims of an owner.
+//! `list "metal_server_claim"`: an owner's claims.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, schema::Schema, value::Value};
@@ -66,7 +66,7 @@ fn selects(filter: &FilterModel, engine: &Engine, claim: &ListedClaim) -> bool {
         && filter.selects_owner(engine, claim.owner.as_deref())
 }
 
-/// `false`: the host wants no more.
+/// Sends a claim; returns false if the host wants no more.
 async fn send(claims: &dyn ClaimLifecycle, claim: ListedClaim, found: &mut FoundResources<Value<ClaimModel>>) -> bool {
     let Some(identity) = of_joined(&Value::Value(claim.id.clone())) else { return true };
     let display_name = line(&claim.id, &claim.server, claim.owner.as_deref());
@@ -88,7 +88,7 @@ async fn send(claims: &dyn ClaimLifecycle, claim: ListedClaim, found: &mut Found
     found.send(FoundResource { display_name, identity, state: Value::Value(model) }).await
 }
 
-/// One line for people.
+/// Describes a claim in one line.
 fn line(id: &str, server: &str, owner: Option<&str>) -> String {
     match owner {
         Some(owner) => format!("{id}: {server}, of {owner}"),

@@ -1,4 +1,4 @@
-//! Schema and model of `metal_server_claim`, and what its owner is told.
+//! Schema and model of `metal_server_claim`, and warnings for its owner.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -33,7 +33,7 @@ use crate::provider::{
 };
 
 table! {
-    /// One request of `pending`.
+    /// An entry of `pending`.
     pub(in crate::provider) struct AskedModel {
         maintenance: Text => computed(String, "`namespace/name` of the maintenance.");
         policy: Text => computed(String, "`OwnerApproval`: needs your approval. `Enforced`: needs none.");
@@ -91,7 +91,7 @@ outputs!(ClaimModel {
     }
 });
 
-/// The schema.
+/// Builds the schema.
 pub(in crate::provider) fn claim_schema() -> Schema {
     use AttributeType::String;
     schema(
@@ -196,7 +196,7 @@ impl ClaimModel {
         check_timeouts(diags, &self.timeouts);
     }
 
-    /// Refuses what only a cluster does. What is not known yet may turn out to be absent.
+    /// Rejects attributes that require a cluster. An unknown value could turn out to be absent.
     pub(in crate::provider) fn only_told(&self, diags: &mut Diagnostics) {
         for (name, given) in [
             ("image", is_given(&self.image)),
@@ -229,7 +229,7 @@ impl ClaimModel {
         })
     }
 
-    /// Builds the model of what a claim of the coordination store says.
+    /// Builds the model from a claim in the coordination store.
     pub(in crate::provider) fn imported(claim: &Claim, view: &LockView) -> Self {
         let mut model = Self {
             server: Value::Value(claim.server.clone()),

@@ -1,4 +1,4 @@
-//! The claims of the servers' own system: made there, bound, read and given up.
+//! Claims in the servers' external system: created, bound, read and deleted there.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::provider::{
     shared::values::{Text, bad, given, known, shown_duration, time_limit},
 };
 
-/// Time limits when none are given.
+/// Default time limits.
 const LIMIT: Duration = Duration::from_mins(30);
 
 /// A cluster's claims.
@@ -44,7 +44,7 @@ impl ClusterClaims<'_> {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout: LIMIT }
     }
 
-    /// Complains of what is missing, or not possible in this cluster. Only reads.
+    /// Reports missing and unsupported attributes. Only reads.
     async fn check(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         wanted(diags, self.engine, model);
         if let Err(error) = self.tolerable(diags, model).await {
@@ -54,7 +54,8 @@ impl ClusterClaims<'_> {
         }
     }
 
-    /// Whether the cluster's claims know what is wanted of taints; complains where they do not.
+    /// Returns true if the cluster's claims support the configured tolerations; reports it
+    /// otherwise.
     async fn tolerable(&self, diags: &mut Diagnostics, model: &ClaimModel) -> Result<bool, EngineError> {
         if !toleration::are_wanted(&model.tolerations) {
             return Ok(true);
@@ -68,7 +69,7 @@ impl ClusterClaims<'_> {
         Ok(known.is_ok())
     }
 
-    /// The Secret that the configuration leads to, for a plan.
+    /// Returns the configured ignition's Secret, for a plan.
     fn planned_secret(&self, model: &ClaimModel) -> Text {
         match (ignition(self.engine, model), given(&model.name)) {
             (Some(None), _) => Value::Null,
@@ -80,7 +81,7 @@ impl ClusterClaims<'_> {
         }
     }
 
-    /// Fills what the provider tells. Returns what is asked of the claim.
+    /// Fills in the computed attributes. Returns the claim's pending requests.
     async fn show(
         &self,
         model: &mut ClaimModel,
@@ -101,7 +102,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
     }
 
     async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
-        // Where the cluster does not answer, the next question tells so.
+        // If the cluster does not answer, the next request reports it.
         if matches!(self.tolerable(diags, model).await, Ok(false)) {
             return;
         }
@@ -135,10 +136,10 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         model.ignition_secret = match model.ignition_wo.is_absent() {
             true => self.planned_secret(model),
             false if model.keeps_ignition(prior) => prior.ignition_secret.clone(),
-            // An ephemeral content may be another one when it is applied.
+            // Ephemeral content can differ at apply.
             false => Value::Unknown,
         };
-        // One that was imported becomes ours with the first change.
+        // An imported claim gets our owner with its first change.
         if *model != *prior && model.owner.is_null() {
             model.owner = Value::Unknown;
         }
@@ -198,8 +199,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
                 if let Some(view) = view {
                     self.show(&mut model, &view, Some(&owned.key())).await;
                 }
-                // Planned values must come true; what changed meanwhile is found by the next
-                // refresh.
+                // Planned values must match; the next refresh finds later changes.
                 Some((model.with_planned(&planned), private.clone()))
             }
             Err(error) => {
@@ -215,7 +215,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
         let given_up = async {
             let uid = match private {
                 Value::Value(owned) => Some(owned.own_uid()),
-                // Gone, unless the cluster does not answer.
+                // The claim was deleted, unless the cluster does not answer.
                 _ => self.there.claim_view(&id, true).await?.filter(|claim| same(claim, model)).map(|it| Uid(it.uid)),
             };
             match uid {
@@ -359,7 +359,7 @@ impl ClaimLifecycle for ClusterClaims<'_> {
     }
 }
 
-/// Whether a claim is the one of a state.
+/// Returns true if the claim is the state's claim.
 fn same(claim: &ExternalClaimView, model: &ClaimModel) -> bool {
     given(&model.claimed_at).is_some_and(|since| claim.since.as_deref() == Some(since))
 }

@@ -1,4 +1,4 @@
-//! The claims of the coordination store: whose a server is, and nothing that touches it.
+//! Claims in the coordination store, which do not affect the server.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, value::Value};
@@ -19,7 +19,7 @@ use crate::provider::{
     shared::values::{given, known},
 };
 
-/// The claims of a store.
+/// A store's claims.
 pub(super) struct StoreClaims<'a> {
     pub(super) engine: &'a Engine,
 }
@@ -79,7 +79,7 @@ impl ClaimLifecycle for StoreClaims<'_> {
         planned: ClaimModel,
         _private: &Value<Owned>,
     ) -> Option<(ClaimModel, Value<Owned>)> {
-        // Planned values must come true; what changed meanwhile is found by the next refresh.
+        // Planned values must match; the next refresh finds later changes.
         let promised = (planned.maintenance_needed, planned.pending.clone());
         let (mut model, owned) = self.create(diags, planned).await?;
         (model.maintenance_needed, model.pending) = promised;

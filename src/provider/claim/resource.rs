@@ -1,4 +1,4 @@
-//! `metal_server_claim`: says that a server is in use, so that whoever needs it asks.
+//! `metal_server_claim`: marks a server as in use, so that others need the owner's approval.
 
 use async_trait::async_trait;
 use tf_provider::{AttributePath, Diagnostics, Resource, schema::Schema, value::Value};
@@ -167,13 +167,13 @@ impl Resource for ServerClaimResource {
 }
 
 impl ServerClaimResource {
-    /// Refuses what is not possible here, and tells the reviewer what is to be expected.
+    /// Rejects unsupported attributes, and describes the outlook to the reviewer.
     async fn review(&self, diags: &mut Diagnostics, model: &ClaimModel) {
         let Some(engine) = self.cell.engine_if_ready() else { return };
         self.cell.unless_stopped(claims(&engine, &self.cell).review(diags, model)).await;
     }
 
-    /// Tells the reviewer what becomes of a server whose claim goes.
+    /// Warns of the effects of deleting the claim.
     async fn farewell(&self, diags: &mut Diagnostics, prior: &ClaimModel, private: &Value<Owned>) {
         let Some(engine) = self.cell.engine_if_ready() else { return };
         self.cell.unless_stopped(claims(&engine, &self.cell).farewell(diags, prior, private)).await;

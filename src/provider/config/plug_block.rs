@@ -1,4 +1,4 @@
-//! The block of a backend or gate: its attributes as a schema, and its values as they were written.
+//! A backend's or gate's block: its schema and its configured values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,7 @@ use crate::provider::{
     shared::values::{duration, not_empty},
 };
 
-/// The schema of a block.
+/// Builds a block's schema.
 pub(in crate::provider) fn block_attribute(description: &str, settings: &[Setting]) -> Attribute {
     optional(AttributeType::AttributeSingle(attributes(settings)), description)
 }
@@ -49,7 +49,7 @@ impl MayBeUnknown for ValueAny {
     }
 }
 
-/// The values of a block. What is null is absent. Of a block that is not known yet no attribute is.
+/// Returns a block's values; nulls are absent. An unknown block has only unknown attributes.
 pub(in crate::provider) fn read(
     diags: &mut Diagnostics,
     value: &ValueAny,
@@ -101,7 +101,7 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: At
             }
             Some(Given::Objects(blocks))
         }
-        // The host checked the types.
+        // The host has checked the types.
         _ => None,
     }
 }

@@ -57,13 +57,13 @@ block! {
             "An additional trusted authority for image and readiness URLs, as PEM.",
         );
         ;
-        /// The blocks of the backends and gates, by name.
+        /// Backend and gate blocks by name.
         #[serde(flatten)]
         blocks: BTreeMap<String, ValueAny>;
     }
 }
 
-/// The schema.
+/// Builds the schema.
 pub(in crate::provider) fn provider_schema() -> Schema {
     let mut known = ProviderModel::settings();
     let of_plugs = plugins().iter().map(|plugin| (plugin.name(), plugin.description(), plugin.settings()));
@@ -78,7 +78,7 @@ pub(in crate::provider) fn provider_schema() -> Schema {
 }
 
 impl ProviderModel {
-    /// Checks the known values and turns them into settings' terms.
+    /// Checks the known values and converts them to settings.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics) -> Option<Input> {
         let Self {
             coordination_url,
@@ -133,10 +133,10 @@ impl ProviderModel {
     }
 }
 
-/// The one backend that is configured.
+/// Returns the configured backend; at most one is allowed.
 fn configured(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> BackendInput {
     let given = plugins().iter().filter_map(|plugin| Some((*plugin, given_block(blocks, plugin.name())?)));
-    // One that is not known yet may turn out to be absent.
+    // An unknown block could turn out to be absent.
     let (known, unknown): (Vec<_>, Vec<_>) = given.partition(|(_, values)| **values != ValueAny::Unknown);
     let Some((plugin, values)) = known.first().or(unknown.first()).copied() else { return BackendInput::default() };
     let others: Vec<&str> = known.iter().skip(1).map(|(plugin, _)| plugin.name()).collect();
@@ -156,7 +156,7 @@ fn configured(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> B
     BackendInput { plugin, block: read(diags, values, plugin.settings(), &AttributePath::new(plugin.name())) }
 }
 
-/// The blocks of the gates that are configured.
+/// Returns the configured gates' blocks.
 fn gates(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> GateBlocks {
     let given = GATES.iter().filter_map(|gate| Some((gate, given_block(blocks, gate.name())?)));
     given
@@ -164,7 +164,7 @@ fn gates(blocks: &BTreeMap<String, ValueAny>, diags: &mut Diagnostics) -> GateBl
         .collect()
 }
 
-/// A block that is not null.
+/// Returns a block that is not null.
 fn given_block<'a>(blocks: &'a BTreeMap<String, ValueAny>, name: &str) -> Option<&'a ValueAny> {
     blocks.get(name).filter(|values| **values != ValueAny::Null)
 }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::provider::shared::block::MayBeUnknown as _;
 
-    /// A provider block with these windows, as it arrives from a host.
+    /// Returns a provider block with these windows, as a host sends it.
     fn with_windows(windows: &serde_json::Value) -> ProviderModel {
         let mut all = serde_json::to_value(ProviderModel::default()).unwrap();
         all["windows"].clone_from(windows);

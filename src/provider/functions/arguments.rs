@@ -1,4 +1,4 @@
-//! What both window functions share: a window from its arguments.
+//! Arguments shared by both window functions.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::maintenance::window::{OnClose, Window, WindowSpec};
 
 use crate::provider::shared::values::{bad, parse_duration};
 
-/// Schedule, duration, time zone, and a moment.
+/// Schedule, duration, time zone, and time.
 pub(in crate::provider) type Arguments = (String, String, String, String);
 
-/// The parameters, the last one called `moment`.
+/// Builds the parameters; the last parameter is named `moment`.
 pub(in crate::provider) fn parameters(moment: &str, about: &str) -> Vec<Parameter> {
     let text = |name: &str, about: &str| Parameter {
         name: name.to_owned(),
@@ -31,7 +31,7 @@ pub(in crate::provider) fn parameters(moment: &str, about: &str) -> Vec<Paramete
     ]
 }
 
-/// Reads the arguments; every problem names its argument.
+/// Parses the arguments. Every diagnostic names its argument.
 pub(in crate::provider) fn read(
     diags: &mut Diagnostics,
     (schedule, duration, zone, moment): &Arguments,

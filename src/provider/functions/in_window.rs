@@ -1,4 +1,4 @@
-//! `in_window`: whether a window is open.
+//! `in_window`: returns true if a window is open.
 
 use async_trait::async_trait;
 use tf_provider::{

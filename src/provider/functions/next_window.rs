@@ -1,4 +1,4 @@
-//! `next_window`: when a window opens next.
+//! `next_window`: returns when a window opens next.
 
 use async_trait::async_trait;
 use tf_provider::{

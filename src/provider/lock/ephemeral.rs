@@ -39,12 +39,12 @@ pub(in crate::provider) struct ServerLock {
     pub(in crate::provider) cell: Cell,
 }
 
-/// What close is told of a lock; nothing of one that was not taken.
+/// The data that close receives; absent if the server was not locked.
 #[derive(Debug, Serialize, Deserialize)]
 struct Handle {
     uid: String,
     server: String,
-    /// For closing, in seconds.
+    /// The time limit for closing, in seconds.
     limit: u64,
 }
 
@@ -55,7 +55,7 @@ impl Handle {
 }
 
 impl ServerLock {
-    /// Shows what an apply would find, and locks nothing.
+    /// Shows an apply's outlook without locking.
     async fn look(&self, diags: &mut Diagnostics, mut model: LockModel) -> Option<Opened<Value<LockModel>>> {
         let engine = self.cell.engine_if_ready();
         let spec = model.check(diags, engine.as_deref());
@@ -81,7 +81,7 @@ impl ServerLock {
         let spec = model.check(diags, Some(&engine))?;
         let (id, server) = (model.name_id()?, spec.server.clone());
         let (timeout, release_timeout) = model.time_limits();
-        // Not a record that a state manages: closing would release it under that state.
+        // Use a new state id: closing would otherwise release another state's record.
         let asking = AskingState { state: Private::new_state(), ephemeral: true, ..AskingState::default() };
         let wish = MaintenanceRequest { id, spec, wait_for: WaitFor::InMaintenance, asking };
         let control = Control { stop: self.cell.stop.clone(), timeout, release_timeout };
@@ -99,8 +99,8 @@ impl ServerLock {
     }
 }
 
-/// The heartbeat goes on by itself. A renewal finds out whether the lock is still this run's, once
-/// per lease.
+/// Returns when the host renews next. Heartbeats run independently; a renewal checks once per lease
+/// that this run still has the lock.
 fn next_renewal(engine: &Engine) -> SystemTime {
     SystemTime::from(engine.now()) + engine.tuning().lease
 }
@@ -110,7 +110,7 @@ async fn power_of(engine: &Engine, server: &str) -> Option<String> {
     Some(view.power.to_string())
 }
 
-/// Why a server was not locked.
+/// Explains why a server was not locked.
 fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
     let record = &driven.record;
     let (server, waited) = (record.server(), shown_duration(timeout));
@@ -169,7 +169,7 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
     diagnostic(summary, detail, AttributePath::root())
 }
 
-/// The lock is not this run's any more.
+/// Builds the error for a lock that this run lost.
 fn lost(server: &str, record: Option<&Maintenance>) -> Diagnostic {
     let how = match record.map(|record| (record, &record.phase)) {
         Some((record, Phase::Completed { at, ending })) => format!("{} was {ending} at {}", record.id, shown_time(*at)),
@@ -227,7 +227,8 @@ impl EphemeralResource for ServerLock {
                 diags.add_error(lost(&handle.server, record.as_ref()));
                 return None;
             }
-            // The heartbeat goes on, and nothing is done to the server by us meanwhile.
+            // Heartbeats continue, and this process does not change the server before the next
+            // renewal.
             Err(error) => tracing::warn!(%error, "{}: whether the lock is still held is not known", handle.server),
         }
         Some(Some(next_renewal(&engine)))
@@ -237,7 +238,7 @@ impl EphemeralResource for ServerLock {
         let Some(handle) = Handle::read(private) else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let (uid, server) = (Uid(handle.uid), handle.server);
-        // An interrupt is why it is closed: it does not end the release.
+        // An interrupt can be the reason for closing, so it must not stop the release.
         let limit = Duration::from_secs(handle.limit);
         let control = Control { stop: CancellationToken::new(), timeout: limit, release_timeout: limit };
         match Box::pin(engine.close_lock(&uid, &control)).await {
@@ -259,7 +260,7 @@ impl EphemeralResource for ServerLock {
     }
 }
 
-/// What a release means for the run.
+/// Reports a release's result to the run.
 fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit: Duration) -> Option<()> {
     let record = &driven.record;
     let cause = match &driven.finish {
@@ -277,7 +278,7 @@ fn closed(diags: &mut Diagnostics, server: &str, driven: &ReconcileResult, limit
     None
 }
 
-/// Why a server stays locked, and what releases it.
+/// Explains why a server stays locked and how it is released.
 fn not_released(server: &str, cause: &str, expires: &str, id: &str, owner: &str) -> Diagnostic {
     let owner = shell_word(owner);
     let detail = format!(

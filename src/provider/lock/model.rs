@@ -26,11 +26,11 @@ use crate::provider::{
     shared::window::WindowModel,
 };
 
-/// Makes its records others than those of a resource of the same name: closing must never release
-/// what a state manages.
+/// Distinguishes ephemeral records from a resource with the same name, so that closing never
+/// releases a record that a state manages.
 const MARK: (&str, &str) = ("ephemeral", "metal_server_lock");
 
-/// When the lock of a run that died becomes overdue, where nothing else is configured.
+/// When a dead run's lock becomes overdue by default.
 const EXPIRES_AFTER: Duration = Duration::from_mins(15);
 const OPEN: Duration = Duration::from_hours(1);
 const CLOSE: Duration = Duration::from_mins(30);
@@ -63,19 +63,19 @@ pub(in crate::provider) struct LockModel {
     system_id: Text,
 }
 
-/// `timeouts`.
+/// The block `timeouts`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct LockTimeouts {
     open: Text,
     close: Text,
 }
 
-/// The schema.
+/// Builds the schema.
 pub(in crate::provider) fn lock_schema() -> Schema {
     use AttributeType::{Bool, Number, String};
     let mut all = turn_attributes();
     for attribute in all.values_mut() {
-        // A result has what was configured, and no defaults.
+        // A result contains the configured values without defaults.
         if attribute.constraint == AttributeConstraint::OptionalComputed {
             attribute.constraint = AttributeConstraint::Optional;
         }
@@ -142,24 +142,24 @@ pub(in crate::provider) fn lock_schema() -> Schema {
 }
 
 impl LockModel {
-    /// Its name, once its parts are known.
+    /// Returns the name if both parts are known.
     pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
         MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
     }
 
-    /// Whether the server is to be locked in this walk.
+    /// Returns true if this run applies, so the server must be locked.
     pub(in crate::provider) fn is_applying(&self) -> bool {
         self.applying == Value::Value(true)
     }
 
-    /// For waiting and preparing; for the release.
+    /// Returns the time limits for opening and for closing.
     pub(in crate::provider) fn time_limits(&self) -> (Duration, Duration) {
         let Value::Value(timeouts) = &self.timeouts else { return (OPEN, CLOSE) };
         let limit = |text, default| given(text).and_then(|text| parse_duration(text).ok()).unwrap_or(default);
         (limit(&timeouts.open, OPEN), limit(&timeouts.close, CLOSE))
     }
 
-    /// Checks every known value; returns the specification when nothing is wrong or missing.
+    /// Checks every known value; returns the specification if it is valid and complete.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);
@@ -198,8 +198,8 @@ impl LockModel {
         })
     }
 
-    /// Shows the attributes that need no lock. The rest is null and not unknown: OpenTofu refuses
-    /// an ephemeral result that is not wholly known (seen with 1.12.6).
+    /// Shows the attributes that do not require a lock. The rest is null, because OpenTofu rejects
+    /// an ephemeral result with unknown values (seen with 1.12.6).
     pub(in crate::provider) fn show_planned(&mut self, engine: Option<&Engine>) {
         self.id = known(self.name_id().map(|id| id.to_string()));
         let listed = given(&self.server).zip(engine).map(|(server, engine)| engine.backend().listed(server));
@@ -213,7 +213,7 @@ impl LockModel {
         }
     }
 
-    /// What the record of a lock tells.
+    /// Copies a lock's record into the attributes.
     pub(in crate::provider) fn show(&mut self, engine: &Engine, record: &Maintenance, power: Option<String>) {
         self.show_planned(Some(engine));
         self.id = Value::Value(record.id.to_string());

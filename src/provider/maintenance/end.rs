@@ -1,4 +1,4 @@
-//! What the end of a maintenance means for a destroy.
+//! A destroy's result for `metal_server_maintenance`.
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
@@ -21,7 +21,7 @@ use crate::provider::{
     shared::review_release::REVOKED,
 };
 
-/// A maintenance that ended without a restore, because the next one took the server as it is.
+/// Builds the warning for a maintenance that ended without a restore because of a direct hand-over.
 fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
     let power = record.prior.as_ref().map(|prior| format!(" (power {})", prior.power)).unwrap_or_default();
     diagnostic(
@@ -37,7 +37,7 @@ fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
     )
 }
 
-/// What a drive that gives back means for a destroy.
+/// Reports a release's result to a destroy.
 pub(in crate::provider) async fn released(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -93,7 +93,7 @@ pub(in crate::provider) async fn released(
     None
 }
 
-/// A destroy of something that is over: the server is not touched.
+/// Handles destroying an ended maintenance, which does not touch the server.
 pub(in crate::provider) async fn over_already(
     diags: &mut Diagnostics,
     engine: &Engine,

@@ -34,7 +34,7 @@ use crate::provider::{
     shared::write_only,
 };
 
-/// `complete_when`.
+/// The object `complete_when`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct CompleteModel {
     #[serde(default)]
@@ -86,9 +86,9 @@ pub(in crate::provider) struct MaintenanceModel {
     pub(in crate::provider) previous_power_state: Text,
 }
 
-/// How far a create goes when nothing is said.
+/// The default of `wait_for`.
 const WAIT_FOR: &str = "InMaintenance";
-/// How long a place is kept when nothing is said.
+/// The default of `hold_place_for`.
 const HOLD_PLACE_FOR: &str = "15m";
 
 outputs!(MaintenanceModel {
@@ -110,7 +110,7 @@ outputs!(MaintenanceModel {
     }
 });
 
-/// The schema.
+/// Builds the schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(in crate::provider) fn maintenance_schema() -> Schema {
     use AttributeType::{Bool, List, Map, Number, String};
@@ -282,7 +282,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
 }
 
 impl MaintenanceModel {
-    /// Fills what has a default.
+    /// Fills in default values.
     pub(in crate::provider) fn set_defaults(&mut self) {
         or_default(&mut self.priority, 0);
         or_default(&mut self.wait_for, WAIT_FOR.to_owned());
@@ -297,12 +297,12 @@ impl MaintenanceModel {
         }
     }
 
-    /// Whether the parts that name it are all known.
+    /// Returns the name if both parts are known.
     pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
         MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
     }
 
-    /// How far create goes.
+    /// Returns the phase for which create waits.
     pub(in crate::provider) fn wait_for(&self) -> WaitFor {
         match given(&self.wait_for) {
             Some("Enqueued") => WaitFor::Enqueued,
@@ -311,10 +311,9 @@ impl MaintenanceModel {
         }
     }
 
-    /// Checks every known value; returns the specification when nothing is wrong or missing.
+    /// Checks every known value; returns the specification if it is valid and complete.
     ///
-    /// The engine knows the provider's named windows and the time; without it they are not looked
-    /// at.
+    /// Without the engine, named windows and opening times are not checked.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = |name: &'static str| AttributePath::new(name);
         check_names(diags, &self.namespace, &self.name);
@@ -392,7 +391,7 @@ impl MaintenanceModel {
     }
 }
 
-/// A map for a state.
+/// Converts a map for the state.
 pub(in crate::provider) fn shown_texts(map: &BTreeMap<String, String>) -> Texts {
     if map.is_empty() {
         return Value::Null;

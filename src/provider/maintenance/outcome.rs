@@ -1,5 +1,4 @@
-//! What drives and looks at a `metal_server_maintenance` mean for its state and for the person who
-//! asked.
+//! Applies results of runs and refreshes to a `metal_server_maintenance` and reports them.
 
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use crate::provider::{
     shared::window::WindowModel,
 };
 
-/// What a drive means for the state: `None` leaves nothing in it.
+/// Converts a run's result to a state; `None` removes the resource from the state.
 pub(in crate::provider) fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -121,7 +120,7 @@ pub(in crate::provider) fn conclude(
             diags.add_error(no_longer_ours(&server, record));
             None
         }
-        // An update says it itself; a create met the change of an earlier run.
+        // An update has reported it already; a create found an earlier run's change.
         Finish::NotUpdated { cause, .. } => {
             error(
                 format!("{server} could not be prepared"),
@@ -132,8 +131,7 @@ pub(in crate::provider) fn conclude(
     }
 }
 
-/// What to say of a drive that ended before the server was taken: nothing of it goes into the
-/// state.
+/// Describes a run that ended before the server was locked. Its resource does not enter the state.
 fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Option<(String, String)> {
     let record = &driven.record;
     let pending = matches!(record.phase, Phase::Pending);
@@ -197,7 +195,7 @@ pub(in crate::provider) fn stuck(record: &Maintenance, cause: &str) -> String {
     )
 }
 
-/// Writes what the record tells into the model.
+/// Copies the record into the model.
 pub(in crate::provider) fn show(
     model: &mut MaintenanceModel,
     record: &Maintenance,
@@ -228,8 +226,8 @@ pub(in crate::provider) fn show(
 }
 
 /// Warns of everything that another author did to a held server since the last run. Returns true if
-/// the maintenance no longer protects the server: its state is then [`ended::REVOKED`], so that no
-/// plan is empty.
+/// the maintenance no longer protects the server: its state is then [`ended::REVOKED`], so that
+/// every plan contains a change.
 fn warn_of_others(
     seen: &Observation,
     server: &str,
@@ -273,8 +271,8 @@ fn warn_of_others(
     seen.taken_away.is_some() || seen.node_lost.is_some() || seen.drain_lost.is_some()
 }
 
-/// The state after a look at the record and, while it is held, at the server. `None`: it exists no
-/// more.
+/// Returns the state after reading the record and, while it is held, the server. Returns `None` if
+/// the maintenance no longer exists.
 pub(in crate::provider) async fn refresh(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -328,7 +326,7 @@ pub(in crate::provider) async fn refresh(
     let ends_by_power = matches!(record.spec.complete_when, Some(CompleteWhen::PowerState(_)));
     let seen = Box::pin(engine.seen(&server, held)).await;
     let lost = warn_of_others(&seen, &server, &model, &mut warn);
-    // Silence neither revokes a maintenance nor restores a revoked one.
+    // A missing answer neither revokes a maintenance nor restores a revoked maintenance.
     let silent_now = seen.machine.is_err() || seen.node_unseen.is_some();
     if lost || (was_revoked && silent_now) {
         model.state = Value::Value(ended::REVOKED.to_owned());
@@ -377,7 +375,7 @@ pub(in crate::provider) fn ended(record: &Maintenance) -> String {
     }
 }
 
-/// A model of what a record says was asked for.
+/// Builds a model from a record.
 pub(in crate::provider) fn imported(record: &Maintenance) -> MaintenanceModel {
     let Spec { reason, ticket, priority, server_power, expires_after, hold_place_for, triggers, policy, .. } =
         record.spec.clone();

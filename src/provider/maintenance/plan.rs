@@ -1,4 +1,4 @@
-//! What a plan of a `metal_server_maintenance` looks up and tells.
+//! Plan checks and warnings for `metal_server_maintenance`.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
@@ -29,8 +29,8 @@ use crate::provider::{
 };
 
 impl ServerMaintenance {
-    /// Plans a change of a maintenance that is in the state: fills what it promises, and tells what
-    /// replaces it. `None`: an error was reported.
+    /// Plans an update: fills in planned values and returns the attributes that force a
+    /// replacement. Returns `None` after an error.
     pub(in crate::provider) async fn plan_change(
         &self,
         diags: &mut Diagnostics,
@@ -52,7 +52,7 @@ impl ServerMaintenance {
                 engine.announce(&uid, successor.as_ref().filter(|_| prior.server == model.server));
             }
             review::renamed(diags, prior, model);
-            // Here, because the host drops what the creation that it plans next warns of.
+            // Warn here, because the host drops warnings of the create that it plans next.
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
                 let mut found = Diagnostics::default();
@@ -120,7 +120,7 @@ impl ServerMaintenance {
         Some(Vec::new())
     }
 
-    /// Tells what is ahead of a request for the server.
+    /// Reviews a request's queue and preconditions.
     pub(in crate::provider) async fn review(
         &self,
         diags: &mut Diagnostics,
@@ -138,7 +138,7 @@ impl ServerMaintenance {
         review::maintenance(diags, engine, &asked).await;
     }
 
-    /// The state after an update that found the maintenance ended since the plan.
+    /// Returns the state after an update that found the maintenance ended since the plan.
     pub(in crate::provider) async fn ended_since(
         &self,
         diags: &mut Diagnostics,
@@ -161,7 +161,7 @@ impl ServerMaintenance {
         if accepted { model } else { prior }
     }
 
-    /// Ends a revoked maintenance that the configuration keeps: restores what is still ours and
+    /// Ends a revoked maintenance that the configuration keeps: restores our remaining changes and
     /// frees the lock.
     pub(in crate::provider) async fn end_revoked(
         &self,
@@ -193,7 +193,7 @@ impl ServerMaintenance {
         }
     }
 
-    /// Warns of the release that a destroy or a replacement brings.
+    /// Warns of the release during a destroy or a replacement.
     pub(in crate::provider) async fn release_warning(
         &self,
         diags: &mut Diagnostics,
@@ -216,8 +216,7 @@ impl ServerMaintenance {
         Box::pin(review_release::release(diags, engine.as_deref(), server, uid.as_ref())).await;
     }
 
-    /// Warns of the release where the host plans a replacement as a creation only, as after a
-    /// taint.
+    /// Warns of the release if the host plans a replacement as a create only, as after a taint.
     pub(in crate::provider) async fn release_of_replaced(
         &self,
         diags: &mut Diagnostics,
@@ -233,11 +232,11 @@ impl ServerMaintenance {
     }
 }
 
-/// Whether the last run ended before what was asked for was reached, so that apply has to go on.
+/// Returns true if the last run ended before its goal, so apply must continue.
 fn goes_on(prior: &MaintenanceModel, wait_for: WaitFor) -> bool {
     match given(&prior.state) {
         Some("Preparing" | "Releasing") => true,
-        // Its turn has come, and nobody drives it.
+        // It is next in the queue, and its process is disconnected.
         Some("Pending") => wait_for != WaitFor::Enqueued || prior.queue_position == Value::Value(0),
         Some("InMaintenance" | ended::REVOKED) => wait_for == WaitFor::Completed,
         _ => false,

@@ -1,4 +1,4 @@
-//! `metal_server_maintenance`: holds a server.
+//! `metal_server_maintenance`: locks a server for a maintenance.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,9 +34,9 @@ use crate::provider::{
     shared::write_only::keep_unless_raised,
 };
 
-/// Time limit for waiting and preparing when none is given.
+/// Default time limit for waiting and preparing.
 const CREATE: Duration = Duration::from_hours(1);
-/// Time limit for giving back when none is given.
+/// Default time limit for the release.
 const DELETE: Duration = Duration::from_mins(30);
 
 /// The resource type.
@@ -52,7 +52,7 @@ impl ServerMaintenance {
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
     }
 
-    /// How long create waits for the server; `None` when it only takes a place, or may do so.
+    /// Returns how long create waits for the server; `None` if it could only enqueue.
     pub(in crate::provider) fn patience(&self, model: &MaintenanceModel) -> Option<Duration> {
         let waits = !model.wait_for.is_unknown() && model.wait_for() != WaitFor::Enqueued;
         waits.then(|| self.control(model, true).timeout)
@@ -100,8 +100,8 @@ impl Resource for ServerMaintenance {
             _ => {}
         }
         review::not_waited_for(diags, &model);
-        // Also its id, which is known: so a hold that is replaced under the same name replaces what
-        // acts under it, because that ends with it.
+        // The id too, although it is known. Resources that act under this maintenance are then
+        // replaced with it, because they end with it.
         model.unknown_outputs();
         Some((Value::Value(model), Value::Null))
     }
@@ -117,7 +117,7 @@ impl Resource for ServerMaintenance {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>, Vec<AttributePath>)> {
         let (Value::Value(prior), Value::Value(config)) = (prior, config) else { return None };
         if moved::is_moved(&prior) {
-            // Without a refresh the host still has the moved state. Its destroy does not change
+            // Without a refresh the host still has the moved state. Destroying that does not change
             // anything.
             diags.add_warning(moved::dropped(&prior));
         }
@@ -191,7 +191,7 @@ impl Resource for ServerMaintenance {
         effect::settle(&mut model.effect, &spec);
         let server = spec.server.clone();
         model.hand_over(&engine);
-        // A change that fails boots the previous image again.
+        // A failed change boots the previous image again.
         let previous = prior.boot_configuration.as_ref_option().and_then(|boot| given(&boot.image));
         engine.remember_addresses(previous);
         if let Some(uid) = Private::uid(&private) {
@@ -244,8 +244,7 @@ impl Resource for ServerMaintenance {
         match resumed {
             Ok(Some(driven)) => {
                 if not_updated(diags, &engine, &driven).await {
-                    // The previous configuration is in force again, or the server is on its way
-                    // back to it.
+                    // The previous configuration is active again, or is being restored.
                     let mut kept = prior;
                     show(&mut kept, &driven.record, None, None);
                     return Some((Value::Value(kept), private));
@@ -253,7 +252,7 @@ impl Resource for ServerMaintenance {
                 let state = &wish.asking.state;
                 let concluded = conclude(diags, &engine, model, &driven, control.timeout, state);
                 let (mut model, private) = concluded?;
-                // It was released meanwhile: what depends on the lock must not run.
+                // It was released during the update, so dependent resources must not run.
                 let over = ended::ended_meanwhile(&driven.record, &model).filter(|_| driven.finish == Finish::Over);
                 if let Some(error) = over {
                     diags.add_error(error);
@@ -321,7 +320,7 @@ impl Resource for ServerMaintenance {
             diags.add_warning(moved::dropped(&model));
             return Some((Value::Null, private));
         }
-        // A refresh before the provider can be configured keeps what is known.
+        // A refresh before the provider is configured keeps the state.
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
         let server = given(&model.server).unwrap_or_default().to_owned();
         let held = Private::held(&engine, &private, &model.remembered()).await;
@@ -388,8 +387,8 @@ impl Resource for ServerMaintenance {
 }
 
 impl ServerMaintenance {
-    /// After an error in the middle: when the server is held all the same, it must be in the state,
-    /// so that destroy can give it back.
+    /// After an error, returns a state if the server is held nevertheless, so that destroy can
+    /// release it.
     async fn keep_if_locked(
         &self,
         engine: &Arc<Engine>,
@@ -407,12 +406,12 @@ impl ServerMaintenance {
     }
 }
 
-/// What a state tells of its record.
+/// Returns the state's data about its record.
 fn expected<'a>(model: &'a MaintenanceModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: shown(&model.generation), state: Some(&model.state), lock_key: &model.lock_key }
 }
 
-/// Fills what only a queue tells.
+/// Fills in the queue attributes.
 async fn fill_place(engine: &Engine, model: &mut MaintenanceModel, private: &Private) {
     if given(&model.state) == Some("Pending")
         && let Ok(Some(held)) = engine.held(&private.own_uid()).await

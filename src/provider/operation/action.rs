@@ -1,5 +1,5 @@
-//! The action `metal_server_operation`: one power operation, invoked by hand or by a change of a
-//! resource, under the lock.
+//! The action `metal_server_operation`: one power operation under the lock, invoked by hand or by a
+//! resource change.
 
 use std::{
     collections::HashMap,
@@ -36,22 +36,22 @@ use crate::provider::{
     shared::values::{shown_duration, time_limit},
 };
 
-/// The time limit when none is given.
+/// The default time limit.
 const INVOKE: Duration = Duration::from_hours(1);
-/// For ending the record of an operation that was made: nothing is done to a server.
+/// The time limit for ending a performed operation's record; the server is not touched.
 const END: Duration = Duration::from_secs(30);
 
 /// The action type.
 #[derive(Debug)]
 pub(in crate::provider) struct ServerOperationAction {
     cell: Cell,
-    /// Invocations of one name in one run follow one another: one action may be triggered by many
-    /// resources at once.
+    /// Serializes a run's invocations with one name: several resources can trigger one action
+    /// concurrently.
     turns: Mutex<HashMap<MaintenanceId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl ServerOperationAction {
-    /// The type, for a provider.
+    /// Returns the action type for a provider.
     pub(in crate::provider) fn new(cell: Cell) -> Self {
         Self { cell, turns: Mutex::default() }
     }
@@ -66,7 +66,7 @@ impl ServerOperationAction {
         Arc::clone(turns.entry(id.clone()).or_default())
     }
 
-    /// Checks the configuration, finds the hold that it names, and makes the operation.
+    /// Checks the configuration, finds its maintenance, and performs the operation.
     async fn make(&self, diags: &mut Diagnostics, model: &OperationModel, progress: &Progress) -> Option<()> {
         let engine = self.cell.engine(diags)?;
         let spec = model.check(diags, Some(&engine))?;
@@ -90,7 +90,7 @@ impl ServerOperationAction {
         let invoked = value_or_error(diags, &server, engine.invoke(&wish, &control).await)?;
         drop(listening);
         let made = conclude(diags, &invoked, &wish, control.timeout)?;
-        // A host that is gone has not learned of it: then the next invocation reports it.
+        // A disconnected host did not receive the result; the next invocation reports it.
         if wish.spec.triggers.is_empty() && progress.is_heard() && !self.cell.stop.is_cancelled() {
             forget(&engine, &made, &control).await;
         }
@@ -98,7 +98,7 @@ impl ServerOperationAction {
     }
 }
 
-/// Ends the record, so that the next invocation makes the operation again.
+/// Ends the record, so that the next invocation performs the operation again.
 async fn forget(engine: &Engine, made: &Maintenance, control: &Control) {
     let control = Control { timeout: END, release_timeout: END, ..control.clone() };
     if let Err(error) = engine.forget_made(made, &control).await {
@@ -119,7 +119,7 @@ fn made_before(record: &Maintenance) -> tf_provider::Diagnostic {
     )
 }
 
-/// What an invocation means for its person; the record when the operation was made.
+/// Reports an invocation's result; returns the record if the operation was performed.
 fn conclude(
     diags: &mut Diagnostics,
     invoked: &Invoked,
@@ -170,7 +170,7 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
     )
 }
 
-/// Why an operation was not made, or is not known to be.
+/// Explains why an operation was not performed, or has an unknown outcome.
 fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnostic {
     let record = &driven.record;
     let (server, what) = (record.server(), record.operation_name());
@@ -219,7 +219,7 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
     diagnostic(summary, detail, AttributePath::root())
 }
 
-/// The lock was taken from this process.
+/// Describes how this process lost the lock.
 fn lost(record: &Maintenance) -> (String, String) {
     let how = match &record.phase {
         Phase::Completed { at, ending } => format!("{} was {ending} at {}", record.id, shown_time(*at)),
@@ -236,7 +236,7 @@ impl Action for ServerOperationAction {
         Some(action_schema())
     }
 
-    /// So that it may name an ephemeral lock, which then stays open until the operation is made.
+    /// Allows an ephemeral lock as the value; it then stays open until the operation is finished.
     fn write_only(&self) -> &'static [&'static str] {
         &["maintenance_id"]
     }

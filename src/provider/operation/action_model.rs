@@ -1,5 +1,5 @@
-//! Schema and model of the action `metal_server_operation`: those of the resource without what only
-//! a state has.
+//! Schema and model of the action `metal_server_operation`: those of the resource without state
+//! attributes.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -40,14 +40,14 @@ pub(in crate::provider) struct ActionModel {
     timeouts: Value<ActionTimeouts>,
 }
 
-/// `timeouts`.
+/// The block `timeouts`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ActionTimeouts {
     invoke: Text,
 }
 
 impl ActionModel {
-    /// As the resource would have it, with defaults.
+    /// Converts the action to the resource's model with defaults.
     pub(in crate::provider) fn operation(self) -> OperationModel {
         let timeouts = match self.timeouts {
             Value::Value(timeouts) => Value::Value(Timeouts { create: timeouts.invoke, ..Timeouts::default() }),
@@ -80,13 +80,12 @@ impl ActionModel {
     }
 }
 
-/// Names in what was found with [`ActionModel::operation`] the time limit that the configuration
-/// has.
+/// Renames the time limit in diagnostics from [`ActionModel::operation`] to the action's name.
 pub(in crate::provider) fn in_its_words(diags: &mut Diagnostics) {
     rename_timeouts(diags, &[("create", "invoke")]);
 }
 
-/// The schema: no computed attributes, and of the others the resource's.
+/// Builds the schema: the resource's without computed attributes.
 pub(in crate::provider) fn action_schema() -> Schema {
     let mut schema = operation_schema();
     schema.block.attributes.retain(|_, attribute| attribute.constraint != AttributeConstraint::Computed);
@@ -122,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A host sends every attribute of the schema, and each has its field.
+    /// Hosts send every attribute in the schema, so each needs a field.
     #[test]
     fn the_model_has_the_attributes_of_the_schema() {
         let model = serde_json::to_value(ActionModel::default()).unwrap();

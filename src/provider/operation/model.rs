@@ -33,7 +33,7 @@ use crate::provider::{
     shared::window::WindowModel,
 };
 
-/// What becomes of an operation of a resource whose hold is replaced: a part of the text of
+/// Explains how replacing a maintenance affects an operation under it; part of the text of
 /// `maintenance_id`.
 pub(in crate::provider) const WITH_ITS_HOLD: &str = " A hold that is replaced replaces the operation too, which is made again under the new one: `ignore_changes = [maintenance_id]` leaves it as done.";
 
@@ -85,7 +85,7 @@ outputs!(OperationModel {
     }
 });
 
-/// The schema.
+/// Builds the schema.
 #[allow(clippy::too_many_lines, reason = "a table: one line an attribute")]
 pub(in crate::provider) fn operation_schema() -> Schema {
     use AttributeType::{Map, String};
@@ -165,12 +165,12 @@ pub(in crate::provider) fn operation_schema() -> Schema {
 }
 
 impl OperationModel {
-    /// The attributes that identify its record.
+    /// Returns the attributes that identify its record.
     pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
         Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::RequestedAt(&self.requested_at) }
     }
 
-    /// Fills what has a default.
+    /// Fills in default values.
     pub(in crate::provider) fn set_defaults(&mut self) {
         or_default(&mut self.priority, 0);
         or_default(&mut self.when_off, "skip".to_owned());
@@ -178,18 +178,17 @@ impl OperationModel {
         or_default(&mut self.hold_place_for, HOLD_PLACE_FOR.to_owned());
     }
 
-    /// Its name, once its parts are known.
+    /// Returns the name if both parts are known.
     pub(in crate::provider) fn name_id(&self) -> Option<MaintenanceId> {
         MaintenanceId::new(given(&self.namespace)?, given(&self.name)?).ok()
     }
 
-    /// The maintenance under which it happens, as far as it is known; `None`: it takes a turn of
-    /// its own.
+    /// Returns the maintenance under which it runs, if known; `None` if it queues separately.
     pub(in crate::provider) fn under(&self) -> Option<&str> {
         under(&self.maintenance_id)
     }
 
-    /// What it says about its turn.
+    /// Returns the queue attributes.
     fn turn(&self) -> OwnTurn<'_> {
         OwnTurn {
             maintenance_id: &self.maintenance_id,
@@ -205,7 +204,7 @@ impl OperationModel {
         }
     }
 
-    /// The parts that act on the server; `None` while one of them is not known.
+    /// Returns the parts that affect the server; `None` while one is unknown.
     pub(in crate::provider) fn acting(&self) -> Option<Spec> {
         if let Value::Value(service) = &self.service {
             let service = Some(Box::new(service.check(&mut Diagnostics::default())?));
@@ -216,8 +215,8 @@ impl OperationModel {
         Some(Spec { operation, ..Spec::new(MaintenanceKind::Operation, given(&self.server)?) })
     }
 
-    /// Checks everything that is known; returns the specification, without the hold's UID, when
-    /// nothing is wrong or missing.
+    /// Checks the known values; returns the specification, without the maintenance's uid, if it is
+    /// valid and complete.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<Spec> {
         let path = AttributePath::new;
         check_names(diags, &self.namespace, &self.name);
@@ -247,7 +246,7 @@ impl OperationModel {
         })
     }
 
-    /// Checks that one of the two is asked for, and the service.
+    /// Checks that exactly one of `operation` and `service` is set, and checks the service.
     fn check_service(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
         let both = is_given(&self.service) && is_given(&self.operation);
         if both || (self.service.is_null() && self.operation.is_null()) {
@@ -261,7 +260,7 @@ impl OperationModel {
         }
     }
 
-    /// The attributes whose change makes it again.
+    /// Returns changed attributes that repeat the operation.
     pub(in crate::provider) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
         let mut paths = Vec::new();
         for (name, now, before) in [
@@ -284,7 +283,7 @@ impl OperationModel {
         paths
     }
 
-    /// Fills what the record tells.
+    /// Copies the record into the computed attributes.
     pub(in crate::provider) fn show(&mut self, record: &Maintenance) {
         let state = match &record.phase {
             Phase::InMaintenance { .. } => "Completed",

@@ -1,4 +1,4 @@
-//! What a plan tells of an operation, that of a resource and that of an action.
+//! Plan warnings for an operation, as a resource and as an action.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::provider::{
     shared::prospect::PlannedRequest, shared::review, shared::values::given,
 };
 
-/// What plans an operation.
+/// The planned type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider) enum Plans {
-    /// A resource, which finds an operation of the same specification again, and is refused with
-    /// another one.
+    /// A resource. It adopts an existing operation with the same specification; a different
+    /// specification is refused.
     Resource,
-    /// An action, which ends an earlier invocation for something else.
+    /// An action. It ends an earlier invocation with a different specification.
     Action,
 }
 
-/// Tells a reviewer what an operation would do, that of a resource and that of an action.
+/// Describes an operation to the reviewer.
 pub(in crate::provider) async fn review_operation(
     diags: &mut Diagnostics,
     cell: &Cell,
@@ -62,7 +62,7 @@ pub(in crate::provider) async fn review_operation(
     }
 }
 
-/// The record under the name, as far as it matters for what apply does.
+/// Returns the existing record with that name, if it affects the apply.
 async fn earlier(engine: &Engine, id: Option<&MaintenanceId>, spec: &Spec, plans: Plans) -> Option<EarlierInvocation> {
     match plans {
         Plans::Action => engine.earlier_invocation(id?, spec).await,
@@ -70,7 +70,7 @@ async fn earlier(engine: &Engine, id: Option<&MaintenanceId>, spec: &Spec, plans
     }
 }
 
-/// Tells that apply sends nothing.
+/// Warns that apply sends no request.
 fn made_before(record: &Maintenance, plans: Plans) -> tf_provider::Diagnostic {
     let why = match plans {
         Plans::Resource => "apply records it in this state as it is. Change triggers to make it again.",

@@ -30,7 +30,7 @@ use crate::provider::{
     shared::values::{given, shown_duration, time_limit},
 };
 
-/// Time limits when none are given.
+/// Default time limits.
 const CREATE: Duration = Duration::from_hours(1);
 const DELETE: Duration = Duration::from_mins(30);
 
@@ -52,8 +52,8 @@ impl ServerOperation {
     }
 }
 
-/// Whether a destroy leaves nothing behind: a service is waited for to its end, because its server
-/// is worked on until then.
+/// Checks that a destroy can finish: it waits for a running service, because the external system
+/// still works on the server.
 fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&ReconcileResult>) -> Option<()> {
     let Some(driven) = driven.filter(|driven| matches!(driven.record.phase, Phase::Preparing(_))) else {
         return Some(());
@@ -67,7 +67,7 @@ fn ended(diags: &mut Diagnostics, server: &str, driven: Option<&ReconcileResult>
     None
 }
 
-/// What a drive means for the state: `None` leaves nothing in it.
+/// Converts a run's result to a state; `None` removes the resource from the state.
 fn conclude(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -212,13 +212,13 @@ impl Resource for ServerOperation {
             engine.note_managed(&uid);
         }
         if !replaced.is_empty() {
-            // Here, because the host drops what the creation that it plans next warns of.
+            // Warn here, because the host drops warnings of the create that it plans next.
             self.review(diags, &model).await;
             model.unknown_outputs();
         } else if given(&prior.state) == Some("Completed") {
             model.check(diags, None);
         } else {
-            // An interrupted one goes on.
+            // An interrupted operation continues.
             model.effect = effect::resumed(model.acting().as_ref());
             self.review(diags, &model).await;
             let (id, lock_key, requested_at) = (model.id.clone(), model.lock_key.clone(), model.requested_at.clone());
@@ -280,7 +280,7 @@ impl Resource for ServerOperation {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let (Value::Value(prior), Value::Value(mut model)) = (prior, planned) else { return None };
         if given(&prior.state) == Some("Completed") {
-            // It is made; what changed would have mattered before.
+            // Already performed; the changed attributes no longer have an effect.
             return Some((Value::Value(model), private));
         }
         let engine = self.cell.engine(diags)?;
@@ -327,7 +327,7 @@ impl Resource for ServerOperation {
         let Value::Value(model) = prior else { return Some(()) };
         let engine = self.cell.engine(diags)?;
         let server = given(&model.server).unwrap_or_default().to_owned();
-        // Without a record there is nothing that could be made again.
+        // Without a record, the operation cannot run again.
         let Some(uid) = Private::uid(&private) else {
             return nothing_left(diags, &engine, &model.remembered(), &expected(&model, &server)).await;
         };
@@ -356,7 +356,7 @@ impl Resource for ServerOperation {
         if let (Some(uid), Some(engine)) = (Private::uid(&private), self.cell.engine_if_ready()) {
             engine.note_managed(&uid);
         }
-        // What is made is made: nothing on the server or in the store changes that.
+        // A performed operation is final, whatever happens to the server or the store.
         if given(&model.state) == Some("Completed") {
             return Some((Value::Value(model), private));
         }
@@ -401,7 +401,7 @@ impl Resource for ServerOperation {
     }
 }
 
-/// What a state tells of its record.
+/// Returns the state's data about its record.
 fn expected<'a>(model: &'a OperationModel, server: &'a str) -> Expected<'a> {
     Expected { server, generation: 0, state: None, lock_key: &model.lock_key }
 }

@@ -26,10 +26,10 @@ use crate::provider::{
 
 /// The most steps of one service.
 const MOST_STEPS: usize = 64;
-/// The most characters of the arguments of a step.
+/// The most characters in a step's arguments.
 const MOST_ARGS: usize = 16 * 1024;
 
-/// `service`.
+/// The object `service`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct ServiceModel {
     #[serde(default)]
@@ -38,7 +38,7 @@ pub(in crate::provider) struct ServiceModel {
     runbook: Text,
 }
 
-/// One of its steps.
+/// A service step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct StepModel {
     interface: Text,
@@ -47,7 +47,7 @@ pub(in crate::provider) struct StepModel {
     args: Text,
 }
 
-/// The attribute.
+/// Builds the attribute's schema.
 pub(in crate::provider) fn service_attribute() -> Attribute {
     use AttributeType::{AttributeList, AttributeSingle, String};
     let step = attributes([
@@ -77,7 +77,7 @@ pub(in crate::provider) fn service_attribute() -> Attribute {
 }
 
 impl ServiceModel {
-    /// Checks the known parts; returns the service when nothing is wrong or missing.
+    /// Checks the known parts; returns the service if it is valid and complete.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics) -> Option<ServiceSpec> {
         let at = |name: &'static str| AttributePath::new("service").attribute(name);
         short(diags, &self.runbook, at("runbook"), limits::SERVER);
@@ -139,7 +139,7 @@ fn check_step(diags: &mut Diagnostics, step: &Value<StepModel>, at: &AttributePa
     Some(ServiceStep { interface: given(&step.interface)?.to_owned(), step: given(&step.step)?.to_owned(), args })
 }
 
-/// Whether a server can be serviced as it is asked: an error where it cannot.
+/// Checks that the server supports the service, and adds an error otherwise.
 pub(in crate::provider) async fn review(
     diags: &mut Diagnostics,
     engine: &Engine,

@@ -1,4 +1,4 @@
-//! What reviewers ask before an apply: queue, preview and windows.
+//! Data sources for reviews before an apply: queue, preview and windows.
 
 pub(super) mod preview;
 pub(super) mod queue;

@@ -1,5 +1,5 @@
-//! `metal_maintenance_preview`: what a maintenance of some servers would mean, as data for a
-//! comment on a pull request.
+//! `metal_maintenance_preview`: the outlook for a maintenance of several servers, as data for a
+//! pull request comment.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ use crate::provider::{
     shared::window::{self, WindowModel, window_attribute},
 };
 
-/// How many BMCs are asked at once.
+/// The most BMCs read concurrently.
 const AT_ONCE: usize = 10;
 
 table! {
-    /// A maintenance that is ahead.
+    /// A maintenance that comes first.
     pub(in crate::provider) struct AheadModel {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
         state: Text => computed(String, "Its state.");
@@ -53,7 +53,7 @@ table! {
 }
 
 table! {
-    /// One server.
+    /// A server's preview.
     pub(in crate::provider) struct PreviewModel {
         server: Text => computed(String, "The server's name.");
         effect: Text => computed(String, "What would happen to it, in words; empty when it is only locked.");
@@ -83,8 +83,8 @@ table! {
     }
 }
 
-/// `boot_configuration`: without what is write-only, because a state keeps everything of a data
-/// source.
+/// `boot_configuration` without write-only attributes, because a state stores all attributes of a
+/// data source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct PreviewBootModel {
     method: Text,
@@ -102,7 +102,7 @@ struct PreviewBootModel {
     ready_when: Value<UrlModel>,
 }
 
-/// The attributes of `boot_configuration`.
+/// Builds the attributes of `boot_configuration`.
 fn boot_attributes() -> Attributes {
     let mut boot = attributes(boot::attributes());
     boot.insert("method".to_owned(), required(AttributeType::String, "`http`, `pxe`, `virtual_media` or `disk`."));
@@ -154,7 +154,7 @@ pub(in crate::provider) struct MaintenancePreview {
 }
 
 impl PreviewsModel {
-    /// What would be asked, without its server.
+    /// Returns the planned request without its server, and its time limit.
     fn check(&self, diags: &mut Diagnostics, engine: Option<&Engine>) -> Option<(Spec, Option<Duration>)> {
         let path = AttributePath::new;
         let policy = one_of(diags, &self.policy, path("policy"), &Policy::NAMES, Policy::from_name);

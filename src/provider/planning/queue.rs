@@ -1,4 +1,4 @@
-//! `metal_maintenance_queue`: who holds servers and who waits for them.
+//! `metal_maintenance_queue`: holders and waiters.
 
 use async_trait::async_trait;
 use tf_provider::{
@@ -17,7 +17,7 @@ use crate::provider::{
 };
 
 table! {
-    /// One entry.
+    /// A queue entry.
     pub(in crate::provider) struct EntryModel {
         server: Text => computed(String, "The server's name in the configuration that requested it.");
         lock_key: Text => computed(String, "The hardware identity under which it is locked.");

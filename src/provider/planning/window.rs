@@ -17,9 +17,9 @@ use crate::provider::{
     shared::window::{WindowModel, window_attribute},
 };
 
-/// How many openings are told when nothing is said.
+/// The default number of openings.
 const COUNT: i64 = 5;
-/// The most that can be asked for.
+/// The largest number of openings.
 const MOST: i64 = 1000;
 
 table! {

@@ -1,4 +1,4 @@
-//! `check` of `metal_server`: what the command `check` shows, as attributes.
+//! `check` of `metal_server`: the command's output as attributes.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::provider::{
 };
 
 table! {
-    /// `check`.
+    /// The object `check`.
     pub(in crate::provider) struct CheckModel {
         usable: ValueBool => computed(Bool, "Whether nothing stands against a maintenance that holds it.");
         problems: ValueList<Text> => computed(list_of_text(), "What stands against it, and what to do.");
@@ -49,7 +49,7 @@ fn list_of_text() -> AttributeType {
     AttributeType::List(Box::new(AttributeType::String))
 }
 
-/// The schema of `check`.
+/// Builds the schema of `check`.
 pub(in crate::provider) fn check_attribute() -> Attribute {
     computed(
         AttributeType::AttributeSingle(CheckModel::settings()),

@@ -1,4 +1,4 @@
-//! `metal_server`: what a server is now and who holds it.
+//! `metal_server`: a server's current state and its holder.
 
 use async_trait::async_trait;
 use tf_provider::{
@@ -23,7 +23,7 @@ use crate::provider::{
 };
 
 table! {
-    /// `holder`.
+    /// The object `holder`.
     pub(in crate::provider) struct HolderModel {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
         state: Text => computed(String, "Its state.");
@@ -36,7 +36,7 @@ table! {
 }
 
 table! {
-    /// `block`.
+    /// The object `block`.
     pub(in crate::provider) struct BlockModel {
         until: Text => computed(String, "Until when (RFC 3339, UTC).");
         since: Text => computed(String, "Since when (RFC 3339, UTC).");
@@ -175,8 +175,7 @@ impl DataSource for ServerDataSource {
                 model.serial_number = known(view.description.serial_number);
                 model.host_name = known(view.description.host_name);
             }
-            // Also in a cluster a server that is not there is a mistake, and no machine that is
-            // away.
+            // In a cluster too, a missing server is a mistake and not an unreachable machine.
             Err(error @ (BackendError::Missing { .. } | BackendError::NoServer { .. })) => {
                 bad(diags, AttributePath::new("name"), &format!("{name} is not there"), format!("{error}."));
                 return None;

@@ -1,4 +1,4 @@
-//! `metal_servers`: the servers of the inventory.
+//! `metal_servers`: the inventory's servers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::provider::{
 };
 
 table! {
-    /// One server.
+    /// A listed server.
     pub(in crate::provider) struct ListedModel {
         endpoint: Text => computed(String, "The address of its BMC; null where the configuration does not name it.");
         system_id: Text => computed(String, "Its configured system; null where the BMC has only one.");
@@ -93,7 +93,7 @@ impl From<&Listed> for ListedModel {
     }
 }
 
-/// What a listed server and the gates before it say of its use.
+/// Adds a listed server's current use, from its gates and its external system.
 async fn in_use(engine: &Engine, name: &str, listed: &Listed) -> ListedModel {
     let mut model = ListedModel::from(listed);
     let (gates, found) = tokio::join!(engine.gate_states(name), engine.backend().external_state(name));

@@ -1,13 +1,12 @@
-//! The attributes of a block of the provider configuration, or of a data source: each is named
-//! once.
+//! Declares a configuration block's attributes once, for both its model and its schema.
 
 use std::collections::BTreeMap;
 
 use tf_provider::value::Value;
 
-/// A value of a configuration that may be known only after apply, whole or in part.
+/// A configuration value that can be unknown until apply, in whole or in part.
 pub(in crate::provider) trait MayBeUnknown {
-    /// Whether some of it is only known after apply.
+    /// Returns true if any part is unknown until apply.
     fn has_unknown(&self) -> bool;
 }
 
@@ -39,9 +38,8 @@ macro_rules! is_known {
 
 is_known!(String, i64, bool);
 
-/// Declares a model whose attributes are named once: its fields and its rows in the schema
-/// (`settings`) come from this one list. After a lone semicolon: a field that holds what the list
-/// does not name.
+/// Declares a model and its schema rows (`settings`) from one list of attributes. After a lone
+/// semicolon: a field for the attributes outside the list.
 macro_rules! table {
     (
         $(#[$about:meta])*
@@ -58,7 +56,7 @@ macro_rules! table {
         }
 
         impl $model {
-            /// The rows of its attributes in the schema.
+            /// Returns the attributes' schema rows.
             pub(in crate::provider) fn settings() -> $crate::provider::shared::schema::Attributes {
                 #[allow(unused_imports, reason = "not every table has every kind")]
                 use tf_provider::schema::AttributeType::*;
@@ -68,9 +66,8 @@ macro_rules! table {
     };
 }
 
-/// Declares the model of a block of the provider configuration: a table, and what makes it unknown
-/// ([`MayBeUnknown`]). `check` takes the model apart without `..`, so that a setting that it leaves
-/// out fails to compile.
+/// Declares a provider block's model: a table with [`MayBeUnknown`]. `check` destructures the model
+/// without `..`, so an omitted setting fails to compile.
 macro_rules! block {
     (
         $(#[$about:meta])*

@@ -1,4 +1,4 @@
-//! What both resources say about booting: attributes, model, checks.
+//! Boot attributes shared by several types: schema, model, checks.
 
 use std::path::Path;
 
@@ -29,15 +29,15 @@ use crate::provider::{
 /// `ready_when`, `complete_when`: a URL that must answer with a status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct UrlModel {
-    /// The URL of the GET request.
+    /// The URL for the GET request.
     #[serde(default)]
     pub(in crate::provider) url: Text,
-    /// The status that counts.
+    /// The required status.
     #[serde(default)]
     pub(in crate::provider) status: ValueNumber,
 }
 
-/// `ignition`.
+/// The object `ignition`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct IgnitionModel {
     #[serde(default)]
@@ -49,17 +49,17 @@ pub(in crate::provider) struct IgnitionModel {
 }
 
 impl IgnitionModel {
-    /// A Secret that is there.
+    /// Refers to an existing Secret.
     pub(in crate::provider) fn of_secret(name: &str) -> Self {
         Self { secret_name: Value::Value(name.to_owned()), ..Self::default() }
     }
 
-    /// Whether it is a local file.
+    /// Returns true for a local file.
     pub(in crate::provider) fn is_file(&self) -> bool {
         !self.file.is_null()
     }
 
-    /// What is meant, and its content where this process has it.
+    /// Returns the ignition, and its content if it is local.
     pub(in crate::provider) fn check(
         &self,
         diags: &mut Diagnostics,
@@ -115,32 +115,32 @@ pub(in crate::provider) struct BootModel {
     pub(in crate::provider) ready_when: Value<UrlModel>,
 }
 
-/// The methods of backends that hand over an ignition file.
+/// Returns the backends' boot methods that accept an ignition file.
 fn ignition_methods() -> impl Iterator<Item = &'static ExternalBootMethod> {
     plug::boot_methods().into_iter().filter(|method| method.takes_ignition)
 }
 
-/// Their names, each between these marks.
+/// Returns those methods' names, each enclosed in `mark`.
 pub(in crate::provider) fn with_ignition(mark: &str) -> String {
     let names: Vec<String> = ignition_methods().map(|method| format!("{mark}{}{mark}", method.name)).collect();
     names.join(" or ")
 }
 
-/// What the attribute `method` may be, in Markdown.
+/// Returns the possible values of `method` in Markdown.
 pub(in crate::provider) fn method_text() -> String {
     let external: String = plug::boot_methods().iter().map(|method| format!("; {}", method.text)).collect();
     format!("`http`, `pxe`, `virtual_media` or `disk`{external}.")
 }
 
-/// The method of a configuration: one that needs no backend of its own, or one that a backend
-/// brings.
+/// Parses a boot method, either built in or from a backend.
 fn method(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<BootMethod> {
     let external = plug::boot_methods().into_iter().map(|method| method.name);
     let names: Vec<&str> = BootMethod::NAMES.into_iter().chain(external).collect();
     one_of(diags, value, path, &names, |name| names.contains(&name).then(|| BootMethod::from_name(name)))
 }
 
-/// The attributes of [`BootModel`] besides `method`, which one type requires and another nests.
+/// Builds the attributes of [`BootModel`] except `method`: some types require it, and others nest
+/// it.
 pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
     let images: Vec<&str> = plug::boot_methods().iter().map(|method| method.image).collect();
     let (images, with_ignition) = (images.join(" "), with_ignition("`"));
@@ -226,7 +226,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
 }
 
 impl BootModel {
-    /// Fills what has a default.
+    /// Fills in default values.
     pub(in crate::provider) fn set_defaults(&mut self) {
         or_default(&mut self.once, true);
         if let Value::Value(check) = &mut self.ready_when {
@@ -234,14 +234,13 @@ impl BootModel {
         }
     }
 
-    /// Checks the known values and turns them into rules' terms; `None` when something is wrong or
-    /// not known yet.
+    /// Checks the known values and converts them; returns `None` if a value is invalid or unknown.
     pub(in crate::provider) fn check(&self, diags: &mut Diagnostics, at: &AttributePath) -> Option<BootSpec> {
         let path = |name: &'static str| at.clone().attribute(name);
         let method = method(diags, &self.method, path("method"));
         let external = method.as_ref().filter(|method| method.is_external()).map(BootMethod::name);
         let takes_ignition = external.is_some_and(|name| ignition_methods().any(|method| method.name == name));
-        // A method that is not known yet may take a name of a registry.
+        // An unknown method could accept an image name from a registry.
         let image = if method.as_ref().is_some_and(|method| !method.is_external()) {
             web_url(diags, &self.image, path("image"))
         } else {
@@ -305,7 +304,7 @@ impl BootModel {
         Some(BootSpec { ignition, method: method?, image, image_sha256: digest, once, boot_mode: mode, ready_when })
     }
 
-    /// Gives the content that the configuration has to the backend: a record only names it.
+    /// Passes local content to the backend, because the record contains only its digest.
     pub(in crate::provider) fn hand_over(&self, engine: &Engine) {
         if let Value::Value(ignition) = &self.ignition
             && let Some((Ignition::Content(sha256), Some(content))) =
@@ -318,8 +317,8 @@ impl BootModel {
         }
     }
 
-    /// Checks that content and version of `ignition_wo` come together. Of a configuration only: a
-    /// state has no content.
+    /// Checks that `ignition_wo` and its version come together. Only for configurations: a state
+    /// does not contain the content.
     pub(in crate::provider) fn check_write_only(&self, diags: &mut Diagnostics, at: &AttributePath) {
         self.ignition_wo.check_version(diags, &self.ignition_wo_version, at, "ignition_wo");
     }
@@ -339,7 +338,7 @@ impl BootModel {
     }
 }
 
-/// A checked URL and status.
+/// Checks a URL and status.
 pub(in crate::provider) fn check_url(
     diags: &mut Diagnostics,
     value: &Value<UrlModel>,
@@ -367,7 +366,7 @@ impl From<&BootSpec> for BootModel {
             method: Value::Value(spec.method.name().to_owned()),
             image: known(spec.image.clone()),
             image_sha256: known(spec.image_sha256.clone()),
-            // A content is in no record, so that nothing tells where it came from.
+            // Records do not contain the content, so the source file is unknown.
             ignition: match &spec.ignition {
                 Some(Ignition::Secret(name)) => Value::Value(IgnitionModel::of_secret(name)),
                 _ => Value::Null,

@@ -1,4 +1,4 @@
-//! Whether a server that was started booted what it was given, as far as its BMC shows that.
+//! Warns if a started server's BMC does not confirm the booted system.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -12,7 +12,7 @@ use crate::{
     plugin::diagnostic,
 };
 
-/// Summary of a warning: the server runs, and what it booted is unknown.
+/// Summary of a warning: the server runs, and the booted system is unknown.
 const NOT_PROVEN: &str = "A boot from virtual media is not proven";
 /// Summary of a warning: the quirk table tolerates a difference.
 const TOLERATED: &str = "A BMC shows another value than requested";
@@ -25,12 +25,11 @@ pub(in crate::provider) fn tolerated(diags: &mut Diagnostics, record: &Maintenan
     }
 }
 
-/// Warns where a server was started from a virtual drive and nothing shows that it booted that
-/// drive.
+/// Warns if a server was started from a virtual drive and its BMC does not confirm that.
 pub(in crate::provider) fn warn(diags: &mut Diagnostics, record: &Maintenance) {
     tolerated(diags, record);
     let by_drive = record.spec.boot.as_ref().is_some_and(|boot| boot.method == BootMethod::VirtualMedia);
-    // One that was left off, or as it ran, booted nothing yet.
+    // A server that was not started has not booted the drive.
     let started = record.spec.server_power == Some(PowerTarget::On);
     let unproven = record.outcome == Some(OperationOutcome::Unproven);
     if record.spec.kind == MaintenanceKind::Operation || !by_drive || !started || !unproven {

@@ -1,5 +1,5 @@
-//! What all resources share. The wire makes resources before the provider is configured, so they
-//! hold this cell.
+//! Data shared by all resources. Hosts create resources before they configure the provider, so
+//! resources keep this cell.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -11,42 +11,40 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::within, engine::Engine, plugin::diagnostic};
 
-/// How long a process that was asked to stop waits for what it still has to read.
+/// How long a stopped process waits for an essential read.
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// How far the provider's configuration has got.
+/// Progress of configuring the provider.
 #[derive(Debug)]
 pub(in crate::provider) enum Configured {
-    /// Not yet.
+    /// Not configured yet.
     No,
-    /// Some of it is not known before apply: planning goes on without looking, everything else
-    /// refuses.
+    /// Partly unknown before apply: plans continue without checks, everything else is refused.
     Deferred,
-    /// Ready.
+    /// Configured.
     Ready(Arc<Engine>),
 }
 
-/// Shared by the provider and its resources.
+/// State shared by the provider and its resources.
 #[derive(Clone, Debug)]
 pub(in crate::provider) struct Cell {
     state: Arc<RwLock<Configured>>,
-    /// Cancelled when the host asks us to stop.
+    /// Cancelled when the host requests a stop.
     pub(in crate::provider) stop: CancellationToken,
 }
 
 impl Cell {
-    /// A cell that is not configured.
+    /// Returns an unconfigured cell.
     pub(in crate::provider) fn new(stop: CancellationToken) -> Self {
         Self { state: Arc::new(RwLock::new(Configured::No)), stop }
     }
 
-    /// Sets what came of the configuration.
+    /// Stores the configuration's result.
     pub(in crate::provider) fn set(&self, configured: Configured) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// What comes of some reading, unless the process is asked to stop first: no BMC that does not
-    /// answer may hold up a Ctrl-C.
+    /// Runs a read unless the process is stopped first, so that a silent BMC cannot block Ctrl-C.
     pub(in crate::provider) async fn unless_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         tokio::select! {
             read = reading => Some(read),
@@ -54,8 +52,8 @@ impl Cell {
         }
     }
 
-    /// What comes of what a data source reads. Where the process is asked to stop first, an error
-    /// says so: hosts take no answer without an error for a bug of the provider.
+    /// Runs a data source's read. Adds an error if the process is stopped first: hosts treat a
+    /// missing result without an error as a provider bug.
     pub(in crate::provider) async fn read<T>(
         &self,
         diags: &mut Diagnostics,
@@ -73,8 +71,8 @@ impl Cell {
         read
     }
 
-    /// What comes of a reading that decides what is kept. A process that was asked to stop waits
-    /// for it only briefly: a person does not wait a second time for a store that is away.
+    /// Runs a read that decides which state is kept. A stopped process waits only briefly, so that
+    /// users do not wait for an unreachable store again.
     pub(in crate::provider) async fn soon_if_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         if self.stop.is_cancelled() {
             return within(STOP_GRACE, reading).await;
@@ -82,17 +80,17 @@ impl Cell {
         Some(reading.await)
     }
 
-    /// Whether some of the provider's configuration is only known in a later run.
+    /// Returns true if the provider's configuration is partly unknown in this run.
     pub(in crate::provider) fn is_deferred(&self) -> bool {
         matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::Deferred)
     }
 
-    /// Whether the host has not configured the provider: it only validates.
+    /// Returns true if the host only validates and has not configured the provider.
     pub(in crate::provider) fn is_new(&self) -> bool {
         matches!(&*self.state.read().unwrap_or_else(PoisonError::into_inner), Configured::No)
     }
 
-    /// The engine, if it is there; planning goes on without.
+    /// Returns the engine if the provider is configured; plans continue without it.
     pub(in crate::provider) fn engine_if_ready(&self) -> Option<Arc<Engine>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             Configured::Ready(engine) => Some(Arc::clone(engine)),
@@ -100,7 +98,7 @@ impl Cell {
         }
     }
 
-    /// The engine, or an error that says why there is none.
+    /// Returns the engine, or adds an error that explains why it is missing.
     pub(in crate::provider) fn engine(&self, diags: &mut Diagnostics) -> Option<Arc<Engine>> {
         let ready = self.engine_if_ready();
         if ready.is_none() {

@@ -1,5 +1,5 @@
-//! Errors of the rooms below as diagnostics: what failed on which server, why, what is so now, and
-//! what to do.
+//! Converts errors of the lower layers to diagnostics: what failed on which server, the cause, the
+//! current state, and the fix.
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 
@@ -14,18 +14,18 @@ use crate::{
 
 use crate::provider::shared::identity::of_identity;
 
-/// Nothing was done, and nothing is known about the server.
+/// Nothing was done, and the server's state is unknown.
 pub(in crate::provider) const NOTHING_DONE: &str = "Nothing was done to the server.";
 
-/// What to do where the configuration reaches another place than the record's.
+/// The fix if the configuration reaches a different backend than the record's.
 const ELSEWHERE: &str = "Nothing was done to any server, and the state is kept. Configure the provider for the backend and \
                          cluster of the maintenance; its namespace is taken from the record.";
 
-/// What to do about a store that lost commits.
+/// The fix for a store that lost commits.
 pub(in crate::provider) const AFTER_A_RESTORE: &str = "A backup, a snapshot or a standby replaced newer data. Stop all runs, then follow \
     the guide \"After a restore\": `terraform-provider-metal store restored --reason TEXT`.";
 
-/// Returns the value of an operation on a server, or adds the diagnostic of its failure.
+/// Returns an operation's value, or adds the diagnostic for its failure.
 pub(in crate::provider) fn value_or_error<T>(
     diags: &mut Diagnostics,
     server: &str,
@@ -34,7 +34,7 @@ pub(in crate::provider) fn value_or_error<T>(
     result.map_err(|error| diags.add_error(of_engine(server, &error))).ok()
 }
 
-/// The diagnostic of a failed operation on a server.
+/// Builds the diagnostic for a failed operation on a server.
 pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagnostic {
     match error {
         EngineError::Store(error) => of_store(server, error, NOTHING_DONE),
@@ -83,7 +83,7 @@ pub(in crate::provider) fn of_engine(server: &str, error: &EngineError) -> Diagn
     }
 }
 
-/// `so`: what is so now of the server.
+/// Builds a store error's diagnostic. `so` describes the server's current state.
 fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
     let (summary, detail) = match error {
         StoreError::Unavailable { .. } => (
@@ -125,7 +125,7 @@ fn of_store(server: &str, error: &StoreError, so: &str) -> Diagnostic {
                  create_before_destroy, so that it is released first."
             ),
         ),
-        // Only where processes claim one identifier at the same time again and again.
+        // Happens only if processes repeatedly claim one identifier at the same time.
         StoreError::OtherIdentity { .. } => (
             format!("Identifying {server} did not succeed"),
             format!("{error}, and another process changes it at the same time. {so} Apply again."),
@@ -139,7 +139,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
     match error {
         BackendError::UnknownServer { .. } => "A server is not configured",
         BackendError::Elsewhere { .. } => "A maintenance is not reached by this configuration",
-        // A server error is not an answer to the question.
+        // An HTTP 5xx status is not an answer to the request.
         BackendError::Unreachable { .. } | BackendError::Rejected { transient: true, .. } => "BMC did not answer",
         BackendError::ClusterAway { .. } => "The cluster did not answer",
         BackendError::Untrusted { .. } => "A BMC is not trusted",
@@ -161,7 +161,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
     }
 }
 
-/// The diagnostic of a machine that could not be asked or told.
+/// Builds the diagnostic for a machine that could not be read or changed.
 pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Diagnostic {
     let (summary, advice, path) = match error {
         BackendError::UnknownServer { advice, .. } => {
@@ -386,7 +386,7 @@ fn of_refusal(server: &str, refusal: &Refusal) -> Diagnostic {
     diagnostic(summary, detail, path)
 }
 
-/// A refresh that could not ask the store: what is known stays.
+/// Builds the warning for a refresh without an answer from the store: known values are kept.
 pub(in crate::provider) fn kept(server: &str, error: &EngineError) -> Diagnostic {
     diagnostic(
         "The coordination store did not answer",
@@ -395,7 +395,7 @@ pub(in crate::provider) fn kept(server: &str, error: &EngineError) -> Diagnostic
     )
 }
 
-/// The state of a maintenance that another state took over.
+/// Builds the diagnostic for a maintenance that another state took over.
 pub(in crate::provider) fn managed_elsewhere(server: &str, refusal: &Refusal) -> Diagnostic {
     let mut problem = of_refusal(server, refusal);
     problem.detail =
@@ -404,7 +404,7 @@ pub(in crate::provider) fn managed_elsewhere(server: &str, refusal: &Refusal) ->
     problem
 }
 
-/// The state of a maintenance whose owner is not the provider's.
+/// Builds the diagnostic for a maintenance with another owner.
 pub(in crate::provider) fn other_owner(server: &str, refusal: &Refusal) -> Diagnostic {
     let mut problem = of_refusal(server, refusal);
     problem.summary = "Maintenance belongs to another owner".into();
@@ -413,7 +413,7 @@ pub(in crate::provider) fn other_owner(server: &str, refusal: &Refusal) -> Diagn
     problem
 }
 
-/// An update that is planned for another state of the maintenance than the one it is in.
+/// Builds the error for an update that was planned for a different state of the maintenance.
 pub(in crate::provider) fn changed_since(server: &str) -> Diagnostic {
     diagnostic(
         format!("The maintenance of {server} changed since the plan"),
@@ -422,7 +422,7 @@ pub(in crate::provider) fn changed_since(server: &str) -> Diagnostic {
     )
 }
 
-/// The hold was taken away.
+/// Builds the error for a maintenance that lost its lock.
 pub(in crate::provider) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
     let how = match &record.phase {
         crate::maintenance::state::Phase::Completed { at, ending } => {

@@ -1,7 +1,7 @@
-//! `effect`: what apply does to a server, as an attribute that a plan knows.
+//! `effect`: apply's effect on a server, known during the plan.
 //!
-//! It follows from the configuration and the state alone, never from what a BMC or the store
-//! answers: hosts plan again during apply and refuse a plan that came out differently.
+//! It depends on configuration and state only, never on a BMC or the store. Hosts plan again during
+//! apply and reject a different plan.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
@@ -13,23 +13,23 @@ use crate::provider::{
     shared::values::{Text, given, power},
 };
 
-/// What [`Spec::effect`] says of the server, with its name. A server that is only locked is said to
-/// stay as it is.
+/// Returns [`Spec::effect`] with the server's name. If apply only locks the server, it reports that
+/// the server stays unchanged.
 pub(in crate::provider) fn of(spec: &Spec) -> String {
     format!("{} {}", spec.server, spec.stated_effect().trim_end_matches('.'))
 }
 
-/// The effect of a specification that is carried out; unknown while something of it is.
+/// Returns the effect of carrying out a specification; unknown while a part is unknown.
 pub(in crate::provider) fn planned(spec: Option<&Spec>) -> Text {
     spec.map_or(Value::Unknown, |spec| Value::Value(of(spec)))
 }
 
-/// The effect of going on with what an earlier run began.
+/// Returns the effect of resuming an interrupted run.
 pub(in crate::provider) fn resumed(spec: Option<&Spec>) -> Text {
     spec.map_or(Value::Unknown, |spec| Value::Value(format!("resumes: {}", of(spec))))
 }
 
-/// The parts of a specification that act on a server; `None` while one of them is not known.
+/// Returns a specification's parts that affect a server; `None` while one is unknown.
 pub(in crate::provider) fn acting(
     kind: MaintenanceKind,
     server: &Text,
@@ -51,7 +51,7 @@ pub(in crate::provider) fn acting(
     known.then_some(Spec { server_power, boot, ..Spec::new(kind, given(server)?) })
 }
 
-/// The acting parts of a maintenance.
+/// Returns a maintenance's parts that affect the server.
 fn acting_of(model: &MaintenanceModel) -> Option<Spec> {
     let boot = match &model.boot_configuration {
         Value::Value(boot) => Some(boot),
@@ -61,7 +61,7 @@ fn acting_of(model: &MaintenanceModel) -> Option<Spec> {
     acting(MaintenanceKind::Maintenance, &model.server, &model.server_power, boot)
 }
 
-/// The effect of creating a maintenance.
+/// Returns the effect of creating a maintenance.
 pub(in crate::provider) fn of_create(model: &MaintenanceModel) -> Text {
     let spec = acting_of(model);
     if model.wait_for.is_unknown() {
@@ -75,7 +75,7 @@ pub(in crate::provider) fn of_create(model: &MaintenanceModel) -> Text {
     }
 }
 
-/// The effect of an update of a maintenance: that of before, when the server is not touched.
+/// Returns the effect of updating a maintenance; the previous effect if the server is not touched.
 pub(in crate::provider) fn of_update(prior: &MaintenanceModel, model: &MaintenanceModel, goes_on: bool) -> Text {
     let spec = acting_of(model);
     if let (Some(power), Some(spec)) = (drifted(prior, model), &spec) {
@@ -94,19 +94,19 @@ pub(in crate::provider) fn of_update(prior: &MaintenanceModel, model: &Maintenan
     }
 }
 
-/// The effect of an update that ends a revoked maintenance.
+/// Returns the effect when an update ends a revoked maintenance.
 pub(in crate::provider) fn of_revoked(model: &MaintenanceModel) -> Text {
     given(&model.server)
         .map_or(Value::Unknown, |server| Value::Value(format!("{server} is released and not locked again")))
 }
 
-/// Whether a change acts on a server that is prepared.
+/// Returns true if a change affects a prepared server.
 pub(in crate::provider) fn acts(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
     model.server_power != prior.server_power || model.boot_configuration != prior.boot_configuration
 }
 
-/// The power that a held server has instead of the power that was asked for, where that is to be
-/// restored.
+/// Returns a held server's actual power, if it differs from the requested power and apply restores
+/// it.
 pub(in crate::provider) fn drifted<'a>(prior: &'a MaintenanceModel, model: &MaintenanceModel) -> Option<&'a str> {
     let held = given(&prior.state) == Some("InMaintenance");
     let power =
@@ -114,14 +114,13 @@ pub(in crate::provider) fn drifted<'a>(prior: &'a MaintenanceModel, model: &Main
     power.filter(|_| held && model.restores_drift() && !model.ends_by_power() && !acts(prior, model))
 }
 
-/// Whether an update changes neither the server nor what the provider tells of it, so that a plan
-/// knows the outputs.
+/// Returns true if an update changes neither the server nor its outputs, so the plan can show them.
 pub(in crate::provider) fn is_quiet(prior: &MaintenanceModel, model: &MaintenanceModel) -> bool {
     let rests = given(&prior.state) == Some("InMaintenance") && !model.wait_for.is_unknown();
     rests && model.wait_for() != WaitFor::Completed && !acts(prior, model) && drifted(prior, model).is_none()
 }
 
-/// Makes an effect known that the plan did not know.
+/// Fills in an effect that was unknown during the plan.
 pub(in crate::provider) fn settle(effect: &mut Text, spec: &Spec) {
     if effect.is_unknown() {
         *effect = Value::Value(of(spec));

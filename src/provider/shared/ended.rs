@@ -1,4 +1,4 @@
-//! A maintenance that has ended although its resource is still in the state.
+//! Maintenances that ended while their resource is still in the state.
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics, value::Value};
 
@@ -16,15 +16,15 @@ use crate::provider::{
     shared::values::{Text, given},
 };
 
-/// Whether `state` is that of a maintenance that has ended.
+/// Returns true if `state` shows an ended maintenance.
 pub(in crate::provider) fn is_over(state: &Text) -> bool {
     matches!(given(state), Some("Completed" | "Failed"))
 }
 
-/// State of a maintenance whose record is active, although another author ended what it relies on.
+/// State of a maintenance whose record is active, although another author ended its precondition.
 pub(in crate::provider) const REVOKED: &str = "Revoked";
 
-/// Returns true if a refresh saw that another author ended what the maintenance relies on.
+/// Returns true if a refresh found that another author ended the maintenance's precondition.
 pub(in crate::provider) fn is_revoked(state: &Text) -> bool {
     given(state) == Some(REVOKED)
 }
@@ -34,7 +34,7 @@ pub(in crate::provider) fn ends_revoked(prior: &MaintenanceModel, model: &Mainte
     is_revoked(&prior.state) && model.keeps_ended() && model.wait_for() != WaitFor::Completed
 }
 
-/// What the next plan does about a revoked maintenance, in a sentence.
+/// Describes the next plan for a revoked maintenance.
 pub(in crate::provider) fn after_revocation(model: &MaintenanceModel) -> &'static str {
     if model.wait_for() == WaitFor::Completed {
         "The next apply fails, because the maintenance cannot complete."
@@ -45,30 +45,29 @@ pub(in crate::provider) fn after_revocation(model: &MaintenanceModel) -> &'stati
     }
 }
 
-/// Whether a maintenance of this configuration is still wanted after it has ended.
+/// Returns true if an ended maintenance must be requested again.
 ///
-/// With `wait_for = "Completed"` its end is the goal.
+/// With `wait_for = "Completed"`, ending is the goal.
 fn stays_wanted(model: &MaintenanceModel) -> bool {
     model.wait_for() != WaitFor::Completed && !model.keeps_ended()
 }
 
-/// The attribute that replaces a maintenance that has ended and is still wanted; `None`: it is not
-/// replaced.
+/// Returns the attribute that forces an ended maintenance's replacement, or `None`.
 ///
-/// A maintenance that is being released ends as well, because resuming it frees the server. A
-/// revoked one no longer protects the server.
+/// A maintenance in release counts as ended, because resuming it frees the server. A revoked
+/// maintenance no longer protects the server.
 pub(in crate::provider) fn replaced(prior: &MaintenanceModel, model: &MaintenanceModel) -> Option<AttributePath> {
     let ends = is_over(&prior.state) || is_revoked(&prior.state) || given(&prior.state) == Some("Releasing");
     (ends && stays_wanted(model)).then(|| AttributePath::new("state"))
 }
 
-/// What stays in the state of a maintenance whose record is `gone` from its store. The record of
-/// one that has ended is pruned with the history, which runs nothing again.
+/// Returns the state if the maintenance's record is missing. If the maintenance ended, its record
+/// was pruned and the state stays, so that nothing runs again.
 pub(in crate::provider) fn without_record(gone: bool, model: MaintenanceModel) -> Value<MaintenanceModel> {
     if gone && !is_over(&model.state) { Value::Null } else { Value::Value(model) }
 }
 
-/// The attributes whose change would have an effect, if the maintenance had not ended.
+/// Returns changed attributes that would take effect if the maintenance had not ended.
 fn effective(prior: &MaintenanceModel, model: &MaintenanceModel) -> Vec<&'static str> {
     let changes = [
         ("server_power", model.server_power != prior.server_power),
@@ -81,8 +80,8 @@ fn effective(prior: &MaintenanceModel, model: &MaintenanceModel) -> Vec<&'static
     changes.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect()
 }
 
-/// Reports a change that an ended maintenance cannot carry out, with how it ended where its record
-/// is known. `true`: there is none.
+/// Reports a change that an ended maintenance cannot carry out, and how it ended if its record
+/// exists. Returns true without such a change.
 pub(in crate::provider) fn may_change(
     diags: &mut Diagnostics,
     prior: &MaintenanceModel,
@@ -105,8 +104,8 @@ pub(in crate::provider) fn may_change(
     false
 }
 
-/// The error of an update that found the maintenance ended, where something may rely on it: what
-/// depends on the resource must not run.
+/// Returns the error for an update that found the maintenance ended. Dependent resources must not
+/// run.
 pub(in crate::provider) fn ended_meanwhile(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
     stays_wanted(model).then(|| {
         let server = record.server();
@@ -118,7 +117,7 @@ pub(in crate::provider) fn ended_meanwhile(record: &Maintenance, model: &Mainten
     })
 }
 
-/// The warning of a refresh; `None` where the end is the goal.
+/// Returns a refresh's warning; `None` if ending is the goal.
 pub(in crate::provider) fn warning(record: &Maintenance, model: &MaintenanceModel) -> Option<Diagnostic> {
     if model.wait_for() == WaitFor::Completed {
         return None;
@@ -138,7 +137,7 @@ pub(in crate::provider) fn warning(record: &Maintenance, model: &MaintenanceMode
     ))
 }
 
-/// When and why a record ended, and through whom.
+/// Describes when and why a record ended, and who ended it.
 pub(in crate::provider) fn how(record: &Maintenance) -> String {
     let id = &record.id;
     match &record.phase {

@@ -1,4 +1,4 @@
-//! Diagnostics of a server whose lock is not certain.
+//! Diagnostics for servers whose lock cannot be determined.
 
 use tf_provider::{AttributePath, Diagnostic};
 
@@ -13,7 +13,7 @@ use crate::{
     shown::shell_word,
 };
 
-/// The diagnostic of a server that has no lock of its own.
+/// Builds the diagnostic for a server without its own lock.
 pub(in crate::provider) fn of_identity(server: &str, error: &IdentityError) -> Diagnostic {
     let (summary, detail) = match error {
         IdentityError::NoUuid { why } => (format!("{server} reports no system UUID"), without_uuid(why)),

@@ -1,4 +1,4 @@
-//! What the lists of existing resources have in common: their arguments, and what these select.
+//! Arguments and filters shared by all list resources.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -18,16 +18,16 @@ use crate::provider::{
     shared::values::{Text, bad, given, not_empty},
 };
 
-/// The error of a list that could not be read.
+/// Builds the error for a list that could not be read.
 pub(in crate::provider) fn not_listed(error: &EngineError) -> Diagnostic {
     let problem = of_engine("the list", error);
     diagnostic("Existing resources cannot be listed", problem.detail, AttributePath::root())
 }
 
-/// The owner that stands for all owners.
+/// Selects all owners.
 const EVERY_OWNER: &str = "*";
 
-/// The arguments of a list. Each list has some of them.
+/// The arguments of all lists; each list uses some of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct FilterModel {
     #[serde(default)]
@@ -40,8 +40,8 @@ pub(in crate::provider) struct FilterModel {
     states: ValueList<Text>,
 }
 
-/// Builds the schema of a list: `server` and `owner`, `namespace` where the resource has one, and
-/// `states` where it has these states.
+/// Builds a list's schema: `server` and `owner`, `namespace` if the resource has it, and `states`
+/// if any are given.
 pub(in crate::provider) fn list_schema(text: &str, namespace: bool, states: &[&str]) -> Schema {
     let string = |text: &str| optional(AttributeType::String, text);
     let mut all = Attributes::new();
@@ -65,7 +65,7 @@ pub(in crate::provider) fn list_schema(text: &str, namespace: bool, states: &[&s
     schema(text, all)
 }
 
-/// The arguments, which are not there where the block has none.
+/// Returns the arguments; a block without arguments is null.
 pub(in crate::provider) fn filter_of(config: Value<FilterModel>) -> FilterModel {
     match config {
         Value::Value(filter) => filter,
@@ -91,17 +91,17 @@ impl FilterModel {
         self.states.iter().flatten().filter_map(given)
     }
 
-    /// Whether a server is asked for.
+    /// Returns true if a server matches.
     pub(in crate::provider) fn selects_server(&self, server: &str) -> bool {
         given(&self.server).is_none_or(|wanted| wanted == server)
     }
 
-    /// Whether a namespace is asked for.
+    /// Returns true if a namespace matches.
     pub(in crate::provider) fn selects_namespace(&self, namespace: &str) -> bool {
         given(&self.namespace).is_none_or(|wanted| wanted == namespace)
     }
 
-    /// Whether what belongs to an owner is asked for; `None`: it belongs to no owner.
+    /// Returns true if an owner matches; `None`: without an owner.
     pub(in crate::provider) fn selects_owner(&self, engine: &Engine, owner: Option<&str>) -> bool {
         match given(&self.owner) {
             Some(EVERY_OWNER) => true,
@@ -110,7 +110,7 @@ impl FilterModel {
         }
     }
 
-    /// Whether a state is asked for.
+    /// Returns true if a state matches.
     pub(in crate::provider) fn selects_state(&self, state: &Text) -> bool {
         let mut wanted = self.states().peekable();
         wanted.peek().is_none() || wanted.any(|wanted| given(state) == Some(wanted))

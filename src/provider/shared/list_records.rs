@@ -1,5 +1,4 @@
-//! `list "metal_server_maintenance"` and `list "metal_server_boot_configuration"`: what holds
-//! servers or waits for them.
+//! `list "metal_server_maintenance"` and `list "metal_server_boot_configuration"`: active records.
 
 use async_trait::async_trait;
 use tf_provider::{Diagnostics, schema::Schema, value::Value};
@@ -30,7 +29,7 @@ pub(in crate::provider) struct ListServerMaintenance {
     pub(in crate::provider) cell: Cell,
 }
 
-/// The states of what is listed: what has ended cannot be imported.
+/// The states that can be listed: ended maintenances cannot be imported.
 const MAINTENANCE_STATES: [&str; 4] = ["Pending", "Preparing", "InMaintenance", "Releasing"];
 
 #[async_trait]
@@ -112,8 +111,7 @@ impl ListResource for ListBootConfiguration {
     }
 }
 
-/// The active records of a kind that a filter selects, by name, each with the name of the
-/// maintenance under which it acts.
+/// Returns a filter's active records of a kind, sorted by name, each with its parent maintenance.
 async fn records(
     cell: &Cell,
     diags: &mut Diagnostics,
@@ -148,7 +146,7 @@ fn selects(filter: &FilterModel, engine: &Engine, record: &Maintenance) -> bool 
         && filter.selects_owner(engine, Some(&record.owner))
 }
 
-/// One line for people.
+/// Describes a record in one line.
 fn line(record: &Maintenance, state: &str) -> String {
     let reason = record.spec.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     let stuck = match &record.phase {

@@ -1,4 +1,4 @@
-//! What several types have in common.
+//! Code shared by several types.
 
 pub(super) mod block;
 pub(super) mod boot;

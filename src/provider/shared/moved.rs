@@ -1,8 +1,8 @@
-//! `moved` blocks across types: which states become a `metal_server_maintenance`, with which
+//! `moved` blocks across types: the states that can become a `metal_server_maintenance`, with their
 //! warnings.
 //!
-//! A host asks for the move before it configures the provider, so that neither cluster nor store
-//! can be read. The moved state only says where it comes from. The next refresh reports it gone,
+//! A host requests the move before it configures the provider, so the cluster and the store are not
+//! available yet. The moved state only records its source. The next refresh reports it as deleted,
 //! and the plan creates the maintenance as configured.
 
 use serde_json::Value as Json;
@@ -12,18 +12,18 @@ use crate::plugin::{MovedState, diagnostic};
 
 use crate::provider::{maintenance::model::MaintenanceModel, shared::values::given};
 
-/// The state of what was moved and has not been refreshed yet.
+/// State after a move and before the next refresh.
 const MOVED: &str = "Moved";
 
-/// What has no content that could be moved: its provisioners did the work.
+/// Types without content to move: their provisioners did the work.
 const WITHOUT_CONTENT: [&str; 2] = ["null_resource", "terraform_data"];
 
-/// Whether a state is that of a moved resource.
+/// Returns true for a moved resource's state.
 pub(in crate::provider) fn is_moved(model: &MaintenanceModel) -> bool {
     given(&model.state) == Some(MOVED)
 }
 
-/// Builds the state of a moved resource; `None` after an error.
+/// Builds a moved resource's state; `None` after an error.
 pub(in crate::provider) fn moved(diags: &mut Diagnostics, from: &MovedState) -> Option<MaintenanceModel> {
     let told = match from.type_name.as_str() {
         "kubernetes_manifest" => of_manifest(&from.attributes),
@@ -56,9 +56,9 @@ pub(in crate::provider) fn moved(diags: &mut Diagnostics, from: &MovedState) -> 
     }
 }
 
-/// What a manifest becomes, in words; `Err`: why it cannot be moved.
+/// Describes how a manifest is moved; `Err` explains why it cannot be moved.
 fn of_manifest(attributes: &Json) -> Result<String, String> {
-    // A value of any type is kept with its type.
+    // Dynamic values are stored with their type.
     let whole = |name: &str| attributes.get(name).map(|of| of.get("value").unwrap_or(of)).filter(|of| of.is_object());
     let manifest = whole("manifest").or_else(|| whole("object")).ok_or("It has no manifest.")?;
     let text = |path: &str| manifest.pointer(path).and_then(Json::as_str).unwrap_or_default();
@@ -79,13 +79,13 @@ fn of_manifest(attributes: &Json) -> Result<String, String> {
     ))
 }
 
-/// Whether a text is a name of an object. Others would not be safe in a command.
+/// Returns true for a valid object name. Other texts would not be safe in a command.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     !text.is_empty() && !text.starts_with('-') && text.chars().all(fits)
 }
 
-/// The warning of the refresh that drops a moved state.
+/// Builds the warning for a refresh that drops a moved state.
 pub(in crate::provider) fn dropped(model: &MaintenanceModel) -> Diagnostic {
     let detail = given(&model.effect).unwrap_or_default().to_owned();
     diagnostic("A moved resource is created as a maintenance", detail, AttributePath::root())

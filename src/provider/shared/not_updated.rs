@@ -1,4 +1,4 @@
-//! A change in place that failed: what was undone, and how the server is now.
+//! Failed in-place changes: the undone parts, and the server's current state.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -8,7 +8,7 @@ use crate::{
     plugin::diagnostic,
 };
 
-/// Reports an update that is not through. `false`: it is, or the drive ended in another way.
+/// Reports a failed update. Returns false if the update succeeded or the run ended in another way.
 pub(in crate::provider) async fn not_updated(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -40,7 +40,7 @@ pub(in crate::provider) async fn not_updated(
     true
 }
 
-/// How the server is, after its name.
+/// Describes the server's current state.
 async fn now(engine: &Engine, record: &Maintenance) -> String {
     let power = match engine.machine(record.server()) {
         Ok(machine) => machine.observe().await.map_or_else(|_| "unknown".to_owned(), |view| view.power.to_string()),

@@ -1,15 +1,15 @@
-//! The attributes that only the provider sets: each is named once, beside the field of its model.
+//! Attributes that only the provider sets, each declared once.
 
-/// Declares them for a model whose fields they are; a name without a field fails to compile. From
-/// this one list come their rows in the schema (`with_outputs`), what a plan does not know yet
-/// (`unknown_outputs`) and what an update keeps (`with_outputs_of`).
+/// Declares output attributes for a model with matching fields; a name without a field fails to
+/// compile. The list generates the schema rows (`with_outputs`), the values unknown during a plan
+/// (`unknown_outputs`) and the values that an update keeps (`with_outputs_of`).
 macro_rules! outputs {
     ($model:ident {
         at_plan { $($told:ident: $told_type:expr, $told_text:expr;)* }
         after_apply { $($name:ident: $type:expr, $text:expr;)+ }
     }) => {
         impl $model {
-            /// The attributes of a configuration and those that only the provider sets.
+            /// Adds the output attributes to a configuration's schema.
             fn with_outputs(
                 mut settings: $crate::provider::shared::schema::Attributes,
             ) -> $crate::provider::shared::schema::Attributes {
@@ -20,12 +20,12 @@ macro_rules! outputs {
                 settings
             }
 
-            /// What the provider tells after apply only is not known yet.
+            /// Marks the outputs of `after_apply` as unknown.
             pub(in crate::provider) fn unknown_outputs(&mut self) {
                 $(self.$name = tf_provider::value::Value::Unknown;)+
             }
 
-            /// A configuration with what the provider told before.
+            /// Copies the prior outputs into a configuration.
             #[allow(dead_code, reason = "where every change replaces, nothing is kept")]
             pub(in crate::provider) fn with_outputs_of(self, prior: &Self) -> Self {
                 Self {

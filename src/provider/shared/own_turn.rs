@@ -1,6 +1,5 @@
-//! What a resource says about its turn in the queue: policy, window, priority. Operations and boot
-//! configurations take one of their own unless `maintenance_id` names the maintenance under which
-//! they act.
+//! Queue attributes: policy, window, priority. Operations and boot configurations queue separately
+//! unless `maintenance_id` names the maintenance under which they act.
 
 use tf_provider::{
     AttributePath, Diagnostics,
@@ -24,10 +23,10 @@ use crate::provider::{
     shared::window::{self, WindowModel, window_attribute},
 };
 
-/// How long a place is kept when the configuration does not say it.
+/// How long a queue position is kept by default.
 pub(in crate::provider) const HOLD_PLACE_FOR: &str = "15m";
 
-/// The attributes besides `policy`, whose default differs.
+/// Builds the attributes except `policy`, whose default differs.
 pub(in crate::provider) fn turn_attributes() -> Attributes {
     use AttributeType::{Bool, Number, String};
     let mut all = attributes([
@@ -60,12 +59,12 @@ pub(in crate::provider) fn turn_attributes() -> Attributes {
     all
 }
 
-/// What a configuration says about the turn.
+/// The configured queue attributes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct OwnTurn<'a> {
     pub(in crate::provider) maintenance_id: &'a Text,
     pub(in crate::provider) policy: &'a Text,
-    /// The policy of a turn of its own when none is given; `None`: one has to be given.
+    /// The default policy outside a maintenance; `None` if a policy is required.
     pub(in crate::provider) default_policy: Option<Policy>,
     pub(in crate::provider) require_claim: &'a ValueBool,
     pub(in crate::provider) escalate_after: &'a Text,
@@ -77,10 +76,11 @@ pub(in crate::provider) struct OwnTurn<'a> {
 }
 
 impl OwnTurn<'_> {
-    /// Checks the known values; fills `base` with it when nothing is wrong or missing.
+    /// Checks the known values, and fills `base` with them if they are valid and complete.
     ///
-    /// Under a maintenance no window counts: the server is out of service. A policy that is given
-    /// does: the maintenance was approved, and not everything that is done under it.
+    /// Under a maintenance, windows do not apply, because the server is out of service. A
+    /// configured policy does apply: the maintenance's approval does not cover every action
+    /// under it.
     pub(in crate::provider) fn check(
         &self,
         diags: &mut Diagnostics,
@@ -130,7 +130,7 @@ impl OwnTurn<'_> {
             }
             (false, _) => one_of(diags, self.policy, path("policy"), &Policy::NAMES, Policy::from_name),
         };
-        // Without a maintenance, another policy may be the default.
+        // Without a maintenance, the default policy can differ.
         let is_certain = is_given(self.policy) || is_given(self.maintenance_id);
         if policy == Some(Policy::Enforced) && is_certain {
             let detail = if under && self.policy.is_null() {
@@ -150,14 +150,14 @@ impl OwnTurn<'_> {
     }
 }
 
-/// The maintenance that `maintenance_id` names.
+/// Returns the maintenance in `maintenance_id`.
 pub(in crate::provider) fn hold_named(diags: &mut Diagnostics, maintenance_id: &Text) -> Option<MaintenanceId> {
     let (at, hint) = (AttributePath::new("maintenance_id"), " Use the id of a metal_server_maintenance.");
     read_id(diags, given(maintenance_id)?, at, "a maintenance", hint)
 }
 
-/// The maintenance that `maintenance_id` names, in words where it is not known yet because it is of
-/// the same plan; `None`: there is none.
+/// Returns the text for the maintenance in `maintenance_id`, including one that is unknown because
+/// the same plan creates it. `None`: not set.
 pub(in crate::provider) fn under(maintenance_id: &Text) -> Option<&str> {
     (!maintenance_id.is_null()).then(|| given(maintenance_id).unwrap_or("the maintenance of maintenance_id"))
 }

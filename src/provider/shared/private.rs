@@ -1,4 +1,4 @@
-//! What a resource remembers beside its state: which record it stands for, in which store.
+//! A resource's private data: its record and store.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{AttributePath, Diagnostics, value::Value};
@@ -21,14 +21,14 @@ use crate::provider::{
     shared::values::{Text, given},
 };
 
-/// The host keeps it beside the state and shows it to nobody.
+/// Private state: the host stores it with the state and never shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct Private {
     uid: String,
     store: String,
-    /// The random number of this state: the record is marked with it.
+    /// This state's random number, with which the record is marked.
     state: String,
-    /// The highest generation of the record that was seen. A store below it went back in time.
+    /// The highest generation read so far. A lower generation means that the store was restored.
     generation: u64,
     /// The server's power and boot override before the maintenance, for people whose store was
     /// deleted; empty if they were not recorded.
@@ -54,23 +54,23 @@ pub(in crate::provider) enum Mark<'a> {
 }
 
 impl Private {
-    /// Of a record.
+    /// Returns the private state for a record.
     pub(in crate::provider) fn of(engine: &Engine, record: &Maintenance) -> Self {
         let (uid, store) = (record.uid.0.clone(), engine.store().id().to_owned());
         Self { uid, store, state: String::new(), generation: record.generation, before: before(record) }
     }
 
-    /// A number for a state that begins.
+    /// Generates a number for a new state.
     pub(in crate::provider) fn new_state() -> String {
         Uuid::new_v4().simple().to_string()
     }
 
-    /// What this state remembers, with the state's own number.
+    /// Sets the state's number.
     pub(in crate::provider) fn of_state(self, state: &str) -> Self {
         Self { state: state.to_owned(), ..self }
     }
 
-    /// The state's own number; empty where it has none.
+    /// Returns the state's number; empty without one.
     pub(in crate::provider) fn state(private: &Value<Self>) -> &str {
         match private {
             Value::Value(private) => &private.state,
@@ -78,7 +78,7 @@ impl Private {
         }
     }
 
-    /// The state's own number, or a new one where it has none.
+    /// Returns the state's number, or a new number if that is missing.
     pub(in crate::provider) fn state_or_new(private: &Value<Self>) -> String {
         match Self::state(private) {
             "" => Self::new_state(),
@@ -86,7 +86,7 @@ impl Private {
         }
     }
 
-    /// Whether it was written with the store that is used now.
+    /// Returns true if it was written with the current store.
     pub(in crate::provider) fn is_of(&self, engine: &Engine) -> bool {
         self.store == engine.store().id()
     }
@@ -101,12 +101,12 @@ impl Private {
         }
     }
 
-    /// The highest generation that was seen.
+    /// Returns the highest generation read so far.
     pub(in crate::provider) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// With what a refresh has seen.
+    /// Updates it after a refresh.
     pub(in crate::provider) fn after(private: Value<Self>, record: &Maintenance) -> Value<Self> {
         match private {
             Value::Value(private) => {
@@ -118,7 +118,7 @@ impl Private {
         }
     }
 
-    /// The record.
+    /// Returns the record's uid.
     pub(in crate::provider) fn uid(private: &Value<Self>) -> Option<Uid> {
         match private {
             Value::Value(private) => Some(Uid(private.uid.clone())),
@@ -126,15 +126,16 @@ impl Private {
         }
     }
 
-    /// The record.
+    /// Returns the record's uid.
     pub(in crate::provider) fn own_uid(&self) -> Uid {
         Uid(self.uid.clone())
     }
 
-    /// Finds a resource's record, for every kind of record; no other code decides this. Hosts send
-    /// no private state when they destroy tainted resources, and an outdated state file contains an
-    /// ended record. Both still have the name: its record counts if owner, machine and mark match.
-    /// Returns `private` unchanged if the store does not match or answer; callers report that.
+    /// Finds a resource's record, for every kind of record; no other code decides this. Hosts omit
+    /// the private state when they destroy tainted resources, and an outdated state file contains
+    /// an ended record. Both still have the name: its record counts if owner, machine and mark
+    /// match. Returns `private` unchanged if the store does not match or answer; callers report
+    /// that.
     pub(in crate::provider) async fn recovered(
         engine: &Engine,
         private: Value<Self>,
@@ -220,7 +221,7 @@ impl Private {
     }
 }
 
-/// The prior state of a record as text, without addresses of images.
+/// Describes a record's prior state, without image addresses.
 fn before(record: &Maintenance) -> String {
     let Some(prior) = &record.prior else { return String::new() };
     let boot = prior.boot.as_ref().map(|boot| format!(", boot override {boot}")).unwrap_or_default();
@@ -229,22 +230,22 @@ fn before(record: &Maintenance) -> String {
     format!("power {}{boot}{media}", prior.power)
 }
 
-/// The way out after a store was deleted. The host shows the resource address with the error.
+/// The fix after a store was deleted. The host shows the resource address with the error.
 const STORE_DELETED: &str = "If that store was deleted, nothing else knows the resource: remove it from the state with `tofu state rm \
                              ADDRESS` (or `terraform state rm ADDRESS`) and apply again.";
 
-/// What a claim or an approval remembers: where it is kept.
+/// The private state of a claim or an approval: where it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct Owned {
     pub(in crate::provider) uid: String,
     pub(in crate::provider) lock_key: String,
     pub(in crate::provider) store: String,
-    /// Where claims are a cluster's: the incarnation of the claim that it is about.
+    /// The related claim's uid, if a cluster stores the claims.
     pub(in crate::provider) claim: String,
 }
 
 impl Owned {
-    /// Of something that the servers' own cluster keeps.
+    /// Returns the private state for an object in the servers' own cluster.
     pub(in crate::provider) fn in_cluster(
         there: &dyn ExternalOwnership,
         key: &LockKey,
@@ -255,31 +256,31 @@ impl Owned {
         Self { uid, lock_key: key.0.clone(), store: there.address(), claim }
     }
 
-    /// Of something kept with a machine.
+    /// Returns the private state for an object stored with a lock.
     pub(in crate::provider) fn new(engine: &Engine, key: &LockKey, uid: &Uid) -> Self {
         let (uid, store) = (uid.0.clone(), engine.store().id().to_owned());
         Self { uid, lock_key: key.0.clone(), store, claim: String::new() }
     }
 
-    /// Of a claim or approval whose machine this store has. Without `uid` it was deleted. `None`:
-    /// the store does not have the machine, so it could be another store.
+    /// Returns the private state of a claim or approval whose lock is in this store. Without `uid`,
+    /// it was deleted. `None`: the store does not contain the lock, so it could be another store.
     pub(in crate::provider) fn found(engine: &Engine, view: &LockView, uid: Option<&Uid>) -> Option<Self> {
         let known = *view.lock != ServerLock::new(view.lock.key.clone());
         known.then(|| Self::new(engine, &view.lock.key, uid.unwrap_or(&Uid(String::new()))))
     }
 
-    /// The machine.
+    /// Returns the lock key.
     pub(in crate::provider) fn key(&self) -> LockKey {
         LockKey(self.lock_key.clone())
     }
 
-    /// The incarnation.
+    /// Returns the uid.
     pub(in crate::provider) fn own_uid(&self) -> Uid {
         Uid(self.uid.clone())
     }
 
-    /// What the state remembers, if it is of this store. Otherwise an error says which store it is
-    /// of.
+    /// Returns the private state if it belongs to this store. Otherwise adds an error with the
+    /// other store.
     pub(in crate::provider) fn here(
         diags: &mut Diagnostics,
         engine: &Engine,
@@ -305,8 +306,8 @@ impl Owned {
     }
 }
 
-/// A record that this store does not know. `true`: it is gone. When the state is of another store,
-/// nothing is known and an error says so.
+/// Handles a record that this store does not have. Returns true if it was deleted. If the state
+/// belongs to another store, the outcome is unknown and an error explains that.
 pub(in crate::provider) fn missing_here(
     diags: &mut Diagnostics,
     engine: &Engine,

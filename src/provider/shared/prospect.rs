@@ -1,5 +1,4 @@
-//! What is ahead of a maintenance that is about to be asked for: as sentences for a plan, as data
-//! for a script. Only reads.
+//! The outlook for planned maintenance: sentences for a plan and data for scripts. Only reads.
 
 use std::time::Duration;
 
@@ -26,48 +25,49 @@ use crate::provider::{shared::standing::NameStatus as NameStanding, shared::valu
 pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
 /// Summary of a warning: a holder or waiters come first.
 pub(in crate::provider) const AHEAD: &str = "Other maintenance is ahead";
-/// Summary of a warning: the own maintenance holds the server, and is not named.
+/// Summary of a warning: the same owner's maintenance holds the server, and the request does not
+/// name it.
 const OWN_HOLD: &str = "A maintenance of the same owner holds the server";
 /// Summary of a warning: the lock also has another name.
 const SHARED_LOCK: &str = "Servers share one lock";
-/// Summary of a warning: it may not start now.
+/// Summary of a warning: the window is closed now.
 const WINDOW_CLOSED: &str = "A window is closed";
 
-/// What is about to be requested.
+/// A planned request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct PlannedRequest<'a> {
     pub(in crate::provider) spec: &'a Spec,
     /// Its name.
     pub(in crate::provider) id: Option<&'a MaintenanceId>,
-    /// The maintenance that is released first, because this one replaces it.
+    /// The maintenance that this request replaces; it is released first.
     pub(in crate::provider) replaces: Option<&'a MaintenanceId>,
-    /// Whether it takes over a record of another state.
+    /// True if the request adopts another state's record.
     pub(in crate::provider) adopt: bool,
-    /// How long it may wait; `None`: as long as it takes.
+    /// The time limit; `None` if unlimited.
     pub(in crate::provider) patience: Option<Duration>,
-    /// The invocation before that of an action, under the same name.
+    /// An action's previous invocation with the same name.
     pub(in crate::provider) earlier: Option<&'a EarlierInvocation>,
 }
 
 impl<'a> PlannedRequest<'a> {
-    /// A request of this name, or of a name that is not known yet.
+    /// Returns a request; `id` is `None` while its name is unknown.
     pub(in crate::provider) fn new(spec: &'a Spec, id: Option<&'a MaintenanceId>, patience: Option<Duration>) -> Self {
         Self { spec, id, replaces: None, adopt: false, patience, earlier: None }
     }
 }
 
-/// What stands between a wish and its start.
+/// A request's outlook.
 #[derive(Clone, Debug, Default)]
 pub(in crate::provider) struct Prospect {
     pub(in crate::provider) server: String,
-    /// What happens to the server, in words; empty when it is only taken.
+    /// Its effect on the server in words; empty if the server is only locked.
     pub(in crate::provider) effect: String,
     stated_effect: String,
-    /// Its power now; `None`: its BMC does not answer.
+    /// The current power; `None` if the BMC does not answer.
     pub(in crate::provider) power: Option<PowerState>,
-    /// How the power of a `Paused` server changes.
+    /// Describes how a `Paused` server's power changes.
     pause_note: Option<&'static str>,
-    /// Whether the store answered.
+    /// True if the store answered.
     pub(in crate::provider) store_answered: bool,
     /// The holder, if any, and the waiters before it.
     pub(in crate::provider) ahead: Vec<QueueEntry>,
@@ -75,35 +75,32 @@ pub(in crate::provider) struct Prospect {
     shared: Option<String>,
     /// The text about a hand-over without a restore.
     hand_over: Option<String>,
-    /// The maintenance of the same owner that holds the server, where the request refuses to wait
-    /// for it.
+    /// The holding maintenance of the same owner, if the request does not wait for it.
     own_hold: Option<MaintenanceId>,
-    /// Whose server it is, and where they are reached.
+    /// The server's owner, and their contact.
     pub(in crate::provider) owner: Option<(String, Option<String>)>,
-    /// Whether the owner's approval is missing.
+    /// True if the owner's approval is missing.
     pub(in crate::provider) approval_missing: bool,
-    /// The digest that an approval would be bound to.
+    /// The digest to which an approval would be bound.
     pub(in crate::provider) digest: String,
-    /// The state of the name, and of a block.
+    /// Name and block status.
     name: NameStanding,
-    /// What there is to say about the owner.
+    /// The sentence about the owner.
     owner_line: Option<String>,
-    /// When the window opens, and when it closes then; `None`: there is no window, or it never
-    /// opens.
+    /// When the window opens and closes; `None` without a window or if it never opens.
     pub(in crate::provider) window: Option<(Timestamp, Timestamp)>,
     window_line: Option<String>,
-    /// Whether its window is not open now.
+    /// True if the window is closed now.
     pub(in crate::provider) window_closed: bool,
-    /// The earliest start, as far as it can be told: nobody knows when a hold without
-    /// `expires_after` ends.
+    /// The earliest start if it can be estimated; a lock without `expires_after` can last
+    /// indefinitely.
     pub(in crate::provider) earliest: Option<Timestamp>,
-    /// Why it cannot start within its time limit.
+    /// Explains why it cannot start within its time limit.
     pub(in crate::provider) too_late: Option<String>,
 }
 
 impl Prospect {
-    /// Looks at the store and the clock. `key` is where the server is locked, as far as that is
-    /// known.
+    /// Reads the store and the clock. `key` is the server's lock, if it is known.
     pub(in crate::provider) async fn look(
         engine: &Engine,
         asked: &PlannedRequest<'_>,
@@ -139,7 +136,7 @@ impl Prospect {
         prospect
     }
 
-    /// In sentences, for a reviewer.
+    /// Returns sentences for a reviewer.
     pub(in crate::provider) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.push(format!("{} {}", self.server, self.stated_effect));
@@ -166,9 +163,8 @@ impl Prospect {
         lines
     }
 
-    /// What stands between the request and its start, each with a summary of its own: hosts fold
-    /// warnings of one summary into one, and a missing approval must not disappear behind a power
-    /// change of another server.
+    /// Returns blockers, each with its own summary. Hosts merge warnings with equal summaries, and
+    /// a power change on another server must not hide a missing approval.
     pub(in crate::provider) fn obstacles(&self) -> Vec<(&'static str, String)> {
         let server = &self.server;
         let mut found = Vec::new();
@@ -197,7 +193,7 @@ impl Prospect {
     }
 
     fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
-        // An external system's claim is told by the outlook.
+        // The outlook covers an external system's claim.
         let Some(ownership) = engine.kept_ownership(view) else { return };
         let claim = ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
@@ -261,7 +257,7 @@ impl Prospect {
         self.window = Some((next.start, next.end));
         self.window_closed = true;
         let until = next.start.duration_since(now).unsigned_abs();
-        // Seconds help nobody who plans a night.
+        // Round up to minutes.
         let shown = shown_duration(Duration::from_secs(until.as_secs().div_ceil(60) * 60));
         let lasts = shown_duration(next.end.duration_since(next.start).unsigned_abs());
         let opens = format!("opens {} (in {shown}) for {lasts}", window.shown(next.start));
@@ -276,7 +272,7 @@ impl Prospect {
     }
 
     fn guess_start(&mut self, now: Timestamp) {
-        // Whoever is before it and may start holds the server for a time that nobody told.
+        // A waiter ahead that can start would occupy the server for an unknown time.
         let blocked = self.ahead.iter().any(|entry| !entry.holds && entry.blocker.is_none());
         if !self.store_answered || self.approval_missing || blocked || self.name.released.is_some() {
             return;
@@ -293,8 +289,7 @@ impl Prospect {
     }
 }
 
-/// What becomes of the server between this request and the maintenance before it, where it asks for
-/// that.
+/// Describes a direct hand-over from the previous maintenance, if the request wants one.
 async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Option<String> {
     let direct = |spec: &Spec| spec.hand_over == HandOver::Direct;
     if !direct(asked.spec) {
@@ -313,15 +308,15 @@ async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView)
     })
 }
 
-/// The maintenance of the same owner for which an operation or a boot configuration in its own turn
-/// does not wait.
+/// Returns the holding maintenance of the same owner, if a separately queued operation or
+/// boot configuration would not wait for it.
 fn own_hold(engine: &Engine, spec: &Spec, view: &LockView) -> Option<MaintenanceId> {
     let waits = spec.kind == MaintenanceKind::Maintenance || spec.parent.is_some();
     let holder = view.lock.holder().filter(|holder| !waits && holder.spec.kind == MaintenanceKind::Maintenance)?;
     (holder.owner == engine.owner()).then(|| holder.id.clone())
 }
 
-/// Who would be before a new wish for this server.
+/// Returns the queue entries ahead of a new request.
 fn ahead(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Vec<QueueEntry> {
     let holder = view.lock.holder().into_iter();
     let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);

@@ -1,10 +1,10 @@
-//! The time limits of actions and ephemeral resources have other names than those of resources,
-//! whose checks they share.
+//! Renames time limits in diagnostics: actions and ephemeral resources use other names than
+//! resources but share the checks.
 
 use tf_provider::{AttributePathStep, Diagnostics};
 
-/// Replaces the names of time limits in texts and paths: `("create", "invoke")` makes
-/// `timeouts.invoke` of `timeouts.create`.
+/// Renames time limits in texts and paths: `("create", "invoke")` replaces `timeouts.create` by
+/// `timeouts.invoke`.
 pub(in crate::provider) fn rename_timeouts(diags: &mut Diagnostics, names: &[(&'static str, &'static str)]) {
     for problem in diags.errors.iter_mut().chain(&mut diags.warnings) {
         for (old, new) in names {

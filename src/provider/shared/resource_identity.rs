@@ -1,4 +1,4 @@
-//! What identifies a resource to hosts that know identities: the parts of its import id.
+//! Resource identities, which consist of the import id's parts.
 
 use serde_json::{Value as Json, json};
 use tf_provider::schema::AttributeType;
@@ -7,20 +7,20 @@ use crate::plugin::{IdentityAttribute, IdentitySchema};
 
 use crate::provider::shared::values::{Text, given};
 
-/// Builds an attribute that an import by identity has to give.
+/// Builds an attribute that an import by identity requires.
 const fn text(name: &'static str, description: &'static str) -> IdentityAttribute {
     IdentityAttribute { name, attr_type: AttributeType::String, description, required_for_import: true }
 }
 
-/// Builds the schema of an identity.
+/// Builds an identity schema.
 ///
-/// Version 0, because hosts read a state without an identity as one of version 0: a higher version
-/// would ask for an upgrade of an identity that such a state does not have.
+/// It has version 0, because hosts treat a state without identity as version 0. A higher version
+/// would request an upgrade for an identity that such a state does not have.
 fn schema(attributes: Vec<IdentityAttribute>) -> IdentitySchema {
     IdentitySchema { version: 0, attributes }
 }
 
-/// Builds the schema of what has a namespace and a name.
+/// Builds the schema for resources with a namespace and a name.
 pub(in crate::provider) fn named_schema() -> IdentitySchema {
     schema(vec![
         text("namespace", "First part of the name under which it is found again without a state file."),
@@ -28,34 +28,34 @@ pub(in crate::provider) fn named_schema() -> IdentitySchema {
     ])
 }
 
-/// Builds the schema of what has an id only.
+/// Builds the schema for resources with only an id.
 pub(in crate::provider) fn id_schema() -> IdentitySchema {
     schema(vec![text("id", "Its `id`.")])
 }
 
-/// Builds the identity of what has a namespace and a name; `None` while one of them is not known.
+/// Builds an identity from namespace and name; `None` while either is unknown.
 pub(in crate::provider) fn of_name(namespace: &Text, name: &Text) -> Option<Json> {
     Some(json!({ "namespace": given(namespace)?, "name": given(name)? }))
 }
 
-/// Builds the identity of what has its namespace and name in its id.
+/// Builds an identity from an id `namespace/name`.
 pub(in crate::provider) fn of_joined(id: &Text) -> Option<Json> {
     let (namespace, name) = given(id)?.split_once('/')?;
     Some(json!({ "namespace": namespace, "name": name }))
 }
 
-/// Builds the identity of what has an id only.
+/// Builds the identity of resources with only an id.
 pub(in crate::provider) fn of_id(id: &Text) -> Option<Json> {
     Some(json!({ "id": given(id)? }))
 }
 
-/// Joins the namespace and the name of an identity to an import id.
+/// Joins an identity's namespace and name to an import id.
 pub(in crate::provider) fn import_name(identity: &Json) -> Option<String> {
     let part = |name: &str| identity.get(name)?.as_str();
     Some(format!("{}/{}", part("namespace")?, part("name")?))
 }
 
-/// Reads the import id of an identity that has an id only.
+/// Returns the import id from an identity with only an id.
 pub(in crate::provider) fn import_id(identity: &Json) -> Option<String> {
     identity.get("id")?.as_str().map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! States that know more than the store: it was restored from an earlier moment.
+//! Detects a store that is older than this state, after a restore from a backup.
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
@@ -19,14 +19,14 @@ use crate::provider::{
     shared::values::{Text, given},
 };
 
-/// What a state tells of its record.
+/// A state's data about its record.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct Expected<'a> {
-    /// The server, for people.
+    /// The server, for messages.
     pub(in crate::provider) server: &'a str,
-    /// The highest generation, where the state shows it.
+    /// The highest generation, if the state shows it.
     pub(in crate::provider) generation: Generation,
-    /// `state` of what holds a server.
+    /// `state`, for resources that lock a server.
     pub(in crate::provider) state: Option<&'a Text>,
     /// `lock_key`.
     pub(in crate::provider) lock_key: &'a Text,
@@ -38,7 +38,7 @@ impl Expected<'_> {
     }
 }
 
-/// A generation as a state shows it.
+/// Converts a generation from the state.
 pub(in crate::provider) fn shown(generation: &Value<i64>) -> Generation {
     match generation {
         Value::Value(generation) => Generation::try_from(*generation).unwrap_or(0),
@@ -46,10 +46,10 @@ pub(in crate::provider) fn shown(generation: &Value<i64>) -> Generation {
     }
 }
 
-/// Whether the store still knows what this state knows. Otherwise an error says so, and nothing may
-/// act: neither on the server nor on the state.
+/// Returns true if the store is at least as new as this state. Otherwise adds an error, and neither
+/// the server nor the state can be changed.
 ///
-/// A store that does not answer proves nothing; who asks it next says that.
+/// An unreachable store proves nothing; the next request reports it.
 pub(in crate::provider) async fn is_current(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -58,7 +58,7 @@ pub(in crate::provider) async fn is_current(
     expected: &Expected<'_>,
 ) -> bool {
     let generation = match private {
-        // What was written with another store is said by who finds nothing here.
+        // A state from another store is reported when its record is not found.
         Value::Value(private) if private.is_of(engine) => private.generation().max(expected.generation),
         Value::Value(_) => return true,
         _ => expected.generation,
@@ -95,7 +95,7 @@ pub(in crate::provider) async fn nothing_left(
     is_current(diags, engine, &Value::Null, None, expected).await.then_some(())
 }
 
-/// Reads it before a change, where the record was not read yet.
+/// Reads the record and checks the store before a change.
 pub(in crate::provider) async fn may_act(
     diags: &mut Diagnostics,
     engine: &Engine,

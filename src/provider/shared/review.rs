@@ -1,4 +1,4 @@
-//! What a plan tells its reviewer: only reads, and works with the store, the BMC or both down.
+//! Plan reviews: they only read, and work while the store or the BMC is unreachable.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -40,17 +40,17 @@ const RENAMED: &str = "A renamed maintenance follows its predecessor";
 const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
 /// Summary of a warning: an answer of a BMC was repaired.
 const INVALID_JSON: &str = "A BMC sends invalid JSON";
-/// Summary of a warning: what a server is and can do was not read.
+/// Summary of a warning: the server's properties and capabilities were not read.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
-/// Reviews a hold that is about to be asked for.
+/// Reviews a maintenance before its creation.
 pub(in crate::provider) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>) {
     let boot_at = AttributePath::new("boot_configuration");
     let Some(seen) = server(diags, engine, asked.spec, Some(&boot_at)).await else { return };
     effects(diags, engine, asked, seen).await;
 }
 
-/// Reviews a boot configuration that is about to be made.
+/// Reviews a boot configuration before its creation.
 pub(in crate::provider) async fn boot_configuration(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -64,7 +64,7 @@ pub(in crate::provider) async fn boot_configuration(
     }
 }
 
-/// Tells what is done under a maintenance, which has the server.
+/// Reviews an action under a held maintenance.
 async fn under(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -86,7 +86,7 @@ async fn under(
     diags.add_warning(diagnostic(SWITCHED, detail, AttributePath::root()));
 }
 
-/// Reviews an operation that is about to be made, in its own turn or under the hold that is named.
+/// Reviews an operation before its creation, queued separately or under a maintenance.
 pub(in crate::provider) async fn operation(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -111,8 +111,8 @@ pub(in crate::provider) async fn operation(
     }
 }
 
-/// Whether an operation in its own turn lasts: an error where the server's own system would undo it
-/// at once.
+/// Checks that a separately queued operation lasts: adds an error if the server's external system
+/// would undo it immediately.
 pub(in crate::provider) async fn lasts(diags: &mut Diagnostics, engine: &Engine, spec: &Spec) -> bool {
     let Some(operation) = &spec.operation else { return true };
     let Ok(machine) = engine.machine(&spec.server) else { return true };
@@ -127,7 +127,7 @@ pub(in crate::provider) async fn lasts(diags: &mut Diagnostics, engine: &Engine,
     }
 }
 
-/// The incarnation of the hold that is named, if one is. The error was reported.
+/// Returns the named maintenance's uid, if any. `Err`: an error was added.
 pub(in crate::provider) async fn hold(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -162,8 +162,8 @@ pub(in crate::provider) async fn hold(
     }
 }
 
-/// Whether this owner may act under the maintenance that is named, as far as that is known: a plan
-/// may come before it.
+/// Checks that this owner can act under the named maintenance. A plan can come before that
+/// maintenance exists.
 pub(in crate::provider) async fn may_act_under(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -178,8 +178,8 @@ pub(in crate::provider) async fn may_act_under(
     }
 }
 
-/// Reviews a change of something that has the server, as the record `uid`: what it lacks and, with
-/// `effect`, what happens to the server.
+/// Reviews a change to the held record `uid`: missing capabilities and, with `effect`, the effect
+/// on the server.
 pub(in crate::provider) async fn changed(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -218,7 +218,7 @@ pub(in crate::provider) fn renamed(diags: &mut Diagnostics, prior: &MaintenanceM
     ));
 }
 
-/// Warns that apply may end before the server is held.
+/// Warns that apply can end before the server is held.
 pub(in crate::provider) fn not_waited_for(diags: &mut Diagnostics, model: &MaintenanceModel) {
     if model.wait_for() != WaitFor::Enqueued {
         return;
@@ -235,7 +235,7 @@ pub(in crate::provider) fn not_waited_for(diags: &mut Diagnostics, model: &Maint
     ));
 }
 
-/// Warns that nothing was checked, because the provider's configuration is not known before apply.
+/// Warns that nothing was checked, because the provider's configuration is unknown before apply.
 pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
     let effect = given(effect).unwrap_or("what happens to the server is not known yet");
     diags.add_warning(diagnostic(
@@ -248,14 +248,14 @@ pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
     ));
 }
 
-/// A server as it answered; each is `None` where it did not.
+/// A server's answers; each is `None` if it did not answer.
 struct PlanCheck {
     view: Option<MachineView>,
     key: Option<LockKey>,
 }
 
-/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error
-/// was reported.
+/// Checks that the server exists and supports the request. Returns its answers; `None` after an
+/// error.
 async fn server(
     diags: &mut Diagnostics,
     engine: &Engine,
@@ -308,7 +308,7 @@ async fn server(
     (diags.errors.len() == errors).then_some(())?;
     let key = match engine.lock_key_now(&spec.server).await {
         Ok(key) => key,
-        // The UUID may be hidden for a while only, after a reset of the BMC.
+        // After a BMC reset, the UUID can be missing for a while.
         Err(error @ EngineError::Identity(IdentityError::NoUuid { .. })) => {
             let text = of_engine(&spec.server, &error);
             let at = AttributePath::new("server");
@@ -359,15 +359,15 @@ async fn server(
     Some(PlanCheck { view, key })
 }
 
-/// What keeps a plan from looking, and may be fixed before it is applied.
+/// Returns true for errors that prevent a check but can be fixed before apply.
 fn unchecked(error: &BackendError) -> bool {
     matches!(error, BackendError::Missing { .. } | BackendError::Denied { .. })
 }
 
-/// Why the name of a request is refused, whatever the queue says.
+/// Returns why a request's name is refused, independent of the queue.
 async fn conflict(engine: &Engine, asked: &PlannedRequest<'_>, key: Option<&LockKey>) -> Option<EngineError> {
-    // A boot configuration has no name of its own that could be chosen, and an invocation continues
-    // or ends the one that was before it.
+    // Boot configurations do not have a user-chosen name. An invocation continues or ends the
+    // previous one.
     let named = asked.spec.kind != MaintenanceKind::BootConfiguration && asked.earlier.is_none();
     let id = asked.id.filter(|id| named && asked.replaces != Some(*id))?;
     engine.name_conflict(id, asked.spec, key).await
@@ -383,13 +383,13 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     }
     let key = match seen.key {
         Some(key) => Some(key),
-        // It did not answer; perhaps its name is known from before.
+        // The BMC did not answer; the lock key could be stored from an earlier run.
         None => engine.known_lock_key(&spec.server).await,
     };
     match conflict(engine, asked, key.as_ref()).await {
-        // Not an error: hosts plan a creation again during apply, where this may be the own
-        // predecessor. A plan that fails there leaves a deposed object in the state; a create that
-        // fails does not.
+        // A warning, because hosts plan a create again during apply, when the name can belong to
+        // its own predecessor. An error there would leave a deposed object in the state; a failed
+        // create does not.
         Some(error @ (EngineError::Store(_) | EngineError::Refused(Refusal::OtherSpec { .. }))) => {
             let text = of_engine(&spec.server, &error);
             let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);

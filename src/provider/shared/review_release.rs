@@ -1,6 +1,6 @@
-//! What a plan tells of the end of what has a server.
+//! Plan warnings about releasing a held server.
 //!
-//! A destroy can show nothing else: there is no planned state with an `effect`.
+//! A destroy cannot show an `effect`, because it lacks a planned state.
 
 use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 
@@ -18,11 +18,11 @@ const RELEASED: &str = "Servers will be switched or booted to restore them";
 const NOT_PAUSED: &str = "Servers that were Paused end On";
 /// Summary of a warning: an external system ended the maintenance.
 pub(in crate::provider) const REVOKED: &str = "External maintenance system revoked the server";
-/// Summary of a warning: the external system ends the use of the server.
+/// Summary of a warning: the external system ends the server's use.
 pub(in crate::provider) const DELETED: &str = "A held server is being deleted";
 
-/// Warns of the end of what has a server where that switches or boots it, where it cannot restore
-/// it, and where its external system ends its use.
+/// Warns if releasing a server changes power or boot, cannot restore its state, or ends its use in
+/// its external system.
 pub(in crate::provider) async fn release(
     diags: &mut Diagnostics,
     engine: Option<&Engine>,
@@ -47,7 +47,7 @@ pub(in crate::provider) async fn release(
     let effect = if let Some(next) = engine.successor(&held.record).await {
         Some(format!("is handed over to {next} as it is (hand_over = \"direct\")."))
     } else {
-        // Another cluster knows nothing of its request, and says that it is gone.
+        // Another cluster does not have the request and would report it as deleted.
         let now = match engine.reaches(&held.record).await {
             Ok(()) => engine.gates_seen(&held.record).await,
             Err(_) => GatesSeen { record: held.record.clone(), revoked: None, deletion: None },
@@ -91,12 +91,12 @@ async fn effect(engine: &Engine, record: &Maintenance) -> Option<String> {
     })
 }
 
-/// A server whose external system ends its use after the release; `None`: it does not.
+/// Warns if the server's external system ends its use after the release.
 pub(in crate::provider) fn deletion(server: &str, seen: &GatesSeen) -> Option<Diagnostic> {
     seen.deletion.as_ref().map(|why| diagnostic(DELETED, deleted(server, why), AttributePath::root()))
 }
 
-/// The detail of a warning that the external system ends the use of a held server.
+/// Returns the warning's detail.
 pub(in crate::provider) fn deleted(server: &str, why: &str) -> String {
     format!(
         "{server}: {why}. It is held until then. Destroy restores its boot configuration and media, and does not switch it on."

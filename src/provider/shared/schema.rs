@@ -1,4 +1,4 @@
-//! Short words for schemas.
+//! Short functions for schemas.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,42 @@ fn attribute(attr_type: AttributeType, constraint: AttributeConstraint, text: &s
     Attribute { attr_type, description: Description::markdown(text), constraint, sensitive: false, deprecated: false }
 }
 
-/// Must be given.
+/// Builds a required attribute.
 pub(in crate::provider) fn required(attr_type: AttributeType, text: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Required, text)
 }
 
-/// May be given.
+/// Builds an optional attribute.
 pub(in crate::provider) fn optional(attr_type: AttributeType, text: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Optional, text)
 }
 
-/// May be given; has a default that is shown in plans.
+/// Builds an optional attribute whose default is shown in plans.
 pub(in crate::provider) fn defaulted(attr_type: AttributeType, text: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::OptionalComputed, text)
 }
 
-/// Is told by the provider.
+/// Builds an attribute that the provider sets.
 pub(in crate::provider) fn computed(attr_type: AttributeType, text: &str) -> Attribute {
     attribute(attr_type, AttributeConstraint::Computed, text)
 }
 
-/// May be given and is shown in no plan.
+/// Builds an optional attribute that plans do not show.
 pub(in crate::provider) fn secret(text: &str) -> Attribute {
     Attribute { sensitive: true, ..optional(AttributeType::String, text) }
 }
 
-/// Attributes from pairs.
+/// Builds attributes from pairs.
 pub(in crate::provider) fn attributes<const N: usize>(pairs: [(&str, Attribute); N]) -> Attributes {
     pairs.into_iter().map(|(name, attribute)| (name.to_owned(), attribute)).collect()
 }
 
-/// An object with attributes of its own.
+/// Builds an object with nested attributes.
 pub(in crate::provider) fn object<const N: usize>(pairs: [(&str, Attribute); N]) -> AttributeType {
     AttributeType::AttributeSingle(attributes(pairs))
 }
 
-/// The schema of one type.
+/// Builds a type's schema.
 pub(in crate::provider) fn schema(text: &str, attributes: Attributes) -> Schema {
     Schema {
         version: 1,
@@ -60,7 +60,7 @@ pub(in crate::provider) fn schema(text: &str, attributes: Attributes) -> Schema 
     }
 }
 
-/// `timeouts` with the given operations.
+/// Builds `timeouts` with these operations.
 pub(in crate::provider) fn timeouts<const N: usize>(pairs: [(&str, &str); N]) -> Attribute {
     let attributes =
         pairs.into_iter().map(|(name, text)| (name.to_owned(), optional(AttributeType::String, text))).collect();

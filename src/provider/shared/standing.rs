@@ -1,5 +1,5 @@
-//! What stands against a request, or comes with it, before its turn counts: a record of its name, a
-//! release of it by a person, a block of the server.
+//! Preconditions besides the queue: an existing record with the name, a forced release of the
+//! name, or a blocked server.
 
 use crate::{
     engine::{EarlierInvocation, Engine},
@@ -20,30 +20,31 @@ pub(in crate::provider) const TAKEN_OVER: &str = "A maintenance is taken over fr
 /// Summary of a warning: a person released the name.
 const NAME_REFUSED: &str = "A released name is refused";
 
-/// What a store knows about a name and its server.
+/// The store's data about a name and its server.
 #[derive(Clone, Debug, Default)]
 pub(in crate::provider) struct NameStatus {
     /// The record that the next run continues.
     pub(in crate::provider) continued: Option<Box<Maintenance>>,
-    /// The invocation before that of an action, which continues it or ends it first.
+    /// An action's previous invocation, which this invocation continues or ends first.
     earlier: Option<EarlierInvocation>,
-    /// Whether the configuration says that it takes the record from another state.
+    /// True if the configuration adopts the record from another state.
     adopt: bool,
-    /// The release that refuses the name.
+    /// The forced release that refuses the name.
     pub(in crate::provider) released: Option<ReleasedName>,
-    /// The block of the server.
+    /// The server's block.
     pub(in crate::provider) block: Option<Block>,
 }
 
 impl NameStatus {
-    /// Reads it from a view of the server's lock.
+    /// Reads the status from the server's lock.
     pub(in crate::provider) fn of(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Self {
         let PlannedRequest { spec, id, adopt, .. } = *asked;
         let digest = engine.as_asked_here(spec).digest();
-        // Another owner or specification is refused with both shown.
+        // A record with another owner or specification is refused, and the error shows both.
         let same = |record: &Maintenance| {
             let ours = record.owner == engine.owner() && record.digest == digest;
-            // One that is replaced is not taken over, and an operation that was made holds nothing.
+            // A replaced record is not taken over, and an operation that was already performed does
+            // not need the server.
             Some(&record.id) == id && ours && !engine.manages(&record.uid) && !record.is_made()
         };
         let found = || view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone()));
@@ -60,13 +61,12 @@ impl NameStatus {
         }
     }
 
-    /// Whether the record that is continued holds the server.
+    /// Returns true if the continued record was admitted to the server.
     pub(in crate::provider) fn holds(&self) -> bool {
         self.continued.as_ref().is_some_and(|record| record.admitted_at.is_some())
     }
 
-    /// What refuses the request although nothing else stands against it, each with the summary of
-    /// its warning.
+    /// Returns refusals that do not depend on the queue, each with its warning summary.
     pub(in crate::provider) fn refusals(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if let Some(record) = self.continued.as_ref().filter(|record| record.known_to.is_some()) {
@@ -79,7 +79,7 @@ impl NameStatus {
         found
     }
 
-    /// In sentences, for a reviewer.
+    /// Returns sentences for a reviewer.
     pub(in crate::provider) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match &self.earlier {
@@ -122,7 +122,7 @@ impl NameStatus {
     }
 }
 
-/// What becomes of the invocation before that of an action, in a sentence.
+/// Describes how an action's previous invocation continues or ends.
 pub(in crate::provider) fn becomes_of(earlier: &EarlierInvocation) -> String {
     let (EarlierInvocation::Made(record) | EarlierInvocation::Unfinished(record) | EarlierInvocation::Other(record)) =
         earlier;

@@ -16,7 +16,7 @@ const ARMED: &str = "A start uses an armed boot override";
 /// Summary of a warning: the server boots its disk during a maintenance that booted another system.
 const USED_UP: &str = "A restart boots the server's own disk";
 
-/// Names the armed boot override that a planned start uses, as summary and detail.
+/// Returns the armed boot override that a planned start uses, as summary and detail.
 pub(in crate::provider) fn armed(spec: &Spec, view: Option<&MachineView>) -> Option<(&'static str, String)> {
     let view = view.filter(|view| starts(spec, view))?;
     let boot = boot::armed(view)?;
@@ -60,8 +60,8 @@ fn may_be_used(hold: &str) -> String {
     )
 }
 
-/// Returns the one-time boots that a maintenance, and boot configurations under it, requested.
-/// `None`: the maintenance does not exist yet.
+/// Returns one-time boots requested by a maintenance or by boot configurations under it. `None`:
+/// the maintenance does not exist yet.
 async fn boots_once(engine: &Engine, id: MaintenanceId) -> Option<Vec<BootSpec>> {
     let hold = engine.planned_record(&id).await.ok()??;
     let view = engine.planned_view(&hold.lock_key).await.ok()?;

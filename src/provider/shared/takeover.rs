@@ -18,8 +18,8 @@ use crate::provider::{
     shared::values::Text,
 };
 
-/// Why a state drops its record: another state took it over. An imported record (`managed_by` is
-/// null) was never this state's, and stays until apply.
+/// Returns why a state drops its record: another state took it over. An imported record
+/// (`managed_by` is null) was never this state's, and stays until apply.
 pub(in crate::provider) fn lost(record: &Maintenance, state: &str, managed_by: &Text) -> Option<Refusal> {
     record.refuses_state(state).filter(|_| !managed_by.is_null())
 }

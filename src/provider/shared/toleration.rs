@@ -1,4 +1,4 @@
-//! `tolerations` of `metal_server_claim`: the taints that its server may have.
+//! `tolerations` of `metal_server_claim`: taints that its server can have.
 
 use serde::{Deserialize, Serialize};
 use tf_provider::{
@@ -14,7 +14,7 @@ use crate::provider::{
     shared::values::{Text, bad, given, known, one_of},
 };
 
-/// One taint that is put up with.
+/// A tolerated taint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct TolerationModel {
     key: Text,
@@ -23,10 +23,10 @@ pub(in crate::provider) struct TolerationModel {
     effect: Text,
 }
 
-/// All of them.
+/// All tolerations of a claim.
 pub(in crate::provider) type Tolerations = ValueList<Value<TolerationModel>>;
 
-/// The attribute.
+/// Builds the attribute's schema.
 pub(in crate::provider) fn tolerations_attribute() -> Attribute {
     use AttributeType::String;
     optional(
@@ -52,7 +52,7 @@ pub(in crate::provider) fn tolerations_attribute() -> Attribute {
     )
 }
 
-/// Complains of every known value that is wrong.
+/// Reports every known value that is invalid.
 pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
     let Value::Value(all) = all else { return };
     for (index, one) in (0i64..).zip(all) {
@@ -84,12 +84,12 @@ pub(in crate::provider) fn check(diags: &mut Diagnostics, all: &Tolerations) {
     }
 }
 
-/// Whether any is wanted, as far as that is known.
+/// Returns true if at least one toleration is known.
 pub(in crate::provider) fn are_wanted(all: &Tolerations) -> bool {
     matches!(all, Value::Value(all) if !all.is_empty())
 }
 
-/// What is meant; `None`: it is not known yet.
+/// Converts the configuration; returns `None` while a part is unknown.
 pub(in crate::provider) fn meant(all: &Tolerations) -> Option<Vec<Toleration>> {
     let said = |text: &Text| match text {
         Value::Unknown => None,
@@ -111,8 +111,8 @@ pub(in crate::provider) fn meant(all: &Tolerations) -> Option<Vec<Toleration>> {
     }
 }
 
-/// What is there now, in the words of `before` where that means the same: an API server may fill in
-/// what was not said.
+/// Returns the current tolerations, in the notation of `before` if they are equivalent. API servers
+/// fill in defaults.
 pub(in crate::provider) fn seen(before: &Tolerations, now: &[Toleration]) -> Tolerations {
     let full = |all: Vec<Toleration>| -> Vec<Toleration> {
         let equal = || Some("Equal".to_owned());

@@ -1,4 +1,4 @@
-//! From configured values to checked ones; every problem carries the attribute's path.
+//! Validates configured values. Every diagnostic contains the attribute's path.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,12 +20,12 @@ use crate::{
 
 use crate::provider::shared::block::MayBeUnknown as _;
 
-/// A text that may be null or unknown.
+/// A text that can be null or unknown.
 pub(in crate::provider) type Text = Value<String>;
 /// A map of texts.
 pub(in crate::provider) type Texts = Value<BTreeMap<String, Text>>;
 
-/// `timeouts`.
+/// The block `timeouts`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct Timeouts {
     /// For create.
@@ -39,7 +39,7 @@ pub(in crate::provider) struct Timeouts {
     pub(in crate::provider) delete: Text,
 }
 
-/// A text that was given.
+/// Returns a text if it is known and not null.
 pub(in crate::provider) fn given(value: &Text) -> Option<&str> {
     match value {
         Value::Value(text) => Some(text),
@@ -47,24 +47,24 @@ pub(in crate::provider) fn given(value: &Text) -> Option<&str> {
     }
 }
 
-/// A text for the state.
+/// Converts an optional text for the state.
 pub(in crate::provider) fn known(text: Option<String>) -> Text {
     text.map_or(Value::Null, Value::Value)
 }
 
-/// `Null` becomes the default; unknown and given values stay.
+/// Replaces `Null` by the default; keeps unknown and set values.
 pub(in crate::provider) fn or_default<T>(value: &mut Value<T>, default: T) {
     if value.is_null() {
         *value = Value::Value(default);
     }
 }
 
-/// Reports a bad value.
+/// Reports an invalid value.
 pub(in crate::provider) fn bad(diags: &mut Diagnostics, path: AttributePath, summary: &str, detail: impl Into<String>) {
     diags.add_error(diagnostic(summary.to_owned(), detail.into(), path));
 }
 
-/// A duration such as `90m`, `1h30m` or `2d`; a day has 24 hours.
+/// Parses a duration such as `90m`, `1h30m` or `2d`; a day has 24 hours.
 pub(in crate::provider) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = |why: &str| format!("{text:?} {why}. Write a duration such as \"90m\", \"1h30m\" or \"2d\".");
     let span: jiff::Span = text.parse().map_err(|_| wrong("is not a valid duration"))?;
@@ -77,7 +77,7 @@ pub(in crate::provider) fn parse_duration(text: &str) -> Result<Duration, String
     }
 }
 
-/// A duration as it would be written.
+/// Formats a duration in the configuration's notation.
 pub(in crate::provider) fn shown_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, "h"), (seconds % 3600 / 60, "m"), (seconds % 60, "s")];
@@ -85,7 +85,7 @@ pub(in crate::provider) fn shown_duration(duration: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// A configured duration; `None` when it is absent, unknown or wrong (which is reported).
+/// Returns a configured duration; `None` if it is absent, unknown or invalid (which is reported).
 pub(in crate::provider) fn duration(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<Duration> {
     match parse_duration(given(value)?) {
         Ok(duration) => Some(duration),
@@ -96,7 +96,7 @@ pub(in crate::provider) fn duration(diags: &mut Diagnostics, value: &Text, path:
     }
 }
 
-/// A moment in RFC 3339.
+/// Parses an RFC 3339 time.
 pub(in crate::provider) fn moment(
     diags: &mut Diagnostics,
     value: &Text,
@@ -113,10 +113,10 @@ pub(in crate::provider) fn moment(
     read
 }
 
-/// What a plan takes for a time limit that is not known yet: one that no window or queue exceeds.
+/// An unknown time limit during planning: longer than any window or queue.
 const NOT_KNOWN_YET: Duration = Duration::from_hours(100 * 365 * 24);
 
-/// A configured time limit, or its default.
+/// Returns a configured time limit, or its default.
 pub(in crate::provider) fn time_limit(
     timeouts: &Value<Timeouts>,
     pick: impl Fn(&Timeouts) -> &Text,
@@ -143,7 +143,7 @@ pub(in crate::provider) fn check_timeouts(diags: &mut Diagnostics, timeouts: &Va
     }
 }
 
-/// One of a few words.
+/// Checks a value against a fixed list.
 pub(in crate::provider) fn one_of<T>(
     diags: &mut Diagnostics,
     value: &Text,
@@ -160,7 +160,7 @@ pub(in crate::provider) fn one_of<T>(
     picked
 }
 
-/// `On` or `Off`.
+/// Parses `On` or `Off`.
 pub(in crate::provider) fn power(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<PowerTarget> {
     one_of(diags, value, path, &["On", "Off"], |text| match text {
         "On" => Some(PowerTarget::On),
@@ -169,7 +169,7 @@ pub(in crate::provider) fn power(diags: &mut Diagnostics, value: &Text, path: At
     })
 }
 
-/// `UEFI` or `Legacy`.
+/// Parses `UEFI` or `Legacy`.
 pub(in crate::provider) fn boot_mode(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<BootMode> {
     one_of(diags, value, path, &["UEFI", "Legacy"], |text| match text {
         "UEFI" => Some(BootMode::Uefi),
@@ -178,7 +178,7 @@ pub(in crate::provider) fn boot_mode(diags: &mut Diagnostics, value: &Text, path
     })
 }
 
-/// An `http` or `https` URL.
+/// Checks an `http` or `https` URL.
 pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: AttributePath) -> Option<String> {
     let text = given(value)?;
     within_limit(diags, limits::check_length(text, limits::URL), path.clone());
@@ -198,7 +198,7 @@ pub(in crate::provider) fn web_url(diags: &mut Diagnostics, value: &Text, path: 
     None
 }
 
-/// A value that must not be empty when it is given.
+/// Checks that a value is not empty and contains no control characters.
 pub(in crate::provider) fn not_empty(diags: &mut Diagnostics, value: &Text, path: AttributePath) {
     if given(value).is_some_and(|text| text.trim().is_empty()) {
         bad(diags, path, "Must not be empty", "Leave the attribute out instead of giving an empty text.");
@@ -209,7 +209,8 @@ pub(in crate::provider) fn not_empty(diags: &mut Diagnostics, value: &Text, path
     }
 }
 
-/// Reads an id of the form `namespace/name`; `of` says what it names, `hint` where it is found.
+/// Reads an id of the form `namespace/name`. `of` names the object; `hint` shows where to find the
+/// id.
 pub(in crate::provider) fn read_id(
     diags: &mut Diagnostics,
     text: &str,
@@ -226,7 +227,7 @@ pub(in crate::provider) fn read_id(
     }
 }
 
-/// A text that must not be empty when it is given, nor longer than `most` characters.
+/// Checks that a value is not empty and has at most `most` characters.
 pub(in crate::provider) fn short(diags: &mut Diagnostics, value: &Text, path: AttributePath, most: usize) {
     not_empty(diags, value, path.clone());
     if let Some(text) = given(value) {
@@ -234,21 +235,21 @@ pub(in crate::provider) fn short(diags: &mut Diagnostics, value: &Text, path: At
     }
 }
 
-/// Reports a limit that is exceeded.
+/// Reports an exceeded limit.
 fn within_limit(diags: &mut Diagnostics, checked: Result<(), LimitError>, path: AttributePath) {
     if let Err(problem) = checked {
         bad(diags, path, "Beyond its limit", format!("It {problem}."));
     }
 }
 
-/// A place in the queue's order.
+/// Checks a priority.
 pub(in crate::provider) fn check_priority(diags: &mut Diagnostics, value: &ValueNumber, path: AttributePath) {
     if let Value::Value(priority) = value {
         within_limit(diags, limits::check_priority(*priority), path);
     }
 }
 
-/// Values whose change asks for a new run.
+/// Checks `triggers`, whose changes start a new run.
 pub(in crate::provider) fn check_triggers(diags: &mut Diagnostics, value: &Texts) {
     if let Err((part, problem)) = limits::check_triggers(&texts(value)) {
         let at = AttributePath::new("triggers");
@@ -260,7 +261,7 @@ pub(in crate::provider) fn check_triggers(diags: &mut Diagnostics, value: &Texts
     }
 }
 
-/// The two parts of a name that records are found by.
+/// Checks the namespace and name of a record.
 pub(in crate::provider) fn check_names(diags: &mut Diagnostics, namespace: &Text, name: &Text) {
     for (attribute, value) in [("namespace", namespace), ("name", name)] {
         if let Some(text) = given(value)
@@ -271,7 +272,7 @@ pub(in crate::provider) fn check_names(diags: &mut Diagnostics, namespace: &Text
     }
 }
 
-/// A map of texts; nulls are left out.
+/// Returns a map's known texts without nulls.
 pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
     match value {
         Value::Value(map) => {
@@ -281,17 +282,18 @@ pub(in crate::provider) fn texts(value: &Texts) -> BTreeMap<String, String> {
     }
 }
 
-/// Whether a value is there and known. One that is not known yet may turn out to be absent.
+/// Returns true if a value is known and not null. An unknown value could turn out to be absent.
 pub(in crate::provider) fn is_given<T>(value: &Value<T>) -> bool {
     value_of(value).is_some()
 }
 
-/// Whether two maps say the same: a null in them says nothing. What is not known yet differs.
+/// Returns true if two maps are equal, ignoring nulls. Maps with unknown parts are equal only if
+/// identical.
 pub(in crate::provider) fn same_texts(one: &Texts, other: &Texts) -> bool {
     one == other || (!one.has_unknown() && !other.has_unknown() && texts(one) == texts(other))
 }
 
-/// A value that is there.
+/// Returns a value if it is known and not null.
 pub(in crate::provider) fn value_of<T>(value: &Value<T>) -> Option<&T> {
     match value {
         Value::Value(value) => Some(value),

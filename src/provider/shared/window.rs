@@ -22,10 +22,10 @@ use crate::provider::{
     shared::values::{Text, bad, duration, given, is_given, known, one_of, shown_duration},
 };
 
-/// The zone of a window that names none.
+/// The default time zone.
 const TIME_ZONE: &str = "UTC";
 
-/// `window`, and one of `windows`.
+/// A `window`, or an entry of `windows`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::provider) struct WindowModel {
     #[serde(default)]
@@ -44,7 +44,7 @@ pub(in crate::provider) struct WindowModel {
     exclude_calendar_file: Text,
 }
 
-/// What a window is made of.
+/// Builds the attributes shared by both.
 fn parts() -> Attributes {
     use AttributeType::{List, String};
     attributes([
@@ -87,7 +87,7 @@ fn parts() -> Attributes {
     ])
 }
 
-/// `window` of a maintenance.
+/// Builds a maintenance's `window`.
 pub(in crate::provider) fn window_attribute() -> Attribute {
     let mut parts = parts();
     parts.insert(
@@ -100,7 +100,7 @@ pub(in crate::provider) fn window_attribute() -> Attribute {
     )
 }
 
-/// The provider's `windows`.
+/// Builds the provider's `windows`.
 pub(in crate::provider) fn windows_attribute() -> Attribute {
     optional(AttributeType::AttributeMap(parts()), "Windows by name, for `window = { name = … }`.")
 }
@@ -118,15 +118,15 @@ impl MayBeUnknown for WindowModel {
 }
 
 impl WindowModel {
-    /// Whether anything but a name is given.
+    /// Returns true if any attribute other than `name` is set.
     fn is_defined(&self) -> bool {
         let Self { name: _, schedule, duration, time_zone, min_remaining, exclude, exclude_calendar_file } = self;
         let texts = [schedule, duration, time_zone, min_remaining, exclude_calendar_file];
         is_given(exclude) || texts.into_iter().any(is_given)
     }
 
-    /// Checks what is known; tells the window when nothing is wrong or missing. With `now` a window
-    /// that never opens is refused; with `named` its name is looked up.
+    /// Checks the known values, and returns the window if it is valid and complete. `now` rejects a
+    /// window that never opens; `named` resolves its name.
     pub(in crate::provider) fn check(
         &self,
         diags: &mut Diagnostics,
@@ -218,7 +218,7 @@ impl WindowModel {
         (diags.errors.len() == errors).then_some(spec)
     }
 
-    /// The periods of the calendar file.
+    /// Reads the calendar file's periods.
     fn frozen(&self, diags: &mut Diagnostics, at: &AttributePath, zone: &TimeZone) -> Vec<Period> {
         let Some(file) = given(&self.exclude_calendar_file) else { return Vec::new() };
         let read =
@@ -234,7 +234,8 @@ impl WindowModel {
         }
     }
 
-    /// What a record says, for import. A calendar becomes what it said: it is not known any more.
+    /// Converts a record's window for import. A calendar file becomes its periods, because its path
+    /// is not recorded.
     pub(in crate::provider) fn of(spec: &WindowSpec) -> Self {
         Self {
             schedule: Value::Value(spec.schedule.clone()),
@@ -251,9 +252,8 @@ impl WindowModel {
     }
 }
 
-/// What `window` says, where the engine knows the named windows and the time. The outer `None`:
-/// something is wrong, or not known yet, so that the request is not known either. The inner one:
-/// there is no window.
+/// Returns the requested window. The engine provides named windows and the time. Outer `None`:
+/// invalid or unknown, so the request is unknown too. Inner `None`: no window.
 #[allow(clippy::option_option, reason = "two questions, each with a no of its own")]
 pub(in crate::provider) fn asked(
     diags: &mut Diagnostics,
@@ -271,7 +271,7 @@ pub(in crate::provider) fn asked(
     }
 }
 
-/// `on_window_close`.
+/// Parses `on_window_close`.
 pub(in crate::provider) fn on_close(diags: &mut Diagnostics, value: &Text, windowed: bool) -> OnClose {
     let at = || AttributePath::new("on_window_close");
     if !windowed && !value.is_null() && !value.is_unknown() {

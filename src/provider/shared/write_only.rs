@@ -1,5 +1,5 @@
-//! Write-only arguments: the host passes them in the configuration, and neither plan nor state ever
-//! holds them.
+//! Write-only arguments: the host passes them in the configuration, but never stores them in plan
+//! or state.
 
 use std::fmt;
 
@@ -23,23 +23,23 @@ use crate::provider::{
     shared::values::{Text, bad, is_given},
 };
 
-/// A text that is read from the configuration and never written: it encodes as null, two of them
-/// count as equal, and it is not printed. So no plan, state, comparison or log can hold it.
+/// A secret text from the configuration. It encodes as null, all values compare equal, and it
+/// prints nothing. So plans, states, comparisons and logs cannot contain it.
 #[derive(Clone)]
 pub(in crate::provider) struct WriteOnly(Value<SecretString>);
 
 impl WriteOnly {
-    /// Whether the configuration does not set it.
+    /// Returns true if the configuration does not set it.
     pub(in crate::provider) fn is_absent(&self) -> bool {
         self.0.is_null()
     }
 
-    /// The content, where it is known.
+    /// Returns the content if it is known.
     pub(in crate::provider) fn content(&self) -> Option<&SecretString> {
         self.0.as_ref_option()
     }
 
-    /// Checks that it comes with a version: a plan sees only the version.
+    /// Checks that a version comes with the content, because a plan shows only the version.
     pub(in crate::provider) fn check_version(
         &self,
         diags: &mut Diagnostics,
@@ -48,7 +48,7 @@ impl WriteOnly {
         name: &str,
     ) {
         let path = at.clone().attribute(format!("{name}_version"));
-        // What is not known yet may turn out to be absent.
+        // An unknown value could turn out to be absent.
         match (self.content().is_some(), is_given(version)) {
             (true, false) if version.is_null() => {
                 let detail = format!(
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for WriteOnly {
     }
 }
 
-/// The write-only attributes of what boots a server.
+/// Builds the write-only attributes for booting a server.
 pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
     [
         (
@@ -119,8 +119,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
     ]
 }
 
-/// Keeps the ignition that is in force where its version did not change: a new content counts with
-/// a new version only.
+/// Keeps the current ignition if its version is unchanged: new content requires a new version.
 pub(in crate::provider) async fn keep_unless_raised(
     engine: &Engine,
     uid: &Uid,
@@ -138,7 +137,7 @@ pub(in crate::provider) async fn keep_unless_raised(
 }
 
 impl MaintenanceModel {
-    /// Takes what only a configuration has.
+    /// Copies the write-only values from the configuration.
     pub(in crate::provider) fn take_write_only(&mut self, config: &Value<Self>) {
         if let (Value::Value(boot), Value::Value(config)) = (&mut self.boot_configuration, config)
             && let Value::Value(given) = &config.boot_configuration
@@ -147,20 +146,20 @@ impl MaintenanceModel {
         }
     }
 
-    /// Checks that content and version of what is written only come together.
+    /// Checks that write-only content and its version come together.
     pub(in crate::provider) fn check_write_only(&self, diags: &mut Diagnostics) {
         if let Value::Value(boot) = &self.boot_configuration {
             boot.check_write_only(diags, &AttributePath::new("boot_configuration"));
         }
     }
 
-    /// The version of the ignition that is written only.
+    /// Returns the write-only ignition's version.
     pub(in crate::provider) fn ignition_version(&self) -> ValueNumber {
         self.boot_configuration.as_ref_option().map_or(Value::Null, |boot| boot.ignition_wo_version)
     }
 }
 
-/// The SHA-256 of a content, in hexadecimal digits.
+/// Returns a content's SHA-256 in hexadecimal digits.
 pub(in crate::provider) fn sha256(content: &SecretString) -> String {
     use sha2::{Digest as _, Sha256};
     let digest = Sha256::digest(content.expose_secret().as_bytes());

@@ -1,10 +1,10 @@
-//! Settings that cannot be used, as diagnostics.
+//! Diagnostics for invalid settings.
 
 use tf_provider::{AttributePath, Diagnostic};
 
 use crate::{plugin::diagnostic, settings::SettingsError};
 
-/// The diagnostic of settings that cannot be used.
+/// Builds the diagnostic for invalid settings.
 pub(in crate::provider) fn of_settings(error: &SettingsError) -> Diagnostic {
     let mut path = AttributePath::root();
     for (n, step) in error.attribute().into_iter().enumerate() {

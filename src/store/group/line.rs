@@ -1,4 +1,4 @@
-//! Who leads the transitions of one lock in this process, and what a leader has gathered.
+//! The leader and group for a lock's transitions in this process.
 
 use std::{
     collections::VecDeque,
@@ -18,36 +18,36 @@ use crate::{
     store::{StoreError, Transition, optimistic::Commits, views::Stored},
 };
 
-/// How long the leader waits for the task of another member to apply its transition. One that is
-/// alive but not polled goes to the end of the line instead of holding up the rest.
+/// How long the leader waits for a member to apply its transition. A member that is alive but not
+/// polled is queued again.
 const UNRESPONSIVE: Duration = Duration::from_secs(2);
 
-/// A lock as a group changes it.
+/// A lock being changed by a group.
 pub(super) struct Draft {
     pub(super) lock: ServerLock,
     pub(super) leases: Arc<Leases>,
     pub(super) now: Timestamp,
 }
 
-/// What the leader tells another member.
+/// A message from the leader to a member.
 #[allow(clippy::large_enum_variant, reason = "few of them exist at a time")]
 pub(super) enum Message {
     /// Apply the transition and return the draft.
     Apply(Box<Draft>, oneshot::Sender<(Box<Draft>, Result<(), Refusal>)>),
-    /// Take over from a leader that is done or gone.
+    /// Take over as leader.
     Lead(Leading),
-    /// The result of the transition.
+    /// The transition's result.
     Done(Result<Option<Stored>, StoreError>),
 }
 
-/// One transition of a group, as the leader sees it.
+/// A group member, from the leader's side.
 #[derive(Debug)]
 pub(super) struct Member {
     tell: mpsc::UnboundedSender<Message>,
     refused: Option<Refusal>,
 }
 
-/// The transitions of this process on one lock that wait for a leader.
+/// A lock's transitions in this process that wait for a leader.
 #[derive(Debug, Default)]
 pub(in crate::store) struct WaitingTransitions(Mutex<Waiting>);
 
@@ -79,39 +79,39 @@ impl WaitingTransitions {
     }
 }
 
-/// What one leader has gathered.
+/// One round's state.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Everyone but the leader, in the order of arrival.
+    /// Everyone but the leader, in arrival order.
     pub(super) members: Vec<Member>,
-    /// Why the leader's own transition was refused.
+    /// Set if the leader's own transition was refused.
     pub(super) refused: Option<Refusal>,
-    /// Commits of unknown outcome, all of the same content.
+    /// Commits with unknown outcome, all with the same content.
     pub(super) open: Option<Open>,
-    /// The largest group that may still succeed, after a larger one was rejected.
+    /// The largest group to try, after a larger one was rejected.
     limit: Option<usize>,
 }
 
 impl Round {
-    /// Whether a transition was refused.
+    /// Returns true if a transition was refused.
     pub(super) fn refuses(&self) -> bool {
         self.refused.is_some() || self.members.iter().any(|member| member.refused.is_some())
     }
 }
 
-/// Commits without a reply, all of one content and from one revision.
+/// Commits without a reply, all with one content and from one revision.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) names: Vec<String>,
     pub(super) revision: i64,
     pub(super) commits: Arc<Commits>,
     pub(super) since: Duration,
-    /// The message if it stays unknown.
+    /// The error if the outcome stays unknown.
     pub(super) error: StoreError,
     pub(super) content: Arc<Content>,
 }
 
-/// What a group writes.
+/// A group commit's content.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) after: ServerLock,
@@ -119,8 +119,7 @@ pub(super) struct Content {
     pub(super) events: Vec<AuditEvent>,
 }
 
-/// The right to write one lock in this process. It is passed on when this is dropped, wherever the
-/// leader was.
+/// The right to write one lock in this process. Dropping it passes it to the next member.
 #[derive(Debug)]
 pub(super) struct Leading {
     line: Arc<WaitingTransitions>,
@@ -132,7 +131,7 @@ impl Drop for Leading {
         let Some(mut round) = self.round.take() else { return };
         loop {
             let next = if round.members.is_empty() {
-                // The group has ended: the outcome of its open commit concerns no task any more.
+                // The group has ended, so its open commit is dropped.
                 round = Round::default();
                 let mut waiting = self.line.waiting();
                 let Some(next) = waiting.members.pop_front() else {
@@ -174,7 +173,7 @@ impl Leading {
         }
     }
 
-    /// Sends the later half back to the front of the line.
+    /// Requeues the later half, ahead of other waiting transitions.
     pub(super) fn halve(&mut self) {
         let line = Arc::clone(&self.line);
         let round = self.round();
@@ -186,7 +185,7 @@ impl Leading {
         }
     }
 
-    /// Ends the round: what was applied is stored.
+    /// Ends the round: the group's changes are stored.
     pub(super) fn done(mut self, stored: Option<&Stored>) -> Result<Option<Stored>, StoreError> {
         let round = self.round();
         let result = |refused: Option<Refusal>| match refused {
@@ -199,7 +198,7 @@ impl Leading {
         result(round.refused.take())
     }
 
-    /// Ends the round: nothing is known to be stored.
+    /// Ends the round with an error for every member.
     pub(super) fn failed(mut self, error: StoreError) -> Result<Option<Stored>, StoreError> {
         for member in self.round().members.drain(..) {
             let _ = member.tell.send(Message::Done(Err(error.clone())));
@@ -207,7 +206,7 @@ impl Leading {
         Err(error)
     }
 
-    /// Applies every transition of the group to the loaded lock, one after the other.
+    /// Applies the group's transitions to the loaded lock, in order.
     pub(super) async fn apply(
         &mut self,
         own: &mut Transition<'_>,
@@ -250,7 +249,7 @@ impl Leading {
                         round.members[at].refused = Some(refusal);
                         continue 'again;
                     }
-                    // Its task has ended.
+                    // The member's task has ended.
                     Some(Err(_)) => {
                         round.members.remove(at);
                         continue 'again;

@@ -1,6 +1,6 @@
-//! Groups against a store that loses replies, is overtaken and rejects names on demand, with tasks
-//! that end at any time. The real stores pass the same in their conformance suite, as far as their
-//! faults can be chosen.
+//! Tests groups against a store with lost replies, lost races and rejected names, and with tasks
+//! that end at any time. The conformance suite of the real stores covers the faults that can be
+//! injected there.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -25,17 +25,17 @@ use crate::{
     },
 };
 
-/// What becomes of one commit.
+/// A commit's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Made,
     /// Another process writes first.
     Overtaken,
-    /// Made, but the reply does not arrive.
+    /// Committed, but the reply is lost.
     ReplyLost,
-    /// Not made, and the reply does not arrive.
+    /// Neither committed nor answered.
     Lost,
-    /// Not made yet: it arrives before the commit after it.
+    /// Not answered, and committed just before the next commit.
     Late,
 }
 
@@ -50,7 +50,7 @@ struct Shelf {
     made: usize,
 }
 
-/// A store of one lock in memory.
+/// An in-memory store with one lock.
 #[derive(Debug)]
 struct Store {
     shelf: Mutex<Shelf>,
@@ -137,7 +137,7 @@ impl Conditional for Store {
                 }
             }
         };
-        // The reply is on its way: a task may end here.
+        // The reply is in transit: a task can end here.
         tokio::task::yield_now().await;
         answer
     }
@@ -167,7 +167,7 @@ fn runner() -> Runner {
     Runner::new("r", "ada", "desk", 1)
 }
 
-/// Asks for a place and attaches; every `refuses` is refused after it has changed the draft.
+/// Enqueues and attaches. With `refuses`, it changes the draft and then refuses.
 async fn join(store: &Store, known: &CachedLock, n: usize, refuses: bool) -> Result<(Uid, Fence), StoreError> {
     let clock = SimulatedClock::starting_at(Timestamp::UNIX_EPOCH);
     let uid = Uid(format!("uid-{n}"));
@@ -196,7 +196,7 @@ async fn join(store: &Store, known: &CachedLock, n: usize, refuses: bool) -> Res
 #[derive(Clone, Copy, Debug)]
 struct Task {
     refuses: bool,
-    /// After how many turns of the runtime it is ended, if ever.
+    /// The number of polls after which the task ends.
     ends: Option<usize>,
 }
 
@@ -227,7 +227,7 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
             None => None,
         });
     }
-    // Nobody is left behind, and the next transition finds its way.
+    // All tasks are served, and the next transition succeeds.
     let last = 99;
     join(store, &known, last, false).await.unwrap();
     let shelf = store.shelf.lock().unwrap();
@@ -242,8 +242,7 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
                 let stored = record.attachment.as_ref().map(Attachment::fence);
                 assert_eq!(stored, Some(fence), "{n} was told another fence than is stored");
             }
-            // Also one that refuses, in a group whose commit stays unknown: it is told no more than
-            // the others.
+            // A refused transition also gets the unknown error if its group's commit stays unknown.
             Some(Err(StoreError::Unavailable { .. })) => assert!(times(&uid) <= usize::from(!task.refuses), "{n}"),
             Some(Err(StoreError::Refused(_))) => assert!(task.refuses && times(&uid) == 0, "{n}"),
             Some(Err(StoreError::NameTaken { id: named, .. })) => {
@@ -258,7 +257,7 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
     assert_eq!(tickets, (1..=shelf.lock.last_ticket).collect::<Vec<_>>(), "a refused transition left a trace");
 }
 
-/// Whether a future still waits after one look at it.
+/// Polls a future once and returns true if it is pending.
 async fn poll(future: impl Future) -> bool {
     tokio::select! {
         biased;

@@ -1,15 +1,15 @@
-//! Who is alive.
+//! Process liveness.
 //!
-//! A process has a Lease, as the parts of Kubernetes have that elect a leader. What is written in
-//! it was told by one API server and is read by the time of another, and the clocks of two machines
-//! are not compared here. So a process is gone when
+//! Each process has a Lease, like Kubernetes components with leader election. A Lease is written
+//! with one API server's time and read with another's, so its end alone proves little. A process is
+//! dead if
 //!
-//! - it said so,
-//! - or its Lease was seen unchanged for its whole length, by our own monotonic clock,
-//! - or the time that it wrote is past by so much that no two servers of one cluster differ by it.
+//! - it resigned,
+//! - or its Lease stayed unchanged for its whole length, on our monotonic clock,
+//! - or its end passed longer ago than two clocks in a cluster can differ.
 //!
-//! Who looks for the first time shortly after a process died thus waits for up to the length of a
-//! lease; who has watched meanwhile does not.
+//! A process that first looks shortly after another process died waits for up to a lease length. A
+//! process that was already watching does not wait.
 
 use std::{
     collections::HashMap,
@@ -30,25 +30,24 @@ use crate::{
     store::{StoreError, lease_end},
 };
 
-/// By how much two API servers' clocks may differ. A cluster that is further apart refuses its own
+/// The largest difference between two API servers' clocks. Beyond that, a cluster rejects its own
 /// certificates and tokens.
 const APART: SignedDuration = SignedDuration::from_secs(30);
 
-/// A lease that is not over lasts this much longer at least.
+/// The shortest remaining time reported for a lease that has not ended.
 const STILL: SignedDuration = SignedDuration::from_millis(500);
 
-/// How many Leases are remembered. More are possible; they are seen for the first time at each
-/// look.
+/// Cached Leases. Other Leases count as first seen at each look.
 const REMEMBERED: usize = 8192;
 
-/// What a Lease says.
+/// A parsed Lease.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseStatus {
     pub(super) runner: RunnerId,
     pub(super) until: Timestamp,
     pub(super) over: bool,
     length: Duration,
-    /// Another one with each renewal.
+    /// Changes with each renewal.
     version: String,
 }
 
@@ -71,9 +70,9 @@ impl LeaseStatus {
     }
 }
 
-/// The Lease of a process that lives for `ttl` from `now` on.
+/// Builds the Lease of a process that lives for `ttl` from `now`.
 pub(super) fn renewed(runner: &Runner, now: Timestamp, ttl: Duration) -> Value {
-    // Whole seconds is what a Lease has; more than asked is safe, the process itself stops earlier.
+    // Leases use whole seconds. Rounding up is safe, because the process itself stops earlier.
     let seconds = ttl.as_millis().div_ceil(1000).max(1);
     let mut lease = lease(&runner.id, lease_end(now, ttl));
     lease["spec"] = json!({
@@ -104,7 +103,7 @@ fn lease(runner: &RunnerId, until: Timestamp) -> Value {
     })
 }
 
-/// A moment of a look, by our own monotonic clock.
+/// A read's time, on our monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) asked: Duration,
@@ -113,16 +112,16 @@ pub(super) struct Look {
     pub(super) now: Timestamp,
 }
 
-/// What this process has seen of everybody's Lease.
+/// Leases observed by this process.
 #[derive(Debug, Default)]
 pub(super) struct Alive {
-    /// The version, and when it was seen first.
+    /// A Lease's version and when it was first observed.
     seen: Mutex<HashMap<RunnerId, (String, Duration)>>,
 }
 
 impl Alive {
-    /// Until when a process may act, or might; what is not after the look's time is over.
-    /// `one_clock`: all times come from one clock, so what is written can be believed.
+    /// Returns the latest time until which a process can act; it is dead if that is before the
+    /// look. `one_clock`: all times come from one clock, so written times are exact.
     pub(super) fn until(&self, said: &LeaseStatus, look: Look, one_clock: bool) -> Timestamp {
         let unchanged = self.unchanged(said, look);
         let left_by_clock = said.until.duration_since(look.now) + if one_clock { SignedDuration::ZERO } else { APART };
@@ -135,8 +134,8 @@ impl Alive {
         if said.until > look.now { said.until } else { look.now + left.max(STILL) }
     }
 
-    /// For how long it has not changed, at least: since the end of the first look that found it so,
-    /// which was after it was written, until the beginning of this one.
+    /// Returns the minimum time since the last change: from the first look that found this version
+    /// (its end) to this look (its start).
     fn unchanged(&self, said: &LeaseStatus, look: Look) -> Duration {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get(&said.runner) {
@@ -162,7 +161,7 @@ mod tests {
         LeaseStatus { runner, until, over: false, length, version: version.into() }
     }
 
-    /// A look at a monotonic second, by a server's time.
+    /// Returns a look at a monotonic second and a server time.
     fn look(monotonic: u64, now: i64) -> Look {
         let at = Duration::from_secs(monotonic);
         Look { asked: at, answered: at, now: Timestamp::from_second(now).unwrap() }
@@ -176,13 +175,13 @@ mod tests {
     fn who_was_seen_unchanged_for_the_length_of_its_lease_is_gone_whatever_the_clocks_say() {
         for told in [-3600, 0, 29, 3600] {
             let all = Alive::default();
-            // Written at 1000 for 30 s; the reader's server is `told` seconds away from that.
+            // Written at 1000 for 30 s; the reader's server differs by `told` seconds.
             let at = |monotonic| look(monotonic, 1000 + told + i64::try_from(monotonic).unwrap());
             let first = alive(&all, &said("1", 1030), at(0));
             assert_eq!(first, told < 60, "a first look believes only what is long over: {told}");
             assert_eq!(alive(&all, &said("1", 1030), at(29)), told + 29 < 60, "{told}");
             assert!(!alive(&all, &said("1", 1030), at(30)), "{told}");
-            // Renewed: the same again.
+            // A renewal restarts the time.
             assert_eq!(alive(&all, &said("2", 1061), at(31)), told < 60);
             assert!(!alive(&all, &said("2", 1061), at(62)), "{told}");
         }
@@ -201,7 +200,7 @@ mod tests {
         let all = Alive::default();
         assert!(all.until(&said("1", 1030), look(0, 1029), true) > Timestamp::from_second(1029).unwrap());
         assert_eq!(all.until(&said("1", 1030), look(0, 1030), true), Timestamp::from_second(1030).unwrap());
-        // However long it was looked at.
+        // The observation time does not matter.
         assert!(all.until(&said("1", 1030), look(99, 1029), true) > Timestamp::from_second(1029).unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! One change as the update of one object.
+//! A commit as an update to one object.
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,23 +14,23 @@ use super::{
 };
 use crate::store::{StoreError, capacity, optimistic::CommitDelta};
 
-/// How much history a lock carries, in bytes of JSON, before it moves to a journal. Each reader
-/// reads it along.
+/// How much history a lock contains before it moves to a journal, in bytes of JSON. Every read of
+/// the lock transfers it.
 pub(super) const CARRIED: usize = 16 * 1024;
 
-/// What the API server takes of one ConfigMap, in bytes
+/// The API server's limit for a ConfigMap, in bytes
 /// (<https://kubernetes.io/docs/concepts/configuration/configmap/>).
 const OBJECT: usize = 1024 * 1024;
 
-/// How many pointers are written at the same time.
+/// The most pointers written concurrently.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Writes a change if the lock still is as it was: its object afterwards, or `None` when another
-/// process was first.
+/// Writes a change if the lock is unchanged since the read. Returns its object, or `None` if
+/// another process was first.
 ///
-/// In this order, so that a process may die at any point: history is copied, names are taken, the
-/// lock is written, and what is of no use any more is taken away. Only the third step counts; the
-/// others are repaired by whoever meets what they left.
+/// A process can die after any of these steps: copy history, take names, write the lock, delete
+/// stale objects. Only the third step commits. Processes that find leftovers of the other steps
+/// repair them.
 pub(super) async fn commit(
     link: &StoreClient,
     names: &Names,
@@ -46,7 +46,7 @@ pub(super) async fn commit(
         capacity::check(&link.faults, key, change.after.active.len(), capacity::RECORDS, "records")?;
     }
     let new = change.written().filter(|record| change.is_new(record)).map(|record| async {
-        // The same each time, so a lost reply costs no attempt of the whole change.
+        // Idempotent, so a lost reply does not repeat the whole change.
         let (name, pointer) = tokio::join!(
             link.patience.repeat(|| names.take(link, record, change.commit)),
             link.patience.repeat(|| names.point(link, record)),
@@ -69,7 +69,7 @@ pub(super) async fn commit(
     }
 }
 
-/// The size of a lock's object with this patch, as the API server counts it: the values of its
+/// Returns a lock object's size with this patch. The API server counts the values in its
 /// data.
 fn size(patch: &Value, row: &Row, faults: &ErrorMapper) -> Result<usize, StoreError> {
     let lengths = |part: &str| -> usize {
@@ -104,12 +104,12 @@ async fn next<'a>(link: &StoreClient, row: &Row, change: &'a CommitDelta<'_>) ->
         next.approvals = Some(ApprovalSet { claim, approvals, commits });
     }
     let (mut outbox, mut said) = (row.outbox.clone(), row.said.clone());
-    // A change of the words alone takes nothing away: an approver may only add. The next other
-    // change carries it on.
+    // A change to approvals only must not remove history, because an approver can only add. The
+    // next other change moves it.
     let carried: Vec<Entry> = if told_only { Vec::new() } else { row.entries().cloned().collect() };
     if text("history", &carried, &link.faults)?.len() > CARRIED {
         let name = objects::journal(&after.key, row.revision);
-        // Whoever saw the same revision copies the same.
+        // Every process at the same revision writes the same journal.
         let object = journal::object(&name, &after.key, &carried, &link.faults)?;
         link.patience.repeat(|| link.create(&name, object.clone())).await?;
         said.clear();

@@ -1,4 +1,4 @@
-//! Changes on the condition that a lock's object is as it was read.
+//! Conditional writes: a commit requires that the lock's object is unchanged since the read.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Conditional for KubernetesStore {
         let row = match self.rows().get(key).cloned() {
             Some(row) if row.revision == change.before.revision && row.commits == change.before.commits => row,
             _ if change.before.revision == 0 => Arc::new(Row::empty(key)),
-            // Another process wrote meanwhile, and a reader of this process has seen it.
+            // Another process has written since, and our cache has that version.
             _ => return Ok(None),
         };
         let commit = async {

@@ -1,4 +1,4 @@
-//! What a cluster says, in the words of a store.
+//! Maps cluster errors to store errors.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use crate::{
     store::{StoreError, fault::StoreErrors},
 };
 
-/// Makes errors of one store.
+/// Creates one store's errors.
 #[derive(Clone, Debug)]
 pub(super) struct ErrorMapper {
     about: StoreErrors,
@@ -21,20 +21,20 @@ impl ErrorMapper {
 
     pub(super) fn cluster(&self, error: &ClusterError) -> StoreError {
         match error {
-            // Whether it was applied is seen in what is read next.
+            // The next read shows whether the change was applied.
             ClusterError::Unreachable { .. }
             | ClusterError::ReplyLost { .. }
             | ClusterError::Busy { .. }
             | ClusterError::Conflict { .. }
             | ClusterError::Expired { .. } => self.unavailable(error.to_string()),
-            // Admission compares quotas before it stores anything; etcd rejects every write when
-            // its space is used up.
+            // Admission checks quotas before storing; etcd rejects every write when its space is
+            // used up.
             ClusterError::Denied { message, .. } | ClusterError::Rejected { message, .. }
                 if message.contains(QUOTA_EXCEEDED) || message.contains("database space exceeded") =>
             {
                 self.unwritable(error.to_string())
             }
-            // A rule about contents, not about verbs: its own words say what it forbids.
+            // An admission policy's own message explains the rejection.
             ClusterError::Denied { message, .. } => self.forbidden(message),
             ClusterError::Forbidden { .. } => {
                 self.forbidden(format!("{error}; see the guide about many runners for what each role needs"))
@@ -59,7 +59,7 @@ impl ErrorMapper {
     }
 }
 
-/// How the API server (422, 413) and its etcd (500) say that something is too large.
+/// Returns true if the API server (422, 413) or its etcd (500) rejected an object as too large.
 fn is_size(message: &str) -> bool {
     ["Too long", "too large", "must have at most"].iter().any(|sign| message.contains(sign))
 }

@@ -1,9 +1,8 @@
-//! History: records and audit lines, from the commit that made them on.
+//! History: ended records and audit lines.
 //!
-//! A commit writes one object, the lock; so what becomes history stays in the lock at first. When
-//! that has grown, the next commit copies it into a journal, an object that is not changed any
-//! more, and leaves it out of the lock. A process that dies in between leaves a copy too many,
-//! which readers recognise by the names of the commits.
+//! A commit writes one object, the lock, so history stays in the lock at first. When it has grown,
+//! the next commit copies it into an immutable journal object and removes it from the lock. A
+//! process that dies in between leaves a duplicate, which readers detect by commit name.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -22,13 +21,13 @@ use crate::{
     store::StoreError,
 };
 
-/// What one commit made history.
+/// A commit's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
-    /// The name of the commit.
+    /// The commit's name.
     pub(super) commit: String,
-    /// Its revision, which orders the commits of all servers. In the lock itself it is kept apart:
-    /// who adds an entry cannot know it yet.
+    /// The commit's revision, which orders commits across servers. In the lock it is stored
+    /// separately, because the API server assigns it during the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) order: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,7 +41,7 @@ impl Entry {
         self.finished.iter().filter_map(|record| record.detached_at).chain(self.events.iter().map(|event| event.at))
     }
 
-    /// Removes records and lines from before a moment, at most so many of each.
+    /// Removes records and lines from before a given time, up to the limits.
     fn forget(&mut self, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
         let mut gone = 0;
         let mut goes = |at: Option<Timestamp>, left: &mut u32| {
@@ -59,15 +58,15 @@ impl Entry {
     }
 }
 
-/// Forgets what ended before a moment, the oldest first, at most `records` and `lines`. How much
-/// that was.
+/// Removes history from before a given time, oldest first, up to the limits. Returns the number of
+/// removals.
 pub(super) fn forget(entries: &mut Vec<Entry>, before: Timestamp, records: &mut u32, lines: &mut u32) -> u64 {
     let gone = entries.iter_mut().map(|entry| entry.forget(before, records, lines)).sum();
     entries.retain(|entry| !entry.finished.is_empty() || !entry.events.is_empty());
     gone
 }
 
-/// The labels under which these entries are found again.
+/// Returns the labels by which these entries are found.
 pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<String> {
     let mut labels = BTreeSet::new();
     for entry in entries {
@@ -80,12 +79,12 @@ pub(super) fn labels<'a>(entries: impl Iterator<Item = &'a Entry>) -> BTreeSet<S
     labels
 }
 
-/// When the oldest of them ended.
+/// Returns the oldest end time.
 pub(super) fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Timestamp> {
     entries.flat_map(Entry::times).min()
 }
 
-/// The object that holds these entries of one lock.
+/// Builds the journal object for one lock's entries.
 pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &ErrorMapper) -> Result<Value, StoreError> {
     let mut found: BTreeMap<String, &str> = labels(entries.iter()).into_iter().map(|label| (label, "")).collect();
     found.insert(KIND.to_owned(), "journal");
@@ -99,7 +98,7 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Erro
     }))
 }
 
-/// The entries of a journal, or those of a lock.
+/// Returns a journal's or lock's entries.
 pub(super) fn entries(map: &ConfigMap, faults: &ErrorMapper) -> Result<Vec<Entry>, StoreError> {
     match objects::kind(&map.metadata) {
         Some("journal") => data(map, "entries", faults),
@@ -111,8 +110,7 @@ pub(super) fn entries(map: &ConfigMap, faults: &ErrorMapper) -> Result<Vec<Entry
     }
 }
 
-/// In the order of their commits, each once: a copy may have been made by somebody who died before
-/// it was of use.
+/// Sorts entries by commit, and drops duplicates from a process that died while moving them.
 pub(super) fn in_order(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.sort_by_key(|entry| entry.order);
     let mut known = HashSet::new();

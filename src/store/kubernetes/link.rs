@@ -1,4 +1,4 @@
-//! The requests to an API server.
+//! API server requests.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -18,23 +18,23 @@ use crate::{
     store::{StoreError, patience::Patience},
 };
 
-/// The resources, as a role names them.
+/// Resource names as used in roles.
 const CONFIG_MAPS: &str = "configmaps";
 const LEASES: &str = "leases.coordination.k8s.io";
 
-/// How many objects are read at once.
+/// Objects per page.
 const PAGE: u32 = 250;
 
-/// What came of a write on a condition.
+/// A conditional write's outcome.
 #[derive(Debug)]
 pub(super) enum WriteResult {
-    /// It was written.
+    /// The object was written.
     Done(Box<ConfigMap>),
-    /// Another process wrote meanwhile, or it is there already, or not there any more.
+    /// Another process was first: the object changed, already exists, or was deleted.
     Moved,
 }
 
-/// How a cluster is reached.
+/// Access to a cluster.
 #[derive(Debug)]
 pub(super) struct StoreClient {
     pub(super) cluster: Cluster,
@@ -44,9 +44,9 @@ pub(super) struct StoreClient {
     pub(super) patience: Patience,
 }
 
-/// The revision of an object: its number in the cluster's store, which grows with every change.
-/// Comparable since Kubernetes 1.35 by contract, and as long as there is etcd by its nature:
-/// <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+/// Returns an object's revision: its number in the cluster's store, which grows with every change.
+/// Revisions are comparable by contract since Kubernetes 1.35, and in practice wherever etcd is
+/// used: <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
 pub(super) fn revision(metadata: &ObjectMeta, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let text = metadata.resource_version.as_deref().unwrap_or_default();
     text.parse().map_err(|_| faults.unreadable(format!("the resourceVersion {text:?} is not a number")))
@@ -73,7 +73,7 @@ impl StoreClient {
         RequestInfo { verb, resource, namespace: Some(&self.namespace), name }
     }
 
-    /// A request about ConfigMaps. On the heap: the client's own futures are large.
+    /// Sends a request about ConfigMaps. Boxed, because the client's own futures are large.
     pub(super) async fn maps<T: Send, F: Future<Output = Result<T, kube::Error>> + Send>(
         &self,
         verb: &'static str,
@@ -98,7 +98,7 @@ impl StoreClient {
         self.faults.cluster(error)
     }
 
-    /// One that is there or not.
+    /// Reads an object, or returns `None` if it does not exist.
     pub(super) async fn get(&self, name: &str) -> Result<Option<ConfigMap>, StoreError> {
         let found = self.maps("get", Some(name), |all| async move { all.get(name).await }).await;
         match found {
@@ -118,7 +118,7 @@ impl StoreClient {
         }
     }
 
-    /// Makes one that must not be there yet.
+    /// Creates an object that must not exist.
     pub(super) async fn create(&self, name: &str, object: Value) -> Result<WriteResult, StoreError> {
         let object: ConfigMap = serde_json::from_value(object).map_err(|error| self.faults.record(name, error))?;
         let how = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
@@ -130,8 +130,7 @@ impl StoreClient {
         }
     }
 
-    /// Changes what `patch` names (RFC 7396), on the condition of the resourceVersion that it
-    /// names, if it does.
+    /// Applies a merge patch (RFC 7396). If it contains a resourceVersion, that is the condition.
     pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<WriteResult, StoreError> {
         let how = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let how = &how;
@@ -143,7 +142,7 @@ impl StoreClient {
         }
     }
 
-    /// Deletes one if it still is the one that was seen. `false`: it is not.
+    /// Deletes an object if it is unchanged. Returns false if it changed.
     pub(super) async fn delete(&self, name: &str, resource_version: Option<String>) -> Result<bool, StoreError> {
         let preconditions =
             resource_version.map(|version| Preconditions { resource_version: Some(version), uid: None });
@@ -155,7 +154,7 @@ impl StoreClient {
         }
     }
 
-    /// All that a selector selects, of one moment, page by page.
+    /// Lists a selector's objects at one revision, page by page.
     pub(super) async fn list(&self, selector: &str) -> Result<Vec<ConfigMap>, StoreError> {
         let mut found = Vec::new();
         let mut page = ListParams::default().labels(selector).limit(PAGE);
@@ -187,7 +186,7 @@ impl StoreClient {
         }
     }
 
-    /// The Lease of a process.
+    /// Reads a process's Lease.
     pub(super) async fn lease(&self, name: &str) -> Result<Option<Lease>, StoreError> {
         match self.leases("get", Some(name), |all| async move { all.get(name).await }).await {
             Ok(found) => Ok(Some(found)),
@@ -202,15 +201,15 @@ impl StoreClient {
         Ok(found.map_err(|error| self.fault(&error))?.items)
     }
 
-    /// Makes a Lease, or brings it up to date: the same each time, so it may be repeated.
+    /// Creates or updates a Lease. Idempotent, so it can be repeated.
     pub(super) async fn apply_lease(&self, name: &str, lease: &Value) -> Result<(), StoreError> {
         let how = &PatchParams::apply(MANAGER).force();
         let apply = |all: Api<Lease>| async move { all.patch(name, how, &Patch::Apply(lease)).await };
         self.leases("patch", Some(name), apply).await.map(drop).map_err(|error| self.fault(&error))
     }
 
-    /// Makes a Lease that must not be there yet, or changes one that is at a resourceVersion.
-    /// `false`: another process was first.
+    /// Creates a Lease, or replaces it at a resourceVersion. Returns false if another process was
+    /// first.
     pub(super) async fn claim_lease(&self, name: &str, lease: &Value, seen: Option<&str>) -> Result<bool, StoreError> {
         let Some(version) = seen else {
             let object: Lease =
@@ -245,7 +244,7 @@ impl StoreClient {
         }
     }
 
-    /// What time an API server says it is.
+    /// Returns an API server's time.
     pub(super) async fn time(&self) -> Result<Timestamp, StoreError> {
         self.cluster.time().await.map_err(|error| self.fault(&error))
     }

@@ -1,18 +1,18 @@
-//! Between an object and a [`ServerLock`].
+//! Conversions between a ConfigMap and a [`ServerLock`].
 //!
-//! Everything of one server is in one ConfigMap, because the API server changes one object at a
-//! time. Its parts are apart, so that a role may be kept from some of them: who approves changes
-//! `approvals`, `said` and `order` and nothing else.
+//! The API server changes one object at a time, so one ConfigMap contains everything about a
+//! server. Its parts have separate keys, so that roles can be restricted to some of them. An
+//! approver can change only `approvals`, `said` and `order`.
 //!
-//! | in `data` | holds |
+//! | in `data` | contents |
 //! |---|---|
 //! | `head` | key, generation, tickets, slot, claim |
-//! | `used-<approval>` | the run that started with an approval; the policy keeps it for as long as the approval is there |
-//! | `active` | the records that are not over; compressed in `binaryData` when there are many |
-//! | `approvals` | the words of the claim's owner |
-//! | `outbox` | what became history and is in no journal yet |
-//! | `said` | the same of the owner's words |
-//! | `order` | the revisions of the commits in both |
+//! | `used-<approval>` | the run that started with an approval; the policy keeps it while the approval exists |
+//! | `active` | the active records; many records are compressed in `binaryData` |
+//! | `approvals` | the approvals that the claim's owner wrote |
+//! | `outbox` | history that is not in a journal yet |
+//! | `said` | history of approvals that is not in a journal yet |
+//! | `order` | commit revisions in `outbox` and `said` |
 
 use std::{
     collections::BTreeMap,
@@ -44,19 +44,18 @@ use crate::{
     store::{StoreError, extended::StoredSlot, optimistic::Commits, views::Stored},
 };
 
-/// Records are compressed when they are longer than this, in bytes of JSON. Below it a person can
-/// read them.
+/// Longer records are compressed, in bytes of JSON. Shorter records stay readable for people.
 const READABLE: usize = 64 * 1024;
 
-/// More than any queue that the API server can hold unpacks to.
+/// An upper limit for unpacked records; no queue that fits into an object is larger.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// The key of the compressed records.
+/// Key for compressed records.
 const PACKED: &str = "active.gz";
 
-/// The key of the mark of an approval that was used. A ConfigMap takes letters, digits, `-`, `_`
-/// and `.` in a key; the policy finds the approval by the rest of the name, which for ours is all
-/// of its incarnation.
+/// Returns the key that marks an approval as used. ConfigMap keys consist of letters, digits, `-`,
+/// `_` and `.`. The policy derives the approval from the key's suffix, which is our approvals'
+/// complete uid.
 fn mark(approval: &Uid) -> String {
     let safe = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.' => char::from(byte).to_string(),
@@ -65,10 +64,10 @@ fn mark(approval: &Uid) -> String {
     format!("{MARK}{}", approval.0.bytes().map(safe).collect::<String>())
 }
 
-/// What the key of each mark begins with.
+/// The prefix of all mark keys.
 const MARK: &str = "used-";
 
-/// What `head` holds.
+/// The contents of `head`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) key: LockKey,
@@ -92,16 +91,16 @@ impl Head {
     }
 }
 
-/// What `approvals` holds.
+/// The contents of `approvals`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ApprovalSet {
-    /// The claim they were given for; they end with it.
+    /// The claim that they apply to; they expire with it.
     pub(super) claim: Option<Uid>,
     pub(super) approvals: Vec<Approval>,
     pub(super) commits: String,
 }
 
-/// One key of an object's data; nothing when it is not there.
+/// Parses one data key. Returns the default if it is missing.
 pub(super) fn data<T: DeserializeOwned + Default>(
     map: &ConfigMap,
     key: &str,
@@ -116,8 +115,7 @@ fn misread(map: &ConfigMap, part: &str, faults: &ErrorMapper, error: impl std::f
     faults.record(format!("{part:?} of the ConfigMap {name} ({})", key(map)), error)
 }
 
-/// The key of a lock, also of one that cannot be read; the name of its object where no key can be
-/// read.
+/// Returns a lock's key even if the lock is unreadable; falls back to the object's name.
 fn key(map: &ConfigMap) -> LockKey {
     let head = map.data.as_ref().and_then(|data| data.get("head"));
     let head: Value = head.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -129,27 +127,27 @@ pub(super) fn text<T: Serialize + ?Sized>(what: &str, value: &T, faults: &ErrorM
     serde_json::to_string(value).map_err(|error| faults.record(what, &error))
 }
 
-/// A lock as it was read.
+/// A lock as read.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// 0: there is none.
+    /// 0 if the object does not exist.
     pub(super) revision: i64,
     pub(super) lock: Arc<ServerLock>,
-    /// The keys of the marks, and the runs that they hold.
+    /// Mark keys and their runs.
     pub(super) marks: BTreeMap<String, Uid>,
-    /// Those of them whose approvals are withdrawn.
+    /// Mark keys whose approvals were withdrawn.
     pub(super) unneeded: Vec<String>,
     /// See [`print`].
     pub(super) print: u64,
     pub(super) commits: Arc<Commits>,
     pub(super) outbox: Vec<Entry>,
     pub(super) said: Vec<Entry>,
-    /// Whether the store had a schema that this version writes when this was written, or later.
+    /// True if the store had a supported schema when this version was written, or later.
     pub(super) checked: bool,
 }
 
 impl Row {
-    /// Of a key that nobody asked for yet.
+    /// Returns an unused key's row.
     pub(super) fn empty(key: &LockKey) -> Self {
         let lock = Arc::new(ServerLock::new(key.clone()));
         Self {
@@ -175,8 +173,8 @@ impl Row {
         if map.metadata.name.as_deref() != Some(objects::lock(&head.key).as_str()) {
             return Err(misread(map, "head", faults, format!("it is about {:?}", head.key.0)));
         }
-        // An approver writes this, `said` and `order`. What cannot be read of them counts for
-        // nothing, or an approver could freeze the server with it: [`oddities`] tells of it.
+        // An approver writes this, `said` and `order`. Unreadable parts are ignored, because an
+        // approver could otherwise freeze the server; [`oddities`] reports them.
         let words: ApprovalSet = data(map, "approvals", faults).unwrap_or_default();
         let mut lock = ServerLock::new(head.key);
         lock.generation = head.generation;
@@ -195,7 +193,7 @@ impl Row {
         let order: BTreeMap<String, i64> = data(map, "order", faults).unwrap_or_default();
         let ordered = |mut entries: Vec<Entry>| {
             for entry in &mut entries {
-                // The newest is the one that made this revision.
+                // An entry without a recorded revision belongs to the newest commit.
                 entry.order = Some(order.get(&entry.commit).copied().unwrap_or(revision));
             }
             entries
@@ -215,8 +213,7 @@ impl Row {
         })
     }
 
-    /// A lock for people to look at: one that cannot be read is
-    /// [quarantined](ServerLock::quarantined).
+    /// Returns a lock for display; an unreadable lock is [quarantined](ServerLock::quarantined).
     pub(super) fn shown(map: &ConfigMap, faults: &ErrorMapper) -> Result<Arc<ServerLock>, StoreError> {
         let cause = match Self::of(map, faults) {
             Err(StoreError::Unreadable { cause, .. }) => cause,
@@ -225,7 +222,7 @@ impl Row {
         Ok(Arc::new(Self::quarantined(map, &cause, faults)))
     }
 
-    /// What is shown of a lock that cannot be read.
+    /// Returns an unreadable lock for display.
     pub(super) fn quarantined(map: &ConfigMap, cause: &str, faults: &ErrorMapper) -> ServerLock {
         let (records, unreadable) = active(map, faults).unwrap_or_default();
         ServerLock::quarantined(key(map), cause, &records, unreadable)
@@ -241,7 +238,7 @@ impl Row {
     }
 }
 
-/// What an approver wrote that cannot be read.
+/// Returns unreadable parts that approvers can write.
 pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
     let parts = [
         data::<ApprovalSet>(map, "approvals", faults).err(),
@@ -251,8 +248,8 @@ pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
     parts.into_iter().flatten().map(|error| format!("what cannot be read counts for nothing: {error}")).collect()
 }
 
-/// Tells two objects apart that have one resourceVersion, as in a cluster whose etcd was restored:
-/// both parts that a commit writes name it.
+/// Returns a hash that distinguishes two objects with one resourceVersion, as after a restore of
+/// etcd. A commit writes its name into `head` or `approvals`.
 pub(super) fn print(map: &ConfigMap) -> u64 {
     let mut hasher = DefaultHasher::new();
     map.metadata.uid.hash(&mut hasher);
@@ -262,8 +259,8 @@ pub(super) fn print(map: &ConfigMap) -> u64 {
     hasher.finish()
 }
 
-/// The marks of an object, and which of them the policy lets go: `approvals` does not name theirs
-/// any more.
+/// Returns an object's marks, and the marks that the policy allows to be removed because
+/// `approvals` does not contain their approvals.
 fn marks(map: &ConfigMap) -> (BTreeMap<String, Uid>, Vec<String>) {
     let data = || map.data.iter().flatten();
     let marks: BTreeMap<String, Uid> =
@@ -289,7 +286,7 @@ fn active(map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> 
     records(&plain, map, faults)
 }
 
-/// Reads a list of records. Those that cannot be read stay as they are.
+/// Reads a list of records, and keeps unreadable records unchanged.
 fn records(plain: &str, map: &ConfigMap, faults: &ErrorMapper) -> Result<Records, StoreError> {
     if let Ok(records) = serde_json::from_str(plain) {
         return Ok((records, Vec::new()));
@@ -299,7 +296,7 @@ fn records(plain: &str, map: &ConfigMap, faults: &ErrorMapper) -> Result<Records
     Ok(Unreadable::part(each.iter().map(|value| Unreadable::or_record(&uid(value), &value.to_string()))))
 }
 
-/// Writes such a list.
+/// Formats a list of records.
 fn listed(
     records: &[Shared<Maintenance>],
     unreadable: &[Unreadable],
@@ -314,24 +311,24 @@ fn listed(
     Ok(plain)
 }
 
-/// What is written of a lock; what is not given stays as it is.
+/// Lock parts to write. Unset parts stay unchanged.
 #[derive(Default)]
 pub(super) struct Next<'a> {
     pub(super) head: Option<Head>,
-    /// The approvals that were used, and the runs that used them; written with the head.
+    /// Used approvals and their runs; written with the head.
     pub(super) used: Vec<(Uid, Uid)>,
     pub(super) active: Option<&'a [Shared<Maintenance>]>,
     pub(super) approvals: Option<ApprovalSet>,
     pub(super) outbox: Option<Vec<Entry>>,
     pub(super) said: Option<Vec<Entry>>,
-    /// Whether the lock has a record or an owner.
+    /// True if the lock has a record or an owner.
     pub(super) busy: Option<bool>,
-    /// Why it was written although nothing else is.
+    /// A token that changes the object if no other part does.
     pub(super) fence: Option<&'a str>,
 }
 
 impl Next<'_> {
-    /// The change of a row, as a patch on the condition that it still is at its revision.
+    /// Returns the change as a patch that requires the row's revision.
     pub(super) fn patch(self, row: &Row, faults: &ErrorMapper) -> Result<Value, StoreError> {
         let name = objects::lock(&row.lock.key);
         let json = |value| Value::String(value);
@@ -361,7 +358,8 @@ impl Next<'_> {
         let all = || outbox.iter().chain(said);
         labels.extend(journal::labels(row.entries()).into_iter().map(|label| (label, Value::Null)));
         labels.extend(journal::labels(all()).into_iter().map(|label| (label, json!(""))));
-        // Those without one are made by this change, whose revision nobody knows yet.
+        // New entries are omitted, because this change's revision is not known before it is
+        // written.
         let order: BTreeMap<&str, i64> =
             all().filter_map(|entry| Some((entry.commit.as_str(), entry.order?))).collect();
         kept.insert("order".into(), json(text(&name, &order, faults)?));
@@ -396,7 +394,7 @@ fn pack(plain: &str, name: &str, faults: &ErrorMapper) -> Result<Value, StoreErr
     serde_json::to_value(ByteString(packed)).map_err(|error| faults.record(name, error))
 }
 
-/// A patch as a whole object: without what it takes away.
+/// Converts a patch into a complete object by dropping its deletions.
 pub(super) fn whole(mut patch: Value) -> Value {
     fn strip(value: &mut Value) {
         if let Value::Object(map) = value {

@@ -1,10 +1,9 @@
-//! The store for many machines in a Kubernetes cluster: ConfigMaps and Leases in one namespace. No
-//! kind of our own has to be defined there.
+//! A store for many machines: ConfigMaps and Leases in one Kubernetes namespace. It does not need a
+//! custom resource definition.
 //!
-//! The API server changes one object at a time, so everything of one server is in one object, and
-//! its update on the condition of its `resourceVersion` is the commit of every change. All other
-//! objects follow from it, or stand for nothing without it: a process may die between any two
-//! requests.
+//! The API server changes one object at a time, so one object contains everything about a server.
+//! Updating it on condition of its `resourceVersion` commits a change. All other objects are
+//! derived from it or ignored without it, so a process can die between any two requests.
 
 mod alive;
 mod commit;
@@ -66,14 +65,14 @@ use crate::{
     },
 };
 
-/// Leases are read one by one up to so many.
+/// Up to this many Leases are read individually.
 const ONE_BY_ONE: usize = 6;
 
-/// What `metal-store` holds.
+/// The contents of `metal-store`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Meta {
     store_id: String,
-    /// Every change of the objects' meaning is a new number.
+    /// Incremented whenever an object's meaning changes.
     schema: i64,
 }
 
@@ -86,20 +85,19 @@ pub struct KubernetesStore {
     alive: Alive,
     own_processes: OwnProcesses,
     names: Names,
-    /// The rows that were read last, with what a commit needs of them beside the lock.
+    /// The last rows read, with the data that a commit needs in addition to the lock.
     rows: std::sync::Mutex<HashMap<LockKey, Arc<Row>>>,
     views: LockCache,
     watch: Arc<Watch>,
     lookout: ChangeTask,
 }
 
-/// How many rows are remembered. More are possible; they are decoded at each read.
+/// Cached rows. Other rows are decoded at each read.
 const ROWS: usize = 4096;
 
 impl KubernetesStore {
-    /// Opens a store, and gives it an id first when it has none. Must be called inside a tokio
-    /// runtime, which also runs the watch. `clock` measures waits only; what time it is say the API
-    /// servers.
+    /// Opens a store, and creates its id if it is missing. Requires a tokio runtime, which also
+    /// runs the watch. `clock` only measures waits; the API servers provide the time.
     pub async fn open(url: &str, clock: Arc<dyn Clock>, options: KubernetesOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
         let faults = ErrorMapper::new(&parsed.address, &parsed.namespace);
@@ -124,7 +122,7 @@ impl KubernetesStore {
         })
     }
 
-    /// How the cluster is reached in which the store of a URL lies.
+    /// Returns the cluster settings from a store's URL.
     ///
     /// # Errors
     /// The URL cannot be read.
@@ -132,7 +130,7 @@ impl KubernetesStore {
         Ok(url::parse(url)?.cluster)
     }
 
-    /// How a person would name what a URL leads to.
+    /// Returns a URL's address for messages.
     pub fn address_of(url: &str) -> Result<String, StoreError> {
         Ok(url::parse(url)?.address)
     }
@@ -145,7 +143,7 @@ impl KubernetesStore {
         self.rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// One lock as it is now.
+    /// Reads one lock.
     async fn row(&self, key: &LockKey) -> Result<Arc<Row>, StoreError> {
         let Some(map) = self.link.get(&objects::lock(key)).await? else { return Ok(Arc::new(Row::empty(key))) };
         let revision = link::revision(&map.metadata, &self.link.faults)?;
@@ -166,7 +164,7 @@ impl KubernetesStore {
         rows.insert(key.clone(), Arc::clone(row));
     }
 
-    /// The leases of everybody who is attached to these locks.
+    /// Reads the leases of every process attached to these locks.
     async fn leases<'a>(
         &self,
         locks: impl Iterator<Item = &'a ServerLock> + Send,
@@ -208,7 +206,7 @@ impl KubernetesStore {
         Ok(LockView::new(stored.lock, leases, now))
     }
 
-    /// What became history under a label, in the order of the commits.
+    /// Reads the history under a label, in commit order.
     async fn history(&self, label: &str) -> Result<Vec<Entry>, StoreError> {
         let mut entries = Vec::new();
         for map in self.link.list(label).await? {
@@ -217,7 +215,7 @@ impl KubernetesStore {
         Ok(journal::in_order(entries))
     }
 
-    /// The active record that a pointer leads to, or the last one in the history that is `wanted`.
+    /// Returns the pointer's active record, or the last `wanted` record in the history.
     async fn follow(
         &self,
         pointer: &str,
@@ -241,7 +239,7 @@ impl KubernetesStore {
     }
 }
 
-/// The id of the store; a new one gets its id here, whoever is first.
+/// Returns the store's id. The first process to open a new store generates it.
 async fn known(link: &StoreClient) -> Result<String, StoreError> {
     let mut found = link.get(objects::STORE).await?;
     if found.is_none() {

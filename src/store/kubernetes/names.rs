@@ -1,18 +1,16 @@
-//! Names that are taken, and where active incarnations are.
+//! Pointers from names and uids to servers.
 //!
-//! A name is active for one server only, but the commits of two servers are two objects. So before
-//! a commit that makes a record, a pointer from its name to its server is written, always anew, and
-//! who finds one to another server either finds the record active there, or first writes that
-//! server's lock: whatever was read of it before then fails its commit. Only then is the pointer
-//! turned. So of two commits that make the same name active, the one that wrote the pointer first
-//! fails:
+//! A name is active for one server only, but two servers are two objects. Before a commit adds a
+//! record, it therefore writes a pointer from the record's name to its server. A process that finds
+//! a pointer to another server checks whether the name is active there. If not, it first rewrites
+//! that server's lock, so that every commit based on an earlier read fails. Then it redirects the
+//! pointer. If two commits add the same name, the first writer of the pointer fails:
 //!
-//! - its pointer was written after its lock was read, and before its commit;
-//! - who turned the pointer read it after that, and then wrote the first one's lock, before its
-//!   commit.
+//! - It wrote the pointer after reading its lock and before its commit.
+//! - The other process read the pointer after that, and rewrote the first server's lock before
+//!   redirecting the pointer.
 //!
-//! A pointer that is left behind by a process that died stands for nothing, and is turned in the
-//! same way.
+//! A dead process can leave a pointer without a record. It is redirected in the same way.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,13 +37,13 @@ use crate::{
     store::{StoreError, optimistic::CommitDelta},
 };
 
-/// How often a name is tried for that others try for at the same time.
+/// Attempts to take a name while other processes compete for it.
 const TRIES: usize = 20;
 
 /// Timeout for deleting stale pointers.
 const TIDY: Duration = Duration::from_secs(2);
 
-/// Where a name or an incarnation leads.
+/// A pointer from a name or uid to a server.
 #[derive(Debug)]
 pub(super) struct Pointer {
     pub(super) id: MaintenanceId,
@@ -66,7 +64,7 @@ impl Pointer {
     }
 }
 
-/// The object of a pointer.
+/// Builds a pointer's object.
 pub(super) fn object(
     name: &str,
     kind: &str,
@@ -81,7 +79,7 @@ pub(super) fn object(
     }))
 }
 
-/// A pointer as this process wrote it.
+/// A pointer written by this process.
 #[derive(Clone, Debug)]
 struct OwnNames {
     key: LockKey,
@@ -89,12 +87,11 @@ struct OwnNames {
     resource_version: Option<String>,
 }
 
-/// What this process knows of the names that it wrote.
+/// Names written by this process.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     known: Mutex<HashMap<MaintenanceId, OwnNames>>,
-    /// The incarnations that have a pointer: an attempt after a lost race need not write them
-    /// again.
+    /// Uids with a pointer. A retry after a lost race skips them.
     pointed: Mutex<HashSet<Uid>>,
 }
 
@@ -113,18 +110,18 @@ impl Names {
         self.known().insert(record.id.clone(), own);
     }
 
-    /// The version of a pointer that nobody needs to be asked about: ours, to this server.
+    /// Returns the version of our own pointer to this server, if any, without a read.
     fn own(&self, record: &Maintenance, same: impl Fn(&OwnNames) -> bool) -> Option<String> {
         let known = self.known();
         let own = known.get(&record.id).filter(|own| own.key == record.lock_key && same(own))?;
         own.resource_version.clone()
     }
 
-    /// Takes the name of a record for its server, after the lock was read and before it is written.
+    /// Takes a record's name for its server, after reading and before writing the lock.
     pub(super) async fn take(&self, link: &StoreClient, record: &Maintenance, commit: &str) -> Result<(), StoreError> {
         let name = objects::name(&record.id);
         let wanted = object(&name, "name", record, commit, &link.faults)?;
-        // That of an attempt before this one, most likely.
+        // Usually left by an earlier attempt.
         if let Some(version) = self.own(record, |_| true)
             && self.turn(link, record, &wanted, Some(version)).await?
         {
@@ -138,7 +135,7 @@ impl Names {
             let Some(map) = link.get(&name).await? else { continue };
             let found = Pointer::of(&map, &link.faults)?;
             if map.data.as_ref().and_then(|data| data.get("commit")).is_some_and(|made| made == commit) {
-                // The reply was lost, not the pointer.
+                // The pointer was written, but the reply was lost.
                 self.remember(record, &map);
                 return Ok(());
             }
@@ -171,7 +168,7 @@ impl Names {
         }
     }
 
-    /// Writes where an incarnation is, before it is there. It is never anywhere else.
+    /// Writes a uid's pointer before its record exists. A uid never moves to another server.
     pub(super) async fn point(&self, link: &StoreClient, record: &Maintenance) -> Result<(), StoreError> {
         if self.pointed().contains(&record.uid) {
             return Ok(());
@@ -182,8 +179,7 @@ impl Names {
         Ok(())
     }
 
-    /// Takes the pointers of those away who are not active any more. What fails is left behind and
-    /// stands for nothing.
+    /// Deletes the pointers of inactive records. Failures leave a stale pointer, which is harmless.
     pub(super) async fn give_back(&self, link: &StoreClient, change: &CommitDelta<'_>) {
         let gone: Vec<&Maintenance> = change.withdrawn().chain(change.finished).collect();
         if gone.is_empty() {
@@ -201,12 +197,11 @@ impl Names {
                 tracing::debug!(%error, id = %record.id, "a pointer stays behind");
             }
         }));
-        // The change is made; nobody waits long for this.
+        // The change is committed, so do not delay it for long.
         let _ = within(TIDY, Box::pin(tidy)).await;
     }
 
-    /// Gives the name of an incarnation up that is not active any more, unless another one has it
-    /// by now.
+    /// Frees an inactive record's name, unless another record has taken it.
     async fn give_up(&self, link: &StoreClient, record: &Maintenance) -> Result<(), StoreError> {
         let name = objects::name(&record.id);
         let own = self.own(record, |own| own.uid == record.uid);
@@ -223,8 +218,8 @@ impl Names {
     }
 }
 
-/// Makes sure that no commit makes a name active for a server that began before this. `false`:
-/// somebody wrote there meanwhile. An error when the name is active there.
+/// Fails all commits that started earlier and could activate this name for the pointer's server.
+/// Returns false if the lock changed concurrently, and an error if the name is active there.
 async fn fence(link: &StoreClient, found: &Pointer, id: &MaintenanceId) -> Result<bool, StoreError> {
     let row = read(link, &found.key).await?;
     if row.lock.active.iter().any(|record| record.id == *id) {
@@ -233,13 +228,13 @@ async fn fence(link: &StoreClient, found: &Pointer, id: &MaintenanceId) -> Resul
     write_fence(link, &row).await
 }
 
-/// Writes a lock that holds the same as before.
+/// Rewrites a lock without changing it.
 async fn write_fence(link: &StoreClient, row: &Row) -> Result<bool, StoreError> {
     let name = objects::lock(&row.lock.key);
     let token = Uuid::new_v4().simple().to_string();
     let mut next = Next { fence: Some(&token), ..Next::default() };
     let written = if row.revision == 0 {
-        // Whoever is about to make it finds it there.
+        // A concurrent creation of this lock fails.
         next.head = Some(Head::of(&row.lock, String::new()));
         next.active = Some(&[]);
         link.create(&name, whole(next.patch(row, &link.faults)?)).await?
@@ -249,15 +244,14 @@ async fn write_fence(link: &StoreClient, row: &Row) -> Result<bool, StoreError> 
     Ok(matches!(written, WriteResult::Done(_)))
 }
 
-/// Takes away what a process left behind that died before its commit: its name and its incarnation
-/// are active nowhere.
+/// Removes a dead process's pointer if its record is not active.
 pub(super) async fn tidy(link: &StoreClient, map: &ConfigMap) -> Result<(), StoreError> {
     let found = Pointer::of(map, &link.faults)?;
     let row = read(link, &found.key).await?;
     if row.lock.active.iter().any(|record| record.uid == found.uid) {
         return Ok(());
     }
-    // An incarnation is for one server only, so nobody else waits for its pointer.
+    // A uid belongs to one server only, so no other commit competes for its pointer.
     let of_name = map.metadata.labels.as_ref().and_then(|labels| labels.get(KIND)).is_some_and(|kind| kind == "name");
     if !of_name || write_fence(link, &row).await? {
         let name = map.metadata.name.as_deref().unwrap_or_default();
@@ -266,7 +260,7 @@ pub(super) async fn tidy(link: &StoreClient, map: &ConfigMap) -> Result<(), Stor
     Ok(())
 }
 
-/// All of one lock, as it is now.
+/// Reads one whole lock.
 pub(super) async fn read(link: &StoreClient, key: &LockKey) -> Result<Row, StoreError> {
     let found = link.get(&objects::lock(key)).await?;
     found.map_or_else(|| Ok(Row::empty(key)), |map| Row::of(&map, &link.faults))

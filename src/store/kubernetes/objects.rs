@@ -1,50 +1,50 @@
-//! What every object is called and how it is found. All names are made here.
+//! Object names and labels. All names are generated here.
 //!
-//! | object | holds |
+//! | object | contents |
 //! |---|---|
 //! | ConfigMap `metal-store` | the store's id and schema |
-//! | ConfigMap `metal-lock-<server>` | all that is known of a server: its update is the commit of every change |
-//! | ConfigMap `metal-journal-<server>-<revision>` | what is over: records and audit lines that moved out of the lock |
-//! | ConfigMap `metal-name-<name>` | for which server a maintenance's name is taken |
-//! | ConfigMap `metal-uid-<uid>` | for which server an active incarnation is |
-//! | ConfigMap `metal-bound-<name>` | the machine behind a server's name |
-//! | Lease `metal-runner-<runner>` | who is alive |
-//! | Lease `metal-sweeper` | which process forgets what is old |
+//! | ConfigMap `metal-lock-<server>` | everything about a server: its update commits every change |
+//! | ConfigMap `metal-journal-<server>-<revision>` | ended records and audit lines that moved out of the lock |
+//! | ConfigMap `metal-name-<name>` | the server for which a maintenance name is taken |
+//! | ConfigMap `metal-uid-<uid>` | an active record's server |
+//! | ConfigMap `metal-bound-<name>` | the lock key bound to a server's name |
+//! | Lease `metal-runner-<runner>` | a living process |
+//! | Lease `metal-sweeper` | the process that prunes history |
 //!
-//! What somebody is called is hostile text: names and labels hold digests of it, and the text
-//! itself is in the data.
+//! Names come from untrusted text, so object names and labels contain digests. The text itself is
+//! in the data.
 
 use kube::core::ObjectMeta;
 use sha2::{Digest as _, Sha256};
 
 use crate::maintenance::ids::{LockKey, MaintenanceId, RunnerId, Uid};
 
-/// The label that says what an object is.
+/// The label with an object's kind.
 pub(super) const KIND: &str = "terraform-provider-metal/kind";
 
 /// The label of locks that have a record or an owner.
 pub(super) const BUSY: &str = "terraform-provider-metal/busy";
 
-/// The annotation of what may be forgotten: when the oldest of it ended.
+/// Annotation for pruning: when an object's oldest history ended.
 pub(super) const OLDEST: &str = "terraform-provider-metal/oldest";
 
-/// The annotation of a lock that was written only to make commits fail that began before.
+/// Annotation for locks that were written only to fail commits based on an earlier read.
 pub(super) const FENCED: &str = "terraform-provider-metal/fenced";
 
-/// The annotations of a Lease: whose it is, until when, and whether it was ended on purpose.
+/// Annotations of a Lease: its process, its end, and whether it was ended on purpose.
 pub(super) const RUNNER: &str = "terraform-provider-metal/runner";
 pub(super) const UNTIL: &str = "terraform-provider-metal/until";
 pub(super) const OVER: &str = "terraform-provider-metal/over";
 
-/// Who writes, in the words of the API server's field managers.
+/// Our field manager on the API server.
 pub(super) const MANAGER: &str = "terraform-provider-metal";
 
 pub(super) const STORE: &str = "metal-store";
 
-/// The Lease of the process that forgets what is old.
+/// The Lease of the process that prunes history.
 pub(super) const SWEEPER: &str = "metal-sweeper";
 
-/// The first 160 bits of SHA-256: what fits into a label.
+/// Returns the first 160 bits of SHA-256, which fit into a label.
 fn digest(text: &str) -> String {
     Sha256::digest(text)[..20].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -73,18 +73,18 @@ pub(super) fn runner(runner: &RunnerId) -> String {
     format!("metal-runner-{}", digest(&runner.0))
 }
 
-/// The label of whatever holds something of this name that is over, or a line of its audit.
+/// Returns the label of objects with history of this maintenance name.
 pub(super) fn about_name(id: &MaintenanceId) -> String {
     format!("name.terraform-provider-metal/{}", digest(&id.to_string()))
 }
 
-/// The label of whatever holds the end of this incarnation.
+/// Returns the label of objects with an ended record of this uid.
 pub(super) fn about_uid(uid: &Uid) -> String {
     format!("uid.terraform-provider-metal/{}", digest(&uid.0))
 }
 
-/// What an object is, as its label and its name say; nothing where they differ. Readers find it by
-/// one and by the other, so an object with two meanings would be read as both.
+/// Returns an object's kind if its label and its name agree. Readers search by either, so an
+/// ambiguous object would be read as both kinds.
 pub(super) fn kind(metadata: &ObjectMeta) -> Option<&str> {
     let label = metadata.labels.as_ref()?.get(KIND)?;
     let named = metadata.name.as_deref()?.strip_prefix("metal-")?.strip_prefix(label.as_str())?;
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// What the API server takes for a name (RFC 1123) and for the second part of a label.
+    /// Returns true for a valid object name (RFC 1123), which is also valid as a label suffix.
     fn is_plain(name: &str) -> bool {
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         (1..=63).contains(&name.len()) && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')

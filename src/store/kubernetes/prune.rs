@@ -1,4 +1,4 @@
-//! Forgetting what is old.
+//! Prunes history and stale objects.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     store::{StoreError, lease_end},
 };
 
-/// What a process leaves behind that died is left alone for so long.
+/// The minimum age before a dead process's leftovers are removed.
 const LEFT_BEHIND: SignedDuration = SignedDuration::from_hours(24);
 
-/// Claims the right to forget history, by a Lease whose end is on it.
+/// Claims the right to prune, with a Lease that contains its end.
 pub(super) async fn claim(
     link: &StoreClient,
     runner: &RunnerId,
@@ -50,7 +50,7 @@ pub(super) async fn claim(
     link.claim_lease(objects::SWEEPER, &wanted, version).await
 }
 
-/// Forgets what ended before a moment: at most about `most` records and lines, the oldest first.
+/// Prunes history from before a given time: about `most` records and lines, oldest first.
 pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp, most: u32) -> Result<u64, StoreError> {
     let mut old: Vec<(Timestamp, String)> = Vec::new();
     for kind in ["lock", "journal"] {
@@ -71,7 +71,7 @@ pub(super) async fn prune(link: &StoreClient, before: Timestamp, now: Timestamp,
     Ok(gone)
 }
 
-/// Limits of one removal: records and lines from before a moment, so many of each.
+/// Limits for one pruning: the time, and the numbers of records and lines.
 struct Limits {
     before: Timestamp,
     records: u32,
@@ -94,7 +94,7 @@ async fn from_all(
         if limits.records == 0 && limits.lines == 0 {
             break;
         }
-        // Whatever somebody else changes meanwhile is left to the next time.
+        // Objects that change concurrently are skipped until the next pruning.
         if let Some(map) = link.get(name).await? {
             gone += match kind(&map) {
                 "lock" => from_lock(link, &map, limits).await?,
@@ -114,7 +114,8 @@ async fn from_lock(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) -> 
     if gone == 0 {
         return Ok(0);
     }
-    // What did not move is not written: it may hold more than can be read.
+    // Unchanged parts are not written: they can contain unreadable entries, which a rewrite would
+    // lose.
     let next =
         Next { outbox: (from_outbox > 0).then_some(outbox), said: (from_said > 0).then_some(said), ..Next::default() };
     let written = link.patch(&objects::lock(&row.lock.key), &next.patch(&row, &link.faults)?).await?;
@@ -145,8 +146,7 @@ async fn from_journal(link: &StoreClient, map: &ConfigMap, limits: &mut Limits) 
     Ok(if done { gone } else { 0 })
 }
 
-/// Takes away what processes left behind that died: pointers without a record, and Leases that
-/// nobody asks about.
+/// Removes leftovers of dead processes: pointers without a record, and unused Leases.
 async fn tidy(link: &StoreClient, now: Timestamp) -> Result<(), StoreError> {
     let long_ago = now.checked_sub(LEFT_BEHIND).unwrap_or(Timestamp::MIN);
     for kind in ["name", "uid"] {
@@ -169,7 +169,7 @@ async fn tidy(link: &StoreClient, now: Timestamp) -> Result<(), StoreError> {
     if gone.is_empty() {
         return Ok(());
     }
-    // Since when somebody is away who is still attached is asked for.
+    // Attached processes keep their Leases, which show since when they are disconnected.
     let mut attached: HashSet<RunnerId> = HashSet::new();
     for map in link.list(&objects::all("lock")).await? {
         let row = Row::of(&map, &link.faults)?;

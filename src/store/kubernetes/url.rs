@@ -6,12 +6,12 @@ use url::Url;
 
 use crate::{clock::Clock, kubernetes::ClusterSettings, store::StoreError};
 
-/// How a Kubernetes cluster is used.
+/// Options for a Kubernetes cluster.
 #[derive(Clone, Debug)]
 pub struct KubernetesOptions {
-    /// How long somebody waits for the API server before the store counts as unavailable.
+    /// How long requests retry before the store counts as unavailable.
     pub patience: Duration,
-    /// What time it is, instead of the API servers' own clocks: for a test that moves it.
+    /// Replaces the API servers' clocks, for tests that control the time.
     pub time: Option<Arc<dyn Clock>>,
 }
 
@@ -21,7 +21,7 @@ impl Default for KubernetesOptions {
     }
 }
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Debug)]
 pub(super) struct Parsed {
     pub(super) namespace: String,
@@ -29,8 +29,8 @@ pub(super) struct Parsed {
     pub(super) cluster: ClusterSettings,
 }
 
-/// Reads a URL. There is no credential in it: who we are says the kubeconfig, or the service
-/// account of a pod.
+/// Parses a URL. It contains no credentials: they come from the kubeconfig or the pod's service
+/// account.
 pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
     let refused = |cause: String| StoreError::Forbidden { address: "kubernetes://".to_owned(), cause };
     let form = "write kubernetes://namespace, with ?context=… and &kubeconfig=/path if they are not the usual ones";
@@ -61,13 +61,13 @@ pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
     Ok(Parsed { address: format!("kubernetes://{namespace}{at}"), namespace, cluster })
 }
 
-/// A label as RFC 1123 has it: what the API server takes for a namespace.
+/// Returns true for an RFC 1123 label, as the API server requires for a namespace.
 fn is_namespace(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len()) && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
-/// The namespace that a URL names.
+/// Returns a URL's namespace.
 pub(in crate::store) fn namespace_of(url: &str) -> Result<String, StoreError> {
     Ok(parse(url)?.namespace)
 }

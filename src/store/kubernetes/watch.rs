@@ -1,4 +1,4 @@
-//! Waking up who waits: one watch for all locks of a process.
+//! Wakes waiters: one watch per process for all locks.
 
 use std::{
     sync::{Arc, Weak},
@@ -22,23 +22,21 @@ use crate::{
     store::{StoreError, watchers::Watchers},
 };
 
-/// The pauses after a failure: the first, and the longest.
+/// The first and the longest pause after a failure.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Looked for this often although the server tells, because nobody else would notice a watch that
-/// fell silent.
+/// The poll interval while the watch works, because a silent watch looks like one without events.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// For how long one watch goes on, in seconds; the server ends it then, and the next one goes on
-/// where it was.
+/// How long one watch lasts, in seconds. The server then ends it, and the next watch continues.
 const ROUND: u32 = 240;
 
-/// Locks are looked at one by one up to so many.
+/// Up to this many locks are read individually.
 const ONE_BY_ONE: usize = 8;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<PartialObjectMeta<ConfigMap>>>>;
 
-/// What the watch of one store handle needs.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) link: Arc<StoreClient>,
@@ -46,19 +44,19 @@ pub(super) struct Watch {
     pub(super) stop: CancellationToken,
 }
 
-/// What one event means for the watch.
+/// How an event affects the watch.
 enum WatchOutcome {
     Fine,
-    /// It ended; the next one begins after this revision.
+    /// The watch ended; the next watch continues after this revision.
     Over,
-    /// What is between is forgotten (410): all has to be looked at again.
+    /// Events were lost (410): poll all locks.
     TooOld,
 }
 
-/// Watches until nobody is interested any more or the store is closed.
+/// Watches until the last watcher or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut events: Option<Events> = None;
-    // Where the watch is; nothing when all has to be looked at.
+    // The watch's position, or `None` if all locks must be polled.
     let mut from: Option<String> = None;
     let mut pause = PAUSE.0;
     while let Some(this) = watch.upgrade() {
@@ -98,7 +96,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
                 }
                 events = None;
                 drop(this);
-                // A server that ends each watch at once is not asked without end.
+                // Do not loop on a server that ends every watch immediately.
                 tokio::select! {
                     () = clock.sleep(pause) => {}
                     () = stop.cancelled() => break,
@@ -117,7 +115,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
     }
 }
 
-/// Begins right after what was heard last, or after what a look has found.
+/// Opens a watch after the last event or the last poll.
 async fn open(watch: &Watch, from: &mut Option<String>) -> Result<Events, StoreError> {
     let link = &watch.link;
     let start = if let Some(start) = from.clone() {
@@ -136,7 +134,7 @@ async fn open(watch: &Watch, from: &mut Option<String>) -> Result<Events, StoreE
     opened.map_err(|error| link.faults.cluster(&error))
 }
 
-/// Tells the watchers.
+/// Wakes an event's watchers.
 fn heard(
     watch: &Watch,
     event: Option<kube::Result<WatchEvent<PartialObjectMeta<ConfigMap>>>>,
@@ -163,7 +161,7 @@ fn heard(
     }
 }
 
-/// Looks at which revision each watched lock is.
+/// Polls the revisions of all watched locks.
 async fn look(watch: &Watch) -> Result<(), StoreError> {
     let (link, keys) = (&watch.link, watch.watchers.keys());
     let found = if keys.len() <= ONE_BY_ONE {

@@ -1,4 +1,4 @@
-//! All of a namespace at once: to look it over, and to move it.
+//! Exports and imports a whole namespace.
 
 use std::collections::HashMap;
 
@@ -23,24 +23,24 @@ use crate::{
     store::{Contents, StoreError, format::FORMAT, optimistic::Commits},
 };
 
-/// How much one journal of moved history holds, in bytes of JSON.
+/// Journal size during an import, in bytes of JSON.
 const JOURNAL: usize = 8 * CARRIED;
 
 pub(super) fn kind(map: &ConfigMap) -> &str {
     objects::kind(&map.metadata).unwrap_or_default()
 }
 
-/// What a binding holds.
+/// Returns a binding's server name and lock key.
 pub(super) fn bound(map: &ConfigMap, link: &StoreClient) -> Result<(String, LockKey), StoreError> {
     let found: Option<(String, LockKey)> = data(map, "bound", &link.faults)?;
     let name = map.metadata.name.as_deref().unwrap_or_default();
     found.ok_or_else(|| link.faults.record(name, "it binds nothing"))
 }
 
-/// Reads everything, of one revision.
+/// Reads a snapshot at one revision.
 pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError> {
     let link = &store.link;
-    // Whatever has the label at all.
+    // All objects with our label.
     let maps = link.patience.repeat(|| link.list(KIND)).await?;
     let (mut locks, mut bindings, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
@@ -72,7 +72,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             oddities.extend(lock::oddities(map, &link.faults));
         }
         match journal::entries(map, &link.faults) {
-            // A lock that cannot be read is told of already.
+            // Unreadable locks are already reported.
             Err(StoreError::Unreadable { .. }) if kind(map) == "lock" => {}
             found => entries.extend(found?),
         }
@@ -108,15 +108,13 @@ pub(super) async fn format(link: &StoreClient) -> Result<i64, StoreError> {
     Ok(meta.map_or(FORMAT, |meta| meta.schema))
 }
 
-/// Whether nobody ever asked for this lock: it was made so that somebody else's attempt to make it
-/// fails.
+/// Returns true for a lock that was never used: it was created to fail another process's creation.
 fn only_fenced(map: &ConfigMap, row: &Row) -> bool {
     let fenced = map.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(FENCED));
     fenced && *row.commits == Commits::default() && *row.lock == ServerLock::new(row.lock.key.clone())
 }
 
-/// Writes everything into a namespace that nobody has used. Not all at once: its id, which comes
-/// last, says that it is all there.
+/// Fills an unused namespace. Not atomic: the id is written last and marks the import as complete.
 pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     if !read(store).await?.is_empty() {
@@ -165,7 +163,7 @@ pub(super) async fn write(store: &KubernetesStore, contents: &Contents) -> Resul
     }
 }
 
-/// The object that binds a server's name.
+/// Builds the object that binds a server's name.
 pub(super) fn binding(
     name: &str,
     server: &str,
@@ -176,7 +174,7 @@ pub(super) fn binding(
     Ok(json!({"metadata": {"name": name, "labels": {KIND: "bound"}}, "data": {"bound": bound}}))
 }
 
-/// History and audit in the order in which they come, before everything that happens from now on.
+/// Returns history and audit events in order, with revisions before every future commit.
 fn moved(contents: &Contents, faults: &super::fault::ErrorMapper) -> Result<Vec<Vec<Entry>>, StoreError> {
     let before = |number: usize, all: usize| Some(i64::try_from(number).unwrap_or(0) - i64::try_from(all).unwrap_or(0));
     let entry = |commit: String, order| Entry { commit, order, finished: Vec::new(), events: Vec::new() };

@@ -1,4 +1,4 @@
-//! Changes as one statement.
+//! Commits as one statement.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Columns of what a change writes, one list for each.
+/// The written records as columns, one list per column.
 #[derive(Default)]
 pub(super) struct RecordColumns {
     pub(super) uids: Vec<String>,
@@ -48,7 +48,7 @@ impl RecordColumns {
     }
 }
 
-/// What a change does to the owner's words.
+/// The changes to approvals.
 #[derive(Default)]
 pub(super) struct Approvals {
     pub(super) gone: Vec<String>,
@@ -113,7 +113,7 @@ pub(super) struct Prepared {
     newest: String,
 }
 
-/// How many arguments one of them has, with the two that are compared.
+/// Arguments per change, including the two that are compared.
 const ARGUMENTS: usize = 29;
 
 impl Prepared {
@@ -151,7 +151,7 @@ impl Prepared {
             names: change.events.iter().map(|event| event.id.name().to_owned()).collect(),
             events: change.events.iter().map(|event| text(key, event, faults)).collect::<Result<_, _>>()?,
             channel,
-            // A revision is given out again by a store that lost commits; a name is not.
+            // A store that lost commits reuses revisions but never commit names.
             newest: change.before.commits.newest().unwrap_or_default().to_owned(),
         })
     }
@@ -194,8 +194,7 @@ impl Prepared {
 
 type CommitQuery<'q> = sqlx::query::QueryAs<'q, Postgres, (i32, Option<i64>), PgArguments>;
 
-/// So many changes as one statement: each is made if its own lock is as it was, whatever becomes of
-/// the others.
+/// Returns a statement with this many changes. Each change depends on its own lock only.
 fn statement(changes: usize) -> String {
     let one = |n: usize| {
         let argument = |which: usize| format!("${}", n * ARGUMENTS + which);
@@ -211,17 +210,16 @@ fn statement(changes: usize) -> String {
     (0..changes).map(one).collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// What came of some changes: the new revision of each, or nothing where somebody else wrote since
-/// it was read.
+/// The outcome of several changes.
 pub(super) enum CommitOutcome {
-    /// Of each.
+    /// Each change's new revision, or `None` if another process wrote its lock since the read.
     Done(Vec<Option<i64>>),
-    /// One of them has a name that is taken; none was made.
+    /// A name is taken; no change was committed.
     NameTaken,
 }
 
-/// Writes changes of different locks. What is an error for one of them is an error for all, and
-/// none is made.
+/// Writes changes to different locks. An error in one is an error for all, and no change is
+/// committed.
 pub(super) async fn commit(
     db: &mut PgConnection,
     changes: &[Prepared],

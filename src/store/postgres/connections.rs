@@ -1,9 +1,9 @@
-//! The connections of one process, which are as many as are in use at once.
+//! A process's connection pool, which shrinks to the connections in use.
 //!
-//! Closing what nobody needs is not left to sqlx's pool: in 0.9 its maintenance counts idle
-//! connections in a way that now and then wraps round, and then turns in a circle on one core, for
-//! ever (transact-rs/sqlx issue 3645; mended after 0.9.0 by pull request 4289). It runs only where
-//! a pool has an idle timeout or a longest life, so ours have neither.
+//! sqlx 0.9 must not close idle connections: its pool maintenance has a counter that can wrap
+//! around, and then it loops forever on one core (transact-rs/sqlx issue 3645; fixed after 0.9.0 by
+//! pull request 4289). It runs only for pools with an idle timeout or a maximum lifetime, so these
+//! pools have neither.
 
 use std::{
     sync::{
@@ -21,18 +21,18 @@ use sqlx::{
 
 use crate::clock::{Clock, within};
 
-/// How many connections a process has at most, beside the one that listens: hundreds of processes
-/// share a server that has a hundred by default.
+/// The most connections per process, not counting the listener. Hundreds of processes share a
+/// server, which allows a hundred connections by default.
 const CONNECTIONS: u32 = 3;
 
-/// How often those are closed that nobody needed since the last time: between two heartbeats of a
-/// process that only waits.
+/// The interval for closing unused connections: shorter than the heartbeat interval of a waiting
+/// process.
 const TIDY: Duration = Duration::from_secs(3);
 
-/// How long closing may take.
+/// The time limit for closing a connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A pool that opens a connection when one is needed, and closes none by itself.
+/// Returns a pool that opens connections on demand and never closes them automatically.
 pub(super) fn pool(options: PgConnectOptions, most: u32, limit: Duration) -> PgPool {
     PgPoolOptions::new()
         .min_connections(0)
@@ -40,29 +40,29 @@ pub(super) fn pool(options: PgConnectOptions, most: u32, limit: Duration) -> PgP
         .idle_timeout(None)
         .max_lifetime(None)
         .acquire_timeout(limit)
-        // It would cost a round trip each time; one that broke is noticed by its use.
+        // Saves a round trip; a broken connection shows when it is used.
         .test_before_acquire(false)
         .connect_lazy_with(options)
 }
 
-/// Closes a pool; not longer than somebody who ends a program wants to wait.
+/// Closes a pool within [`GOODBYE`], so that the program can exit.
 pub(super) async fn close(pool: &PgPool) {
     let _ = within(GOODBYE, pool.close()).await;
 }
 
-/// The connections of a store handle.
+/// A store handle's connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     pool: PgPool,
     clock: Arc<dyn Clock>,
-    /// In use now, and the most that were since they were tidied last.
+    /// Connections in use now, and the peak since the last cleanup.
     used: AtomicU32,
     most: AtomicU32,
-    /// Whether somebody tidies.
+    /// True while the cleanup task runs.
     tidied: AtomicBool,
 }
 
-/// One of them, in use.
+/// A connection in use.
 pub(super) struct Taken {
     pub(super) connection: PoolConnection<Postgres>,
     _used: Used,
@@ -83,12 +83,12 @@ impl Connections {
         Arc::new(Self { pool, clock, used, most, tidied: AtomicBool::new(false) })
     }
 
-    /// How a connection of one's own is opened.
+    /// Returns options for a connection outside this pool.
     pub(super) fn options(&self) -> PgConnectOptions {
         (*self.pool.connect_options()).clone()
     }
 
-    /// A connection that nobody else uses.
+    /// Takes a connection for exclusive use.
     pub(super) async fn take(self: &Arc<Self>) -> Result<Taken, sqlx::Error> {
         let used = self.used.fetch_add(1, Ordering::SeqCst) + 1;
         let guard = Used(Arc::clone(self));
@@ -101,8 +101,8 @@ impl Connections {
                     clock.sleep(TIDY).await;
                     let Some(this) = this.upgrade() else { return };
                     this.tidy().await;
-                    // Whoever opens one while this is decided finds either somebody who tidies, or
-                    // nobody and begins.
+                    // A concurrent caller either finds the flag set, or sets it and starts its own
+                    // task.
                     this.tidied.store(false, Ordering::SeqCst);
                     if this.pool.is_closed() || this.pool.size() == 0 || this.tidied.swap(true, Ordering::SeqCst) {
                         return;
@@ -113,7 +113,7 @@ impl Connections {
         Ok(Taken { connection, _used: guard })
     }
 
-    /// Closes what was not needed since the last time.
+    /// Closes connections that were not needed since the last cleanup.
     async fn tidy(&self) {
         let needed = self.most.swap(self.used.load(Ordering::SeqCst), Ordering::SeqCst);
         for _ in needed..self.pool.size() {
@@ -122,7 +122,7 @@ impl Connections {
         }
     }
 
-    /// Closes all.
+    /// Closes all connections.
     pub(super) async fn close(&self) {
         close(&self.pool).await;
     }

@@ -1,8 +1,8 @@
 //! The audit log, in an order that no later line breaks.
 //!
-//! A transaction gets its lines' ids before it ends, so a line with a lower id can appear
-//! later. An export therefore orders lines by their transactions, and leaves out each transaction
-//! that a running transaction precedes. A dump that was loaded into another server contains higher
+//! A transaction gets its lines' ids before it ends, so a line with a lower id can appear later. An
+//! export therefore orders lines by their transactions, and leaves out each transaction that a
+//! running transaction precedes. A dump that was loaded into another server contains higher
 //! transactions than that server has: its lines are read immediately.
 
 use super::{link::StoreClient, rows::time};

@@ -1,4 +1,4 @@
-//! What PostgreSQL says, in the words of a store.
+//! Maps PostgreSQL errors to store errors.
 
 use std::{ops::Deref, time::Duration};
 
@@ -7,8 +7,8 @@ use crate::{
     store::{StoreError, fault::StoreErrors},
 };
 
-/// Makes errors of one store. <https://www.postgresql.org/docs/current/errcodes-appendix.html> has
-/// the codes.
+/// Creates one store's errors. Codes:
+/// <https://www.postgresql.org/docs/current/errcodes-appendix.html>.
 #[derive(Clone, Debug)]
 pub(super) struct ErrorMapper {
     about: StoreErrors,
@@ -50,7 +50,8 @@ impl ErrorMapper {
                 )),
                 Some("53100") => self.unwritable(format!("the server's disk is full ({})", message(error))),
                 Some("53300") => self.unavailable(format!("it has no free connection ({})", message(error))),
-                // Connection, resources, an operator, the system, a lost race: over after a while.
+                // Transient classes: connection, resources, operator intervention, system,
+                // transaction conflict.
                 Some(code)
                     if ["08", "53", "57", "58", "40", "55", "25"].iter().any(|class| code.starts_with(class)) =>
                 {
@@ -79,13 +80,13 @@ fn message(error: &sqlx::Error) -> String {
     error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
-/// Whether another lock has an active record of that name.
+/// Returns true if another lock has an active record with that name.
 pub(super) fn is_taken_name(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.constraint() == Some("maintenances_active_name"))
 }
 
-/// Whether the server takes no more connections. The pool waits for one and says then that its time
-/// is over.
+/// Returns true if the server accepts no more connections. The pool then waits and reports a
+/// timeout.
 pub(super) fn has_no_connection_left(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::PoolTimedOut) || code(error).as_deref() == Some("53300")
 }

@@ -1,4 +1,4 @@
-//! What is read and written of different locks at the same time, as one statement.
+//! Batches concurrent reads and writes of different locks into one statement.
 
 use futures_util::future::BoxFuture;
 
@@ -12,21 +12,21 @@ use crate::{
     store::{StoreError, optimistic::Loaded, together::Together, views::Stored},
 };
 
-/// How many locks are read or written together at most.
+/// The most locks per statement.
 const MOST: usize = 16;
 
-/// A lock to be read, and what is known of it.
+/// A lock to read, and its cached version.
 type Wanted = (LockKey, Option<Stored>);
 
-/// What came of one change.
+/// A change's outcome.
 pub(super) enum Committed {
-    /// The new revision, or nothing when somebody else was first.
+    /// The new revision, or `None` if another process was first.
     Revision(Option<i64>),
-    /// Another lock has an active record of a name that is new in it.
+    /// Another lock has an active record with one of the new names.
     NameTaken,
 }
 
-/// Requests about different locks that come together.
+/// Batches of requests about different locks.
 #[derive(Debug)]
 pub(super) struct Groups {
     link: StoreClient,
@@ -83,7 +83,7 @@ fn carry_commits(link: StoreClient, changes: Vec<Prepared>) -> BoxFuture<'static
             Err(error) if error.is_transient() => changes.iter().map(|_| Err(error.clone())).collect(),
             Ok(CommitOutcome::NameTaken) if changes.len() == 1 => vec![Ok(Committed::NameTaken)],
             Err(error) if changes.len() == 1 => vec![Err(error)],
-            // None was made, and one of them is to blame.
+            // None was committed, and one of them is the cause. Write each separately.
             Ok(CommitOutcome::NameTaken) | Err(_) => {
                 let mut each = Vec::with_capacity(changes.len());
                 for change in changes.chunks(1) {

@@ -1,4 +1,4 @@
-//! Connections: where they come from, and what happens to one that something went wrong on.
+//! Connections to the database, and their handling after errors.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -17,7 +17,7 @@ use crate::{
     store::{StoreError, patience::Patience},
 };
 
-/// How a database is reached.
+/// Access to a database.
 #[derive(Clone, Debug)]
 pub(super) struct StoreClient {
     pub(super) connections: Arc<Connections>,
@@ -25,7 +25,7 @@ pub(super) struct StoreClient {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Patience,
     pub(super) limit: Duration,
-    /// Behind a transaction pooler: nothing of a session lasts longer than a transaction.
+    /// True behind a transaction pooler: session state ends with each transaction.
     pub(super) pooled: bool,
 }
 
@@ -40,7 +40,7 @@ impl StoreClient {
         let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
         let options = options.disable_statement_logging();
         let options = if pooled {
-            // Neither prepared statements nor start-up parameters pass one.
+            // Poolers support neither prepared statements nor start-up parameters.
             options.statement_cache_capacity(0).extra_float_digits(None)
         } else {
             options
@@ -49,7 +49,7 @@ impl StoreClient {
         Self { connections, faults, clock, patience, limit, pooled }
     }
 
-    /// A connection for one statement, or for one transaction behind a pooler.
+    /// Returns a connection for one statement, or for one transaction behind a pooler.
     pub(super) async fn session(&self) -> Result<Session<'_>, StoreError> {
         let taken = self.connections.take().await.map_err(|error| self.faults.sqlx(&error))?;
         let mut session = Session::new(self, taken);
@@ -60,14 +60,13 @@ impl StoreClient {
         Ok(session)
     }
 
-    /// Closes what is open; not longer than somebody who ends a program wants to wait.
+    /// Closes all connections quickly, so that the program can exit.
     pub(super) async fn close(&self) {
         self.connections.close().await;
     }
 }
 
-/// A connection in use. Dropping it without [`Session::end`] closes it: what is under way on it
-/// ends with it.
+/// A connection in use. Dropping it without [`Session::end`] closes it and aborts its work.
 pub(super) struct Session<'a> {
     link: &'a StoreClient,
     taken: Taken,
@@ -86,7 +85,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Ends the transaction, if there is one, and gives the connection back.
+    /// Commits the transaction, if any, and returns the connection to the pool.
     pub(super) async fn end(mut self) -> Result<(), StoreError> {
         if self.open {
             self.run("COMMIT").await?;

@@ -1,7 +1,7 @@
-//! The store for many machines: a PostgreSQL database, in its schema `metal`.
+//! A store for many machines: the schema `metal` in a PostgreSQL database.
 //!
-//! Every write is one statement with a condition (`metal.commit`), so that no client ever holds a
-//! lock of the database. The store's clock is the server's.
+//! Every write is one conditional statement (`metal.commit`), so clients never keep a database
+//! lock. The store's clock is the server's.
 
 mod commit;
 mod connections;
@@ -55,7 +55,7 @@ use crate::{
 #[derive(Debug)]
 pub struct PostgresStore {
     id: String,
-    /// Why it may lose what it confirmed, unless that is accepted.
+    /// Why the store can lose confirmed changes, unless the user accepts that.
     loses: Option<&'static str>,
     groups: Groups,
     link: StoreClient,
@@ -67,9 +67,8 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a store, and makes its schema first when it is missing. Must be called inside a tokio
-    /// runtime, which also runs the watch. `clock` measures waits only; what time it is says the
-    /// server.
+    /// Opens a store, and creates its schema if it is missing. Requires a tokio runtime, which also
+    /// runs the watch. `clock` only measures waits; the server provides the time.
     pub async fn open(
         url: &SecretString,
         clock: Arc<dyn Clock>,
@@ -109,12 +108,12 @@ impl PostgresStore {
         })
     }
 
-    /// Why the connection of a URL may lead to another server than meant, if it may.
+    /// Returns why a URL's connection could lead to a different server, if it is not verified.
     pub fn unverified(url: &SecretString) -> Result<Option<String>, StoreError> {
         Ok(url::parse(url)?.unverified)
     }
 
-    /// The address of a URL, without its credentials.
+    /// Returns a URL's address without credentials.
     pub fn address_of(url: &SecretString) -> Result<String, StoreError> {
         Ok(url::parse(url)?.address)
     }
@@ -124,7 +123,7 @@ impl PostgresStore {
         Ok(LockView::new(stored.lock, leases, now))
     }
 
-    /// One row that is there or not.
+    /// Reads at most one row.
     async fn row<R>(&self, query: &'static str, first: &str, second: Option<&str>) -> Result<Option<R>, StoreError>
     where
         R: for<'r> sqlx::FromRow<'r, PgRow> + Send + Unpin,
@@ -174,7 +173,7 @@ impl Conditional for PostgresStore {
         if let Committed::Revision(revision) = self.groups.commit(key, prepared).await? {
             return Ok(revision.map(CommittedChange::from));
         }
-        // Which of the new names it was, if it still is.
+        // Find out which of the new names was taken, if it still is.
         for record in change.written().filter(|record| change.is_new(record)) {
             if let Some(RecordLookup::Active(other)) = self.find(&record.id).await? {
                 return Err(StoreError::NameTaken { id: record.id.clone(), key: other.lock_key.clone() });
@@ -243,7 +242,7 @@ impl Store for PostgresStore {
     }
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
-        // Two looks into two indexes, of one moment; a name is active once, and its records end in
+        // Two index look-ups in one snapshot. A name is active at most once, and its records end in
         // the order in which they began.
         let row = self
             .row(
@@ -284,7 +283,7 @@ impl Store for PostgresStore {
 
     async fn resign(&self, runner: &RunnerId) -> Result<(), StoreError> {
         self.own_processes.ended(runner);
-        // Kept with its end: how long somebody has been away counts from it.
+        // Ended leases are kept, because a process's absence is measured from there.
         self.write("UPDATE metal.leases SET until = least(until, metal.clock()) WHERE runner_id = $1", runner, None)
             .await
     }
@@ -313,7 +312,7 @@ impl Store for PostgresStore {
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        // The usual case writes nothing.
+        // Usually the binding exists already.
         if self.binding(server).await?.as_ref() == Some(key) {
             return Ok(());
         }
@@ -321,7 +320,7 @@ impl Store for PostgresStore {
             "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
              ON CONFLICT (server) DO UPDATE SET lock_key = excluded.lock_key RETURNING b.lock_key"
         } else {
-            // Writes what is there already, to read it under the lock of its row.
+            // The no-op update returns the existing row under its row lock.
             "INSERT INTO metal.bindings AS b (server, lock_key) VALUES ($1, $2) \
              ON CONFLICT (server) DO UPDATE SET lock_key = b.lock_key RETURNING b.lock_key"
         };
@@ -350,7 +349,7 @@ impl Store for PostgresStore {
             })
             .await?;
         rows.reverse();
-        // A role may write a line that cannot be read: `store check` tells of it.
+        // A role can write an unreadable line; `store check` reports it.
         Ok(rows.iter().filter_map(|(body,)| serde_json::from_str(body).ok()).collect())
     }
 
@@ -402,7 +401,7 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    /// A statement about one process that may be repeated.
+    /// Runs an idempotent statement about one process.
     async fn write(
         &self,
         query: &'static str,

@@ -1,11 +1,11 @@
-//! What the roles of a database may do that none of them should.
+//! Grants that none of a database's roles should have.
 
 use sqlx::PgConnection;
 
 use super::fault::ErrorMapper;
 use crate::store::StoreError;
 
-/// Grants on tables and columns to others than their owner: role, what, table.
+/// Grants on tables and columns to roles other than the owner: role, privilege, table.
 const WIDE: &str = "\
     WITH given AS (
         SELECT c.relname::text AS name, x.grantee, x.privilege_type AS may, NULL::text AS part
@@ -30,7 +30,7 @@ const WIDE: &str = "\
             AND NOT EXISTS (SELECT FROM given AS o WHERE o.name = 'locks' AND o.grantee = g.grantee AND o.may = 'INSERT')
     ORDER BY 1";
 
-/// Lists the grants that no role needs.
+/// Lists grants that no role needs.
 pub(super) async fn wide(db: &mut PgConnection, pooled: bool, faults: &ErrorMapper) -> Result<Vec<String>, StoreError> {
     let found = sqlx::query_scalar(WIDE).persistent(!pooled).fetch_all(db).await;
     found.map_err(|error| faults.sqlx(&error))

@@ -1,4 +1,4 @@
-//! Between rows and a [`ServerLock`].
+//! Conversions between rows and a [`ServerLock`].
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// PostgreSQL's text cannot hold a zero byte; a key of ours may.
+/// Escapes zero bytes: PostgreSQL text rejects them, but lock keys can contain them.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', '\\']) {
         Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
@@ -47,7 +47,7 @@ pub(super) fn unescaped(text: &str) -> String {
     plain
 }
 
-/// A moment as microseconds since 1970, which is what PostgreSQL's clock counts.
+/// Converts microseconds since 1970, the resolution of PostgreSQL's clock.
 pub(super) fn time(micros: i64, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
     Timestamp::from_microsecond(micros)
         .map_err(|error| faults.unreadable(format!("{micros} is not a valid time: {error}")))
@@ -70,7 +70,7 @@ pub(super) fn text<T: serde::Serialize>(what: &str, value: &T, faults: &ErrorMap
 }
 
 row_of! {
-    /// The columns of a lock, its approvals and leases, and the time.
+    /// A lock's columns with its approvals, its leases and the time.
     LockRow from PgRow {
         lock_key: String,
         generation: i64,
@@ -104,9 +104,9 @@ impl LockRow {
         let owner = lock.ownership.claim.as_ref().map(|claim: &Claim| claim.owner.clone());
         let given = self.approvals.iter().zip(&self.approval_owners).zip(std::mem::take(&mut self.approval_uses));
         for ((body, by), used_by) in given {
-            // The database saw to it that this owner gave it; it counts for a claim of this owner
-            // only. One that cannot be read counts for nothing: an approver could freeze the server
-            // with it. `store check` tells.
+            // The database records the author. Only the claim owner's approvals count. Unreadable
+            // approvals are ignored, because an approver could otherwise freeze the server; `store
+            // check` reports them.
             if owner.as_deref() == Some(&*unescaped(by))
                 && let Ok(approval) = serde_json::from_str::<Approval>(body)
             {
@@ -131,8 +131,8 @@ impl LockRow {
     }
 }
 
-/// One statement, so that all of it is of one moment: the records that `$records` says, of the
-/// locks that `$which` says.
+/// One statement for one snapshot: the records selected by `$records` of the locks selected by
+/// `$which`.
 macro_rules! lock_query {
     ($records:literal, $which:literal) => {
         lock_query!($records, "", $which)
@@ -164,7 +164,7 @@ macro_rules! lock_query {
     };
 }
 
-/// Reads one lock: all of it, or only what moved since the revision that is known.
+/// Reads one lock: completely, or only the changes since the cached revision.
 pub(super) async fn load(
     db: &mut PgConnection,
     key: &LockKey,
@@ -199,7 +199,7 @@ pub(super) async fn load(
     }
 }
 
-/// Reads several locks, with as many statements as for one.
+/// Reads several locks with as many statements as one.
 pub(super) async fn load_group(
     db: &mut PgConnection,
     wanted: &[(LockKey, Option<Stored>)],
@@ -227,7 +227,7 @@ pub(super) async fn load_group(
         let rows: Vec<LockRow> = query.fetch_all(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
         for row in rows {
             let key = LockKey(unescaped(&row.lock_key));
-            // What cannot be read is read again below, and said of its own lock only.
+            // Unreadable locks are read again below, so that the error concerns only that lock.
             let loaded = known.get(&key).and_then(|known| onto((*known).clone(), row, faults).ok().flatten());
             found.extend(loaded.map(|loaded| (key, loaded)));
         }
@@ -270,7 +270,7 @@ pub(super) async fn load_group(
     Ok(wanted.iter().map(one).collect())
 }
 
-/// The store's time.
+/// Returns the store's time.
 pub(super) async fn now(db: &mut PgConnection, link: &StoreClient) -> Result<Timestamp, StoreError> {
     let now = sqlx::query_scalar("SELECT (extract(epoch FROM metal.clock()) * 1000000)::bigint");
     let now = now.persistent(!link.pooled).fetch_one(db).await;
@@ -292,9 +292,10 @@ fn loaded(row: &LockRow, lock: Arc<ServerLock>, faults: &ErrorMapper) -> Result<
     })
 }
 
-/// What is known with what moved since. `None` when that does not add up: then all of it is read.
+/// Applies the changes to the cached lock. Returns `None` if they do not match; then the lock is
+/// read completely.
 fn onto(known: Stored, mut row: LockRow, faults: &ErrorMapper) -> Result<Option<Loaded>, StoreError> {
-    // What is known may have been lost since, and other changes may have its revision.
+    // The cached commits could be lost, and other changes could have the same revision.
     if row.revision < known.revision || !Commits::parse(&row.commits, "").go_on_from(&known.commits) {
         return Ok(None);
     }
@@ -328,7 +329,7 @@ fn onto(known: Stored, mut row: LockRow, faults: &ErrorMapper) -> Result<Option<
     loaded(&row, Arc::new(lock), faults).map(Some)
 }
 
-/// Reads every lock that has an active record or an owner, sorted by key, and the time.
+/// Reads every lock with an active record or an owner, sorted by key, and the time.
 pub(super) async fn load_all(db: &mut PgConnection, link: &StoreClient) -> Result<Vec<LockView>, StoreError> {
     let query = lock_query!(
         "m.fate = 'active'",
@@ -359,12 +360,12 @@ async fn load_some(
         Ok(LockView::new(Arc::new(lock), row.leases(faults)?, time(row.now, faults)?))
     });
     let mut views = views.collect::<Result<Vec<_>, StoreError>>()?;
-    // What is escaped sorts elsewhere.
+    // Escaped keys have a different sort order in the database.
     views.sort_by(|one, other| one.lock.key.cmp(&other.lock.key));
     Ok(views)
 }
 
-/// Reads every lock there is, sorted by key.
+/// Reads every lock, sorted by key.
 pub(super) async fn load_every(db: &mut PgConnection, link: &StoreClient) -> Result<Vec<LockView>, StoreError> {
     load_some(db, lock_query!("m.fate = 'active'", "true"), link).await
 }

@@ -1,5 +1,4 @@
-//! Brings a database to the schema of this program, also when many processes use it for the first
-//! time at once.
+//! Creates the database schema, even if many processes start at the same time.
 
 use std::{borrow::Cow, sync::LazyLock};
 
@@ -13,10 +12,10 @@ static MIGRATIONS: LazyLock<Migrator> = migrations_of!("postgres":
     (1, "0001_coordination.sql", "coordination"),
 );
 
-/// Where the migrations that were applied are written down.
+/// The table of applied migrations.
 const VERSIONS: &str = "metal.schema_versions";
 
-/// "metl": what those who migrate at the same time exclude each other with.
+/// "metl": the advisory lock for migrations.
 const MIGRATING: i64 = 1_835_365_484;
 
 /// Returns the database's format; 0 when it is empty.
@@ -36,18 +35,18 @@ pub(super) async fn version(db: &mut PgConnection, faults: &ErrorMapper) -> Resu
     version.fetch_one(db).await.map_err(fault)
 }
 
-/// A database that is ready.
+/// An opened database.
 pub(super) struct Opened {
     /// The store's id.
     pub(super) id: String,
-    /// What time it is.
+    /// The store's time.
     pub(super) now: Timestamp,
-    /// Why it may lose what it confirmed, if so.
+    /// Why the store can lose confirmed changes.
     pub(super) loses: Option<&'static str>,
 }
 
-/// Why a server may lose what it confirmed: `synchronous_standby_names` and `synchronous_commit` as
-/// they are for us
+/// Returns why a server can lose confirmed changes, from our session's `synchronous_standby_names`
+/// and `synchronous_commit`
 /// (<https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT>).
 fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     match (commit, standbys.trim()) {
@@ -64,7 +63,7 @@ fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
 /// Creates a new database's schema. An existing schema is only read.
 pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<Opened, StoreError> {
     let fault = |error: sqlx::Error| faults.sqlx(&error);
-    // In a transaction, as everything here: a pooler may give each one another session.
+    // In a transaction, because a pooler can use another session for each transaction.
     let mut transaction = db.begin().await.map_err(fault)?;
     let mut found = version(&mut transaction, faults).await?;
     if found == 0 {
@@ -82,16 +81,15 @@ pub(super) async fn open(db: &mut PgConnection, faults: &ErrorMapper) -> Result<
 
 /// Creates the schema, unless another process was first.
 async fn run(db: &mut PgConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
-    // Until the end of this transaction; sqlx's own lock is one of the session, which a pooler does
-    // not keep.
+    // A transaction lock: sqlx's own session lock does not work behind a pooler.
     let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATING).persistent(false);
     locked.execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     if version(db, faults).await? > 0 {
         return Ok(());
     }
-    // Behind a pooler a session may have been another client's. sqlx names its statements in every
-    // session alike, and those of migrations cannot be left without a name. sqlx forgets its own
-    // first: it would use them after the migration.
+    // Behind a pooler, another client could have used this session. sqlx numbers its prepared
+    // statements the same way in every session, and migrations cannot run unnamed. Clear sqlx's
+    // cache too; otherwise it would use the deallocated statements after the migration.
     db.clear_cached_statements().await.map_err(|error| faults.sqlx(&error))?;
     sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     let migrations = Migrator {

@@ -13,15 +13,14 @@ use crate::{
     store::StoreError,
 };
 
-/// How a database is used.
+/// Options for a database.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// How long somebody waits for the server before the store counts as unavailable.
+    /// How long requests retry before the store counts as unavailable.
     pub patience: Duration,
-    /// How often changes are looked for while PostgreSQL tells them too; without that they are
-    /// looked for twice a second.
+    /// The poll interval while notifications work. Without them, the interval is half a second.
     pub watch_interval: Duration,
-    /// Tells the time instead of the server, where it is carried on between two reads. For tests.
+    /// Replaces the server's time wherever it is extrapolated between two reads. For tests.
     pub time: Option<Arc<dyn Clock>>,
 }
 
@@ -31,19 +30,19 @@ impl Default for PostgresOptions {
     }
 }
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
     pub(super) connect: PgConnectOptions,
     pub(super) address: String,
     pub(super) notifications: bool,
-    /// Whether the user knows that a fail-over may lose changes.
+    /// True if the user accepts that a fail-over can lose changes.
     pub(super) accept_lost_commits: bool,
-    /// Why the server at the other end may be another one than meant, if it may.
+    /// Why the connection could lead to a different server, if it is not verified.
     pub(super) unverified: Option<String>,
 }
 
-/// The one spelling of a parameter: sqlx takes several for one, and the last one counts.
+/// Returns a parameter's canonical name: sqlx accepts aliases, and its last value wins.
 fn spelled(name: &str) -> &str {
     match name {
         "ssl-mode" => "sslmode",
@@ -55,15 +54,15 @@ fn spelled(name: &str) -> &str {
     }
 }
 
-/// Whether a server is on this machine: a socket, or a loopback address.
+/// Returns true for a server on this machine: a socket or a loopback address.
 fn is_here(connect: &PgConnectOptions) -> bool {
     connect.get_socket().is_some() || connect.get_host().starts_with('/') || is_loopback(connect.get_host())
 }
 
-/// Parameters that name a file of certificates or a key, which the driver reads itself.
+/// Parameters that name a certificate or key file, which the driver reads.
 const CERTIFICATES: [&str; 7] = ["sslrootcert", "sslcert", "sslkey", "ssl-root-cert", "ssl-cert", "ssl-key", "ssl-ca"];
 
-/// Refuses what the driver would read without an end. A file that is missing it reports itself.
+/// Rejects a file that the driver would read endlessly. The driver reports a missing file.
 fn check_file(value: &str) -> Result<(), FileError> {
     if value.contains("-----BEGIN") {
         return Ok(());
@@ -74,14 +73,14 @@ fn check_file(value: &str) -> Result<(), FileError> {
     }
 }
 
-/// Reads a URL as libpq does, with two parameters of our own: `notifications=off` for a transaction
-/// pooler, which passes neither notifications nor anything else that outlives a transaction, and
+/// Parses a URL as libpq does, with two more parameters. `notifications=off` is for a transaction
+/// pooler, which does not forward notifications or session state. The other is
 /// `accept_lost_commits=yes`.
 ///
-/// Unlike libpq's, the default of `sslmode` is `verify-full` for a server on another machine: with
-/// `prefer`, which is libpq's, the password goes in clear to whatever answers there.
+/// Unlike in libpq, `sslmode` defaults to `verify-full` for a server on another machine. With
+/// libpq's default, `prefer`, the password could be sent unencrypted to an unverified server.
 pub(super) fn parse(url: &SecretString) -> Result<Parsed, StoreError> {
-    // What sqlx takes for one that is not said.
+    // sqlx reads this variable if the URL does not set the mode.
     parse_beside(url, std::env::var_os("PGSSLMODE").is_some())
 }
 
@@ -110,8 +109,7 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
             ("accept_lost_commits", other) => {
                 return Err(refused(format!("accept_lost_commits={other:?} is neither yes nor no")));
             }
-            // sqlx passes over what it does not know, and a typing error would be a connection
-            // without TLS.
+            // sqlx ignores unknown parameters, so a typing error could disable TLS.
             (
                 "sslmode" | "sslrootcert" | "sslcert" | "sslkey" | "host" | "port" | "dbname" | "user" | "password"
                 | "application_name" | "options" | "hostaddr" | "ssl-mode" | "ssl-root-cert" | "ssl-cert" | "ssl-key"

@@ -1,6 +1,5 @@
-//! Notices what other processes commit: PostgreSQL tells us, and we look from time to time, because
-//! nobody promises that it does. Without notifications (behind a transaction pooler) only the looks
-//! are left.
+//! Detects other processes' commits from PostgreSQL notifications, and from occasional polls
+//! because delivery is not guaranteed. Behind a transaction pooler, only polling works.
 
 use std::{
     sync::{Arc, Weak},
@@ -25,50 +24,47 @@ use crate::{
 /// The channel of `metal.commit`.
 const CHANNEL: &str = "metal_changes";
 
-/// The longest payload that PostgreSQL takes is 8,000 bytes; a longer key is not named, and
-/// everybody looks.
+/// PostgreSQL's payload limit is 8,000 bytes. A longer key is omitted, and every watcher polls.
 const LONGEST_KEY: usize = 7_000;
 
-/// How long to leave a server alone that could not be watched.
+/// The pause after a failed poll.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
 
-/// How long not to listen to a server that has too few connections for it.
+/// The pause before the next attempt to listen to a server with too few connections.
 const PAUSE_WHEN_CROWDED: Duration = Duration::from_secs(15);
 
-/// How often changes are looked for while nobody tells them, and when each look needs a new
-/// connection.
+/// The poll interval without notifications, and the interval if each poll needs a new connection.
 const DEAF: Duration = Duration::from_millis(500);
 const LOOK_WHEN_CROWDED: Duration = Duration::from_secs(2);
 
-/// Whether more than half of the connections are taken: then they are for those who have something
-/// to do, and who only waits looks now and then.
+/// Returns true if more than half of the connections are in use. Waiting processes then close
+/// theirs and poll rarely.
 const CROWDED: &str = "SELECT 2 * count(*) > current_setting('max_connections')::bigint FROM pg_stat_activity \
                        WHERE backend_type = 'client backend'";
 
-/// The notification of a change: the revision and the key.
+/// Returns a change's notification payload: the revision and the key.
 pub(super) fn message(key: &LockKey, revision: i64) -> String {
     let key = escaped(&key.0);
     if key.len() > LONGEST_KEY { format!("{revision}") } else { format!("{revision} {key}") }
 }
 
-/// The lock that a notification is about; nothing where it names none. Each role of the database
-/// can send one with any revision in it, so it is a hint where to look, and what is read there
-/// counts.
+/// Returns the lock named in a notification, or `None`. Any database role can send one with any
+/// revision, so it only triggers a read.
 fn hinted(payload: &str) -> Option<LockKey> {
     let (_, key) = payload.split_once(' ')?;
     Some(LockKey(unescaped(key)))
 }
 
-/// Where to look.
+/// The locks to poll.
 enum Look {
     Nowhere,
-    /// At some of the watched locks.
+    /// Some of the watched locks.
     At(Vec<LockKey>),
     Everywhere,
 }
 
 impl Look {
-    /// Also where a notification leads.
+    /// Adds a notification's lock.
     fn and(&mut self, payload: &str, watchers: &Watchers) {
         match (hinted(payload), self) {
             (_, Self::Everywhere) => {}
@@ -83,38 +79,38 @@ impl Look {
     }
 }
 
-/// What the watch of one store handle needs.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) link: StoreClient,
-    /// How often it is looked.
+    /// The poll interval.
     pub(super) interval: Duration,
-    /// Whether PostgreSQL is asked to tell.
+    /// True if notifications are enabled.
     pub(super) notifications: bool,
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
 }
 
-/// Whether changes are told.
+/// Notification state.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hearing {
-    /// They are.
+    /// Notifications arrive.
     Listening,
-    /// They are not (any more).
+    /// Notifications do not arrive.
     Deaf,
-    /// They are not, because there are too few connections.
+    /// Not listening, because the server has too few connections.
     Crowded,
 }
 
-/// What the listening connection says.
+/// An event from the listening connection.
 enum ListenEvent {
     /// A change.
     Change(String),
-    /// Whether there will be more of them; what was before is to be looked for.
+    /// A new state. Earlier changes must be polled.
     Now(Hearing),
 }
 
-/// A connection of its own that listens, until it is dropped.
+/// A separate listening connection. Dropping it closes the connection.
 struct NotificationListener {
     heard: mpsc::Receiver<ListenEvent>,
     task: JoinHandle<()>,
@@ -145,7 +141,7 @@ impl NotificationListener {
                 if tell.send(ListenEvent::Now(said)).await.is_err() {
                     return;
                 }
-                // What listened went back into its pool, and would stay open there.
+                // The listening connection was returned to its pool, where it would stay open.
                 connections::close(&pool).await;
                 clock.sleep(pause).await;
             }
@@ -154,7 +150,7 @@ impl NotificationListener {
     }
 }
 
-/// Listens until that fails. `Ok`: not at all, because there are too few connections.
+/// Listens until an error. Returns `Ok` without listening if the server has too few connections.
 async fn listen(pool: &PgPool, tell: &mpsc::Sender<ListenEvent>) -> Result<(), sqlx::Error> {
     let mut connection = pool.acquire().await?;
     if sqlx::query_scalar(CROWDED).fetch_one(&mut *connection).await? {
@@ -174,7 +170,7 @@ async fn listen(pool: &PgPool, tell: &mpsc::Sender<ListenEvent>) -> Result<(), s
     Ok(())
 }
 
-/// Watches until nobody is interested any more or the store is closed.
+/// Watches until the last watcher or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut ear = None;
     let (mut next, mut hearing) = (Look::Everywhere, Hearing::Deaf);
@@ -213,7 +209,7 @@ pub(super) async fn run(watch: Weak<Watch>) {
             Some(ListenEvent::Change(payload)) => {
                 let mut look = Look::Nowhere;
                 look.and(&payload, &this.watchers);
-                // One look for all that was told meanwhile.
+                // Polls once for all pending notifications.
                 while let Some(more) = ear.as_mut().and_then(|ear| ear.heard.try_recv().ok()) {
                     match more {
                         ListenEvent::Change(payload) => look.and(&payload, &this.watchers),
@@ -246,7 +242,7 @@ async fn look(watch: &Watch, at: &Look, crowded: bool) -> Result<(), StoreError>
             let query = sqlx::query_as("SELECT lock_key, revision FROM metal.locks WHERE lock_key = ANY ($1)");
             let query = query.bind(&keys).persistent(!watch.link.pooled).fetch_all(&mut *session).await;
             let moved = query.map_err(|error| watch.link.faults.sqlx(&error))?;
-            // Without an end it is closed.
+            // Dropping the session instead closes its connection.
             if !crowded {
                 session.end().await?;
             }

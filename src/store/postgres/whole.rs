@@ -1,4 +1,4 @@
-//! All of a database at once: to look it over, to move it, and to forget what is old.
+//! Exports, imports and prunes a whole database.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     store::{Contents, StoreError},
 };
 
-/// Reads everything, of one moment.
+/// Reads a consistent snapshot.
 pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let fault = |error: sqlx::Error| faults.sqlx(&error);
@@ -89,13 +89,13 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
     })
 }
 
-/// Writes everything into a store that nobody has used, or nothing.
+/// Fills an unused store in one transaction.
 pub(super) async fn write(store: &PostgresStore, contents: &Contents) -> Result<(), StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let fault = |error: sqlx::Error| faults.sqlx(&error);
     let mut session = link.session().await?;
     let mut db = session.begin().await.map_err(fault)?;
-    // Nobody begins to use it meanwhile.
+    // Prevents other processes from using the store during the import.
     sqlx::raw_sql("LOCK TABLE metal.locks, metal.bindings IN EXCLUSIVE MODE").execute(&mut *db).await.map_err(fault)?;
     let used = sqlx::query_scalar(
         "SELECT EXISTS (SELECT FROM metal.locks) OR EXISTS (SELECT FROM metal.bindings) \
@@ -159,7 +159,7 @@ async fn events(db: &mut PgConnection, events: &[AuditEvent], store: &PostgresSt
     Ok(())
 }
 
-/// Forgets what became history longer ago, and leases that nothing refers to.
+/// Deletes ended records older than `keep`, and leases without references.
 pub(super) async fn prune(store: &PostgresStore, keep: Duration, most: u32) -> Result<u64, StoreError> {
     let (link, faults) = (&store.link, &store.link.faults);
     let keep = i64::try_from(keep.as_micros()).unwrap_or(i64::MAX / 2).min(i64::MAX / 2);

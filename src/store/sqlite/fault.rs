@@ -1,4 +1,4 @@
-//! What SQLite says, in the words of a store.
+//! Maps SQLite errors to store errors.
 
 use std::{ops::Deref, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{
     store::{StoreError, fault::StoreErrors},
 };
 
-/// Makes errors of one store. <https://www.sqlite.org/rescode.html> has the codes.
+/// Creates one store's errors. Codes: <https://www.sqlite.org/rescode.html>.
 #[derive(Clone, Debug)]
 pub(super) struct ErrorMapper {
     about: StoreErrors,
@@ -52,23 +52,23 @@ impl Deref for ErrorMapper {
     }
 }
 
-/// `SQLITE_IOERR_WRITE`: the operating system rejected data for another reason than a full disk.
+/// `SQLITE_IOERR_WRITE`: the operating system rejected a write for another reason than a full disk.
 const WRITE_FAILED: u32 = 0x30a;
 
-/// `SQLITE_IOERR_SHMSIZE`: the file system has no room for the shared memory of the log.
+/// `SQLITE_IOERR_SHMSIZE`: the file system is too full for the log's shared memory.
 const SHARED_MEMORY_FULL: u32 = 0x130a;
 
-/// The extended result code.
+/// Returns the extended result code.
 fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
-/// The primary result code: the low byte of the extended one.
+/// Returns the primary result code: the low byte of the extended code.
 fn primary_code(error: &sqlx::Error) -> Option<u32> {
     Some(code(error)? & 0xff)
 }
 
-/// Whether somebody else has the file locked at the moment.
+/// Returns true if another connection has the file locked.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(5 | 6))
 }

@@ -1,5 +1,4 @@
-//! The database file on its disk: where it is, who may read it, whether it is still the one we
-//! opened.
+//! The database file: its default path, its permissions and its identity.
 
 use std::{
     env,
@@ -8,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the store is when nobody says otherwise: the user's state directory. `None` when there is
-/// no home.
+/// Returns the default store in the user's state directory, or `None` without a home directory.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     path_in(env::var_os("XDG_STATE_HOME").map(PathBuf::from), env::home_dir())
@@ -25,8 +23,8 @@ pub fn path_in(state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<Pat
     Some(state.join("terraform-provider-metal").join("coordination.sqlite"))
 }
 
-/// Returns why a file that does not exist cannot be created, if that is known without trying: the
-/// first folder above it that exists is not a folder, or this user cannot write it.
+/// Returns why a file that does not exist cannot be created, if that can be determined without
+/// trying: its nearest existing parent is not a folder, or this user cannot write to it.
 #[must_use]
 pub fn cannot_be_created(path: &Path) -> Option<String> {
     let above = path.ancestors().skip(1).find(|above| above.symlink_metadata().is_ok())?;
@@ -48,8 +46,8 @@ fn not_writable(_: &Path) -> Option<io::Error> {
     None
 }
 
-/// Which file is behind a path, so that one that was removed or replaced under us is noticed: we
-/// would go on with a file that nobody else sees.
+/// A file's identity. A replaced or deleted file must be noticed, because other processes would not
+/// see our changes in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
@@ -64,15 +62,15 @@ impl FileId {
         Ok(Self { device: found.dev(), inode: found.ino() })
     }
 
-    /// Elsewhere an open file cannot be removed.
+    /// On other systems, an open file cannot be removed.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|_| Self { device: 0, inode: 0 })
     }
 }
 
-/// Makes the folder and an empty file when they are missing, for this user only, and returns the
-/// real path. SQLite gives its own files beside it the same permissions.
+/// Creates a missing folder and an empty file, accessible to this user only, and returns the real
+/// path. SQLite copies the permissions to its own files.
 pub(super) fn prepare(path: &Path) -> io::Result<PathBuf> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -80,7 +78,7 @@ pub(super) fn prepare(path: &Path) -> io::Result<PathBuf> {
     };
     make_folder(folder)?;
     match new_file().open(path) {
-        // The name must survive a power loss too, before anything relies on what is in the file.
+        // The name must survive a power loss before any process relies on the contents.
         Ok(file) => file.sync_all().and_then(|()| sync_folder(folder))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),

@@ -1,9 +1,8 @@
-//! Transitions of one process as one transaction.
+//! Batches one process's transitions into one transaction.
 //!
-//! The file has one writer at a time and each of its commits waits for the disk, so what comes
-//! while a transaction is under way goes into the next one together. Each transition is applied in
-//! the task that asked for it, and has its own result: a refused one writes nothing, and the others
-//! do not notice.
+//! The file has one writer at a time, and each commit waits for the disk. Transitions that arrive
+//! during a transaction share the next transaction. Each is applied in its caller's task and has
+//! its own result. A refused transition writes nothing and does not affect the others.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -34,14 +33,13 @@ use crate::{
     },
 };
 
-/// How many transitions are one transaction at most: the others of this machine wait for its end.
+/// The most transitions per transaction, because other processes on this machine wait for its end.
 const MOST: usize = 64;
 
-/// How long a task is waited for that has to apply its transition. It is one of this process, and
-/// nearly always at once.
+/// How long to wait for a task to apply its transition. It is local and almost always immediate.
 const UNRESPONSIVE: Duration = Duration::from_secs(2);
 
-/// A lock for the task that changes it.
+/// A lock that a task changes.
 struct Draft {
     lock: ServerLock,
     leases: Leases,
@@ -50,7 +48,7 @@ struct Draft {
 
 type AppliedDraft = (Box<Draft>, Result<(), Refusal>);
 
-/// A transition that is asked for.
+/// A waiting transition.
 #[derive(Clone)]
 pub(super) struct PendingTransition {
     key: LockKey,
@@ -58,7 +56,7 @@ pub(super) struct PendingTransition {
     apply: mpsc::UnboundedSender<(Box<Draft>, oneshot::Sender<AppliedDraft>)>,
 }
 
-/// What writes, and who is told.
+/// The writer and the watchers that it wakes.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) lane: Lane,
@@ -67,16 +65,16 @@ pub(super) struct Writer {
     pub(super) watch: Arc<Watch>,
 }
 
-/// The transitions of this process.
+/// This process's transitions.
 pub(super) type Transitions = Together<PendingTransition, Result<(), StoreError>>;
 
-/// Collects what `writer` writes.
+/// Returns a batch queue for `writer`.
 pub(super) fn transitions(writer: &Arc<Writer>) -> Transitions {
     let writer = Arc::clone(writer);
     Together::in_turn(MOST, move |asked| carry(Arc::clone(&writer), asked))
 }
 
-/// Applies a transition, alone or with others.
+/// Applies a transition, alone or in a batch.
 pub(super) async fn transact(
     transitions: &Transitions,
     known: Arc<CachedLock>,
@@ -108,7 +106,7 @@ fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'stati
             Err(error) if asked.len() == 1 || error.is_transient() => {
                 asked.iter().map(|_| Err(error.clone())).collect()
             }
-            // Nothing was written, and one of them is to blame.
+            // Nothing was written, and one of them is the cause. Write each separately.
             Err(_) => {
                 let mut each = Vec::with_capacity(asked.len());
                 for one in &asked {
@@ -121,7 +119,7 @@ fn carry(writer: Arc<Writer>, asked: Vec<PendingTransition>) -> BoxFuture<'stati
 }
 
 impl Writer {
-    /// Begins the only writer's transaction; rejected after the file's format changed.
+    /// Begins a write transaction; rejected after the file's format changed.
     pub(super) async fn begin(&self) -> Result<Transaction<'_>, StoreError> {
         let mut db = self.lane.begin("BEGIN IMMEDIATE").await?;
         let found = schema::version(&mut db, &self.faults).await?;
@@ -132,11 +130,11 @@ impl Writer {
         Ok(db)
     }
 
-    /// One transaction: the result of each, or why nothing was written.
+    /// Runs one transaction. Returns each transition's result, or an error if nothing was written.
     async fn write(&self, asked: &[PendingTransition]) -> Result<Vec<Result<(), StoreError>>, StoreError> {
         let mut db = self.begin().await?;
         let (mut results, mut wrote) = (Vec::with_capacity(asked.len()), false);
-        // As this transaction leaves them: nobody else knows of it before its end.
+        // Locks as this transaction leaves them; not cached until it commits.
         let mut written: HashMap<LockKey, (Arc<CachedLock>, Stored)> = HashMap::new();
         for one in asked {
             let before = match written.get(&one.key) {
@@ -175,7 +173,7 @@ impl Writer {
         Ok(results)
     }
 
-    /// The lock as it is in the file, if that has not lost what was seen of it before.
+    /// Loads a lock, and fails if it lost changes that were read before.
     async fn load(
         &self,
         db: &mut Transaction<'_>,
@@ -187,14 +185,14 @@ impl Writer {
         Ok(settled.map(|()| before))
     }
 
-    /// What a transition makes of a lock, or why it makes nothing of it.
+    /// Returns the changed lock, or the refusal.
     async fn apply(
         &self,
         db: &mut Transaction<'_>,
         one: &PendingTransition,
         before: &Stored,
     ) -> Result<Result<ServerLock, StoreError>, StoreError> {
-        // What was waited for before it has passed.
+        // Read the time after the wait for the file's lock.
         let now = Moment::of(self.clock.as_ref());
         let leases = leases::of_lock(db, &one.key, &now, &self.faults).await?;
         let draft = Box::new(Draft { lock: (*before.lock).clone(), leases, now: now.wall });

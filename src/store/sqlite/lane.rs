@@ -1,8 +1,8 @@
-//! Connections, and who may use one.
+//! Connections and their exclusive use.
 //!
-//! One lane writes and one reads: SQLite has one writer at a time anyway, so a second one in this
-//! process would only poll for the lock that the first one has. A connection on which something
-//! failed or was cancelled is thrown away with its transaction instead of being repaired.
+//! One lane writes and one reads. SQLite has a single writer, so a second writing connection in
+//! this process would only poll for the first connection's lock. After an error or a cancelled
+//! request, the connection is closed with its transaction and not repaired.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -27,7 +27,7 @@ use crate::{
     store::StoreError,
 };
 
-/// Where connections come from.
+/// Opens connections.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -38,14 +38,14 @@ pub(super) struct Source {
     pub(super) lost: Arc<OnceLock<StoreError>>,
 }
 
-/// How often a file in use without its log is looked at again, and the pause between: a process
-/// that opens or closes the file leaves it so for a moment.
+/// How often a file in use without its log is checked again, and the pause between checks. Opening
+/// and closing a file leaves it in that state for a moment.
 const LOG_LOOKS: u32 = 20;
 const LOG_PAUSE: Duration = Duration::from_millis(50);
 
 impl Source {
-    /// Fails if another process uses the file with a log that is not in the folder any more, or if
-    /// the log in the folder is that of another store.
+    /// Fails if another process uses the file with a log that is no longer in the folder, or if the
+    /// folder's log belongs to another store.
     pub(super) async fn refuse_other_logs(&self, clock: &dyn Clock) -> Result<(), StoreError> {
         let fault = |error: std::io::Error| self.faults.unavailable(format!("its log cannot be checked: {error}"));
         let mut looks = 0;
@@ -76,14 +76,14 @@ impl Source {
         self.lost.get_or_init(|| error).clone()
     }
 
-    /// A new connection. Does not create the file.
+    /// Opens a connection. Does not create the file.
     pub(super) async fn connect(&self) -> Result<SqliteConnection, StoreError> {
         SqliteConnectOptions::new()
             .filename(&self.path)
             .create_if_missing(false)
             .busy_timeout(self.patience)
-            // An intent must be on the disk before its side effect happens: NORMAL would lose the
-            // last commits with the power. `fullfsync` is the same promise on macOS.
+            // An intent must be on disk before its side effect. NORMAL could lose the last commits
+            // in a power failure. `fullfsync` is the equivalent on macOS.
             .synchronous(SqliteSynchronous::Full)
             .pragma("fullfsync", "1")
             .disable_statement_logging()
@@ -92,7 +92,7 @@ impl Source {
             .map_err(|error| self.faults.sqlx(&error))
     }
 
-    /// Fails when the path no longer leads to the file that was opened, or is one of two.
+    /// Fails if the path no longer leads to the opened file, or the file has a second link.
     pub(super) fn same_file(&self) -> Result<(), StoreError> {
         if let Some(error) = self.lost.get() {
             return Err(error.clone());
@@ -115,7 +115,7 @@ enum ConnectionState {
     Closed,
 }
 
-/// One connection that is used by one at a time, in the order of asking.
+/// A connection for exclusive use, in request order.
 #[derive(Debug)]
 pub(super) struct Lane {
     source: Source,
@@ -127,14 +127,14 @@ impl Lane {
         Self { source, slot: Mutex::new(ConnectionState::Idle(connection, LogId::default())) }
     }
 
-    /// Starts a transaction. Waits for others, in this process or another, no longer than the
-    /// store's patience.
+    /// Starts a transaction. Waits for other users, here and in other processes, up to the store's
+    /// time limit.
     pub(super) async fn begin(&self, how: &'static str) -> Result<Transaction<'_>, StoreError> {
         self.take(Some(how)).await
     }
 
-    /// Takes the connection for one statement, which SQLite makes a transaction by itself: two
-    /// messages to its thread less. Given back with [`Transaction::give_back`].
+    /// Takes the connection for one statement, which is its own transaction. That saves two
+    /// messages to SQLite's thread. Return it with [`Transaction::give_back`].
     pub(super) async fn once(&self) -> Result<Transaction<'_>, StoreError> {
         self.take(None).await
     }
@@ -187,10 +187,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Ends the transaction with `COMMIT` or `ROLLBACK` and gives the connection back.
+    /// Ends the transaction with `COMMIT` or `ROLLBACK` and returns the connection.
     pub(super) async fn end(mut self, how: &'static str) -> Result<(), StoreError> {
         self.run(how).await?;
-        // A commit into a deleted log is seen by nobody else.
+        // Other processes do not see a commit into a deleted log.
         if !self.log.is_current(&self.source.path) {
             return Err(self.source.lost_log());
         }
@@ -198,7 +198,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Gives the connection back, outside of any transaction.
+    /// Returns the connection outside a transaction.
     pub(super) fn give_back(self) {
         let Self { mut slot, connection, log, source, .. } = self;
         *slot = ConnectionState::Idle(connection, log.or_now(&source.path));

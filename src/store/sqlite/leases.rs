@@ -1,10 +1,10 @@
-//! Who is alive, by the clock of this boot.
+//! Process leases, judged by the boot clock.
 //!
-//! The store's clock is the wall clock of its machine, which people and NTP set. A lease must
-//! neither end nor go on by that: a step forwards would let others in while calls go on, and a step
-//! back would keep the dead alive. So a lease also has its end by the boot clock, and is judged by
-//! that within the boot; a lease of an earlier boot has ended, because no process outlives it. The
-//! wall clock counts only for leases of another machine (plans warn of a file that machines share).
+//! The store's clock is the machine's wall clock, which people and NTP can set. A step forwards
+//! would end leases while processes still work, and a step back would keep dead processes alive.
+//! Each lease therefore also has an end on the boot clock. It is valid only within that boot, and
+//! leases of an earlier boot have ended, because no process survives a boot. The wall clock counts
+//! only for leases of other machines (plans warn about a file that machines share).
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     store::{StoreError, lease_end, table::row_of},
 };
 
-/// For how long the end of a lease is remembered when nothing refers to it any more.
+/// How long ended leases without references are kept.
 const KEEP_ENDED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Both clocks, read together.
@@ -32,12 +32,12 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Now.
+    /// Reads both clocks.
     pub(super) fn of(clock: &dyn Clock) -> Self {
         Self { boot: clock.boot(), wall: clock.now() }
     }
 
-    /// When a lease ends by the wall clock as it is set now; not after now when it has ended.
+    /// Returns a lease's end on the current wall clock; never in the future if the lease has ended.
     fn end_of(&self, row: &Row, faults: &ErrorMapper) -> Result<Timestamp, StoreError> {
         let until = rows::time(&row.until, faults)?;
         let (Some(here), Some((boot, end))) = (&self.boot, row.boot()) else { return Ok(until) };
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-/// The leases that count for one lock.
+/// Reads one lock's leases.
 pub(super) async fn of_lock(
     db: &mut SqliteConnection,
     key: &LockKey,
@@ -109,7 +109,7 @@ pub(super) async fn of_lock(
     read(&rows, now, faults)
 }
 
-/// The leases that count for any lock.
+/// Reads the leases of all locks.
 pub(super) async fn all(db: &mut SqliteConnection, now: &Moment, faults: &ErrorMapper) -> Result<Leases, StoreError> {
     let rows: Vec<Row> =
         sqlx::query_as("SELECT * FROM leases WHERE runner_id IN (SELECT runner FROM maintenances WHERE active = 1)")
@@ -124,7 +124,7 @@ fn read(rows: &[Row], now: &Moment, faults: &ErrorMapper) -> Result<Leases, Stor
     Ok(Leases(leases.collect::<Result<_, StoreError>>()?))
 }
 
-/// Makes or renews a lease. `now` is read after the wait for the file's lock.
+/// Creates or renews a lease. `now` is read after the wait for the file's lock.
 pub(super) async fn renew(
     db: &mut Transaction<'_>,
     runner: &Runner,
@@ -152,8 +152,8 @@ pub(super) async fn renew(
     Ok(())
 }
 
-/// Dates the end of what an earlier boot left: from now on it is read like any lease that has
-/// ended, whatever becomes of the wall clock.
+/// Stores an end time for leases of earlier boots. Later wall-clock changes then cannot revive
+/// them.
 async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &ErrorMapper) -> Result<(), StoreError> {
     if now.machine().is_none_or(str::is_empty) {
         return Ok(());
@@ -173,15 +173,14 @@ async fn end_earlier_boots(db: &mut SqliteConnection, now: &Moment, faults: &Err
     Ok(())
 }
 
-/// Ends a lease. It is kept with its end: how long its process has been away counts from it.
+/// Ends a lease. It is kept, because its process's absence is measured from there.
 pub(super) async fn resign(
     db: &mut Transaction<'_>,
     runner: &RunnerId,
     now: &Moment,
     faults: &ErrorMapper,
 ) -> Result<(), StoreError> {
-    // An end by a boot clock that cannot be compared with ours is forgotten: then the wall clock's
-    // counts.
+    // If the boot clock's end is not comparable with ours, drop it and use the wall clock.
     sqlx::query(
         "UPDATE leases SET until = min(until, ?1), boot_until = min(boot_until, ?4), \
          boot = CASE WHEN boot = ?2 AND namespace = ?3 THEN boot ELSE NULL END WHERE runner_id = ?5",
@@ -197,8 +196,8 @@ pub(super) async fn resign(
     Ok(())
 }
 
-/// Forgets those that ended long ago and that nothing refers to: otherwise the table would grow by
-/// one row per process for ever.
+/// Deletes leases that ended long ago and are not referenced. Otherwise the table would grow by one
+/// row per process forever.
 pub(super) async fn forget(
     db: &mut SqliteConnection,
     clock: &dyn Clock,
@@ -209,7 +208,7 @@ pub(super) async fn forget(
     let old: i64 =
         sqlx::query_scalar(OLD).bind(&before).fetch_one(&mut *db).await.map_err(|error| faults.sqlx(&error))?;
     if old > 0 {
-        // Not worth waiting for, or failing for: the next one does it.
+        // Errors are ignored: the next renewal tries again.
         let _ = sqlx::query(
             "DELETE FROM leases WHERE until < ? AND runner_id NOT IN \
              (SELECT runner FROM maintenances WHERE active = 1 AND runner IS NOT NULL)",

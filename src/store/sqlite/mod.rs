@@ -1,8 +1,8 @@
-//! The embedded default: one SQLite file, shared by all processes of one machine.
+//! The default store: one SQLite file, shared by all processes on one machine.
 //!
-//! The store's clock is this machine's clock; leases are judged by one that nobody sets
-//! ([`leases`]). Do not use it under a paused tokio clock: SQLite works on its own threads, so a
-//! paused clock would run into its time limits while SQLite is still working.
+//! The store's clock is this machine's clock; leases use a clock that cannot be set ([`leases`]).
+//! Do not use this store under a paused tokio clock: SQLite works on its own threads, so timeouts
+//! would expire while SQLite is still working.
 
 mod export;
 mod fault;
@@ -52,16 +52,15 @@ use crate::{
     },
 };
 
-/// How a store is used.
+/// Options for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// How long somebody waits for a lock of another process before the store counts as
-    /// unavailable.
+    /// How long to wait for another process's lock before the store counts as unavailable.
     pub patience: Duration,
-    /// How often the commits of other processes are looked for, while somebody watches.
+    /// The poll interval for other processes' commits while a watch is open.
     pub watch_interval: Duration,
-    /// Whether a file that other users may write is used: each of them may free or take every
-    /// server in it.
+    /// True if a file that other users can write is accepted. Each of them can then lock or release
+    /// every server in it.
     pub shared: bool,
 }
 
@@ -87,14 +86,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a store and makes it first when it is missing: the file for this user only (0600), in
-    /// a folder for this user only (0700). Must be called inside a tokio runtime, which also runs
-    /// the watch.
+    /// Opens a store, and creates it if it is missing. File (0600) and folder (0700) are accessible
+    /// to this user only. Requires a tokio runtime, which also runs the watch.
     pub async fn open(path: &Path, clock: Arc<dyn Clock>, options: SqliteOptions) -> Result<Self, StoreError> {
         let faults = ErrorMapper::new(&format!("sqlite://{}", path.display()), options.patience);
         let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
-        // Who may write it may free every server, or take one.
+        // A user with write access could lock or release every server.
         if let Err(error) = refuse_writable(&path)
             && !options.shared
         {
@@ -150,17 +148,17 @@ impl SqliteStore {
         })
     }
 
-    /// A transaction of the only writer.
+    /// Starts a write transaction.
     async fn write(&self) -> Result<Transaction<'_>, StoreError> {
         self.writer.begin().await
     }
 
-    /// A transaction, so that all its queries see one moment.
+    /// Starts a transaction, so that all its queries use one snapshot.
     async fn read(&self) -> Result<Transaction<'_>, StoreError> {
         self.reader.begin("BEGIN").await
     }
 
-    /// To be asked inside a transaction: what was waited for before it has passed.
+    /// Returns the time. Call it inside the transaction, after the wait for the file's lock.
     fn now(&self) -> Moment {
         Moment::of(self.clock.as_ref())
     }
@@ -214,8 +212,8 @@ impl Store for SqliteStore {
 
     async fn find(&self, id: &MaintenanceId) -> Result<Option<RecordLookup>, StoreError> {
         let mut db = self.read().await?;
-        // Two queries, because each has an index of its own; a name is active once, and its records
-        // end in the order in which they began.
+        // Two queries, because each has its own index. A name is active at most once, and its
+        // records end in the order in which they began.
         let mut row: Option<(bool, String, String)> = sqlx::query_as(
             "SELECT active, uid, body FROM maintenances WHERE active = 1 AND namespace = ? AND name = ?",
         )
@@ -270,7 +268,7 @@ impl Store for SqliteStore {
     }
 
     async fn bind(&self, server: &str, key: &LockKey, rebind: bool) -> Result<(), StoreError> {
-        // The usual case writes nothing.
+        // Usually the binding exists already.
         if self.binding(server).await?.as_ref() == Some(key) {
             return Ok(());
         }

@@ -1,8 +1,8 @@
 //! Rejects a file that two processes can reach without seeing each other's locks.
 //!
-//! SQLite finds its log (`-wal`) and the log's shared memory (`-shm`) by the path of the database.
-//! Processes that use two names of one file, or of which one lost its log, write two logs for one
-//! file: each grants every lock.
+//! SQLite finds its log (`-wal`) and the log's shared memory (`-shm`) by the database path.
+//! Two processes write separate logs if they use different names for one file, or if one lost its
+//! log. Each then grants every lock.
 //!
 //! | check | where it works |
 //! |---|---|
@@ -25,7 +25,7 @@ use super::{file::FileId, reach};
 /// The files that SQLite keeps next to a database in WAL mode.
 const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
 
-/// So much of a file is searched for the id of its store, which the first migration writes.
+/// How much of a file is searched for its store id, which the first migration writes.
 const SEARCHED: usize = 1 << 20;
 
 fn sidecar(path: &Path, suffix: &str) -> PathBuf {
@@ -34,14 +34,14 @@ fn sidecar(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The database and its sidecars, as far as they exist.
+/// Returns the database and its sidecars, as far as they exist.
 fn existing(path: &Path) -> impl Iterator<Item = (PathBuf, fs::Metadata)> {
     let all = std::iter::once(path.to_owned()).chain(SUFFIXES.map(|suffix| sidecar(path, suffix)));
     all.filter_map(|path| fs::symlink_metadata(&path).ok().map(|found| (path, found)))
 }
 
 /// Returns the reason if other processes can reach the file, its log or its shared memory under
-/// another name. `path` has no symbolic link in it.
+/// another name. `path` must not contain symbolic links.
 pub(super) fn second_name(path: &Path) -> Option<String> {
     for (path, found) in existing(path) {
         let shown = path.display();
@@ -65,7 +65,7 @@ pub(super) fn second_name(path: &Path) -> Option<String> {
     None
 }
 
-/// Returns the reason if the file itself has more than one name: for each request, in one look.
+/// Returns the reason if the file itself has more than one name. Cheap enough for every request.
 pub(super) fn second_link(path: &Path) -> Option<String> {
     let several = fs::metadata(path).is_ok_and(|found| links(&found) > 1);
     several.then(|| second_name(path)).flatten()
@@ -87,32 +87,32 @@ fn links(_: &fs::Metadata) -> u64 {
 pub(super) struct LogId([Option<FileId>; 2]);
 
 impl LogId {
-    /// The files as the path shows them now.
+    /// Returns the files currently at the path.
     pub(super) fn of(path: &Path) -> Self {
         Self(SUFFIXES.map(|suffix| FileId::of(&sidecar(path, suffix)).ok()))
     }
 
-    /// Returns the files that the connection uses: those that it opened with its first transaction.
+    /// Returns the files that the connection opened with its first transaction.
     pub(super) fn or_now(self, path: &Path) -> Self {
         if self == Self::default() { Self::of(path) } else { self }
     }
 
-    /// Returns true if the path still leads to the files of this connection.
+    /// Returns true if the path still leads to this connection's files.
     pub(super) fn is_current(&self, path: &Path) -> bool {
         let now = Self::of(path);
         self.0.iter().zip(&now.0).all(|(opened, now)| opened.is_none() || opened == now)
     }
 }
 
-/// How other processes use a file, by the record locks that SQLite sets on it.
+/// How other processes use a file, according to SQLite's record locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), allow(dead_code, reason = "only Unix shows record locks"))]
 enum Users {
-    /// No other process, or the system does not tell.
+    /// No other process, or the system does not report it.
     None,
-    /// At least one, which reads and writes beside others.
+    /// At least one process with shared access.
     Shared,
-    /// One that keeps all others out for now.
+    /// One process with exclusive access.
     Exclusive,
 }
 
@@ -123,7 +123,7 @@ pub(super) fn lacks_log(path: &Path) -> io::Result<bool> {
     Ok(!complete && users(path)? == Users::Shared)
 }
 
-/// Returns true if the log holds another store than the file. A log that processes use is theirs.
+/// Returns true if the log belongs to another store. A log in use is skipped.
 pub(super) fn has_foreign_log(path: &Path) -> io::Result<bool> {
     let log = sidecar(path, "-wal");
     if !fs::metadata(&log).is_ok_and(|found| found.len() > 0) || users(path)? != Users::None {
@@ -143,7 +143,7 @@ fn beginning(file: &fs::File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The ids of stores in pages of the table `meta`, whose rows are key and value in one piece.
+/// Finds store ids in pages of the table `meta`, where key and value are adjacent.
 fn store_ids(bytes: &[u8]) -> BTreeSet<&[u8]> {
     const KEY: &[u8] = b"store_id";
     const LENGTH: usize = 32;
@@ -152,8 +152,8 @@ fn store_ids(bytes: &[u8]) -> BTreeSet<&[u8]> {
     values.filter(|value| value.iter().all(u8::is_ascii_hexdigit)).collect()
 }
 
-/// An open file per database, for as long as the process lives: closing one would release the locks
-/// that SQLite has on the same database in this process (fcntl(2), "record locks").
+/// Returns an open file per database, kept until the process ends. Closing it would release
+/// SQLite's locks on the database in this process (fcntl(2), "record locks").
 fn kept(path: &Path) -> io::Result<std::sync::Arc<fs::File>> {
     use std::sync::{Arc, Mutex, PoisonError};
     static KEPT: Mutex<Vec<(PathBuf, FileId, Arc<fs::File>)>> = Mutex::new(Vec::new());

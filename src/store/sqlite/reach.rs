@@ -1,9 +1,9 @@
-//! Whether the file is where only this machine can lock it: SQLite's locks and its shared memory do
-//! not work across machines, so a file on a network file system would lock nothing for the others.
+//! Warns if the file is on a network file system. SQLite's locks and shared memory do not work
+//! across machines, so other machines would not see the locks.
 
 use std::path::{Path, PathBuf};
 
-/// File systems that other machines may have mounted too, as `/proc/self/mountinfo` names them.
+/// File systems that several machines can mount, as named in `/proc/self/mountinfo`.
 const SHARED: [&str; 30] = [
     "9p",
     "afs",
@@ -37,7 +37,7 @@ const SHARED: [&str; 30] = [
     "virtiofs",
 ];
 
-/// A sentence when the file is on a file system that other machines may share.
+/// Returns a warning if the file is on a file system that several machines can share.
 pub(super) fn warning(path: &Path) -> Option<String> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     warning_from(&mounts, path)
@@ -64,8 +64,8 @@ fn is_mount_point_in(mounts: &str, path: &Path) -> bool {
     file_system(mounts, path).is_some_and(|(_, point)| point == path)
 }
 
-/// The file system that a path is on: the longest mount point that contains it, and of those the
-/// one mounted last. The format is described in `proc_pid_mountinfo(5)`.
+/// Returns a path's file system: the longest mount point that contains it; among equals, the last
+/// mounted. `proc_pid_mountinfo(5)` describes the format.
 fn file_system(mounts: &str, path: &Path) -> Option<(String, PathBuf)> {
     let mut best: Option<(usize, String, PathBuf)> = None;
     for line in mounts.lines() {

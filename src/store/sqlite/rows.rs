@@ -1,4 +1,4 @@
-//! Between rows and a [`ServerLock`].
+//! Conversions between rows and a [`ServerLock`].
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -37,7 +37,7 @@ macro_rules! lock_columns {
 
 pub(super) use lock_columns;
 
-/// Always nine digits of fraction, so that text order is time order.
+/// Formats a time with nine fraction digits, so that text order is time order.
 pub(super) fn time_text(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
 }
@@ -58,7 +58,7 @@ fn json<T: DeserializeOwned>(uid: &str, text: &str, faults: &ErrorMapper) -> Res
     serde_json::from_str(text).map_err(|error| faults.record(uid, &error))
 }
 
-/// A record from its columns.
+/// Parses a record from its columns.
 pub(super) fn record((uid, body): (String, String), faults: &ErrorMapper) -> Result<Maintenance, StoreError> {
     json(&uid, &body, faults)
 }
@@ -70,7 +70,7 @@ pub(super) fn lock_of(row: LockRow, records: Records, faults: &ErrorMapper) -> R
     Ok(Stored { revision, lock: Arc::new(lock), commits })
 }
 
-/// A lock for people to look at: one that cannot be read is [quarantined](ServerLock::quarantined).
+/// Returns a lock for display; an unreadable lock is [quarantined](ServerLock::quarantined).
 pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     let key = LockKey(row.0.clone());
     match head(row, faults) {
@@ -80,7 +80,7 @@ pub(super) fn shown(row: LockRow, records: Records, faults: &ErrorMapper) -> Res
     }
 }
 
-/// A lock without its records.
+/// Returns a lock without its records.
 fn head(row: LockRow, faults: &ErrorMapper) -> Result<ServerLock, StoreError> {
     let (key, generation, last_ticket, slot_uid, slot_since, slot_acting, ownership, ..) = row;
     let mut lock = ServerLock::new(LockKey(key));
@@ -121,7 +121,7 @@ struct Written {
     owned: Owned,
 }
 
-/// Reads one lock. What is in memory at the same revision needs no reading.
+/// Reads one lock. A cached lock with the same revision is reused.
 pub(super) async fn load(
     db: &mut SqliteConnection,
     key: &LockKey,
@@ -195,8 +195,8 @@ pub(super) async fn load_all(
     Ok(found)
 }
 
-/// Writes what a transition changed, and nothing else. Returns what is stored now, or `None` when
-/// nothing moved (its audit lines are written all the same).
+/// Writes a transition's changes. Returns the stored lock, or `None` if the lock is unchanged (its
+/// audit lines are still written).
 pub(super) async fn save(
     db: &mut SqliteConnection,
     stored: &Stored,
@@ -206,13 +206,13 @@ pub(super) async fn save(
     let before = &*stored.lock;
     let finished = std::mem::take(&mut after.finished);
     let events = std::mem::take(&mut after.events);
-    // Before anything is written: other changes are in the same transaction.
+    // Check before writing, because other changes share this transaction.
     for record in after.active.iter().filter(|record| before.get(&record.uid).is_none()) {
         refuse_taken_name(db, before, record, faults).await?;
     }
     let moved = after != *before || !finished.is_empty();
     let revision = if moved { save_lock(db, &after, faults).await? } else { 0 };
-    // What goes makes room for what comes: a name may end and begin in one transition.
+    // Delete first: a name can end and start again in one transition.
     let stays = |uid: &Uid| after.get(uid).is_some() || finished.iter().any(|record| record.uid == *uid);
     for gone in before.active.iter().filter(|record| !stays(&record.uid)) {
         sqlx::query("DELETE FROM maintenances WHERE uid = ? AND active = 1")
@@ -240,7 +240,7 @@ pub(super) async fn save(
     Ok(Some(stored))
 }
 
-/// Names the last commits of a lock. A restored file issues a revision again, but never a name.
+/// Stores a lock's last commit names. A restored file reuses revisions but never names.
 async fn save_commits(db: &mut SqliteConnection, stored: &Stored, faults: &ErrorMapper) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO meta (key, value) VALUES ('commits/' || ?, ?) \
@@ -284,8 +284,7 @@ pub(super) async fn save_lock(
     .map_err(|error| faults.sqlx(&error))
 }
 
-/// Refuses a new record whose name another lock has. A name of this lock that comes again goes in
-/// the same change.
+/// Rejects a new record if another lock has its name. This lock frees the name in the same change.
 async fn refuse_taken_name(
     db: &mut SqliteConnection,
     before: &ServerLock,

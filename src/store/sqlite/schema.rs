@@ -1,5 +1,4 @@
-//! Brings a file to the schema of this program, also when many processes open it for the first time
-//! at once.
+//! Creates the file's schema, even if many processes open it for the first time together.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -21,17 +20,17 @@ static MIGRATIONS: LazyLock<Migrator> = migrations_of!("sqlite":
 /// `application_id` of our files, set by the first migration.
 const APPLICATION_ID: i64 = 1_835_365_484;
 
-/// What a file is to us.
+/// The kind of file.
 enum Schema {
     Empty,
     Ours(i64),
 }
 
-/// How the file is opened.
+/// An opened file.
 pub(super) struct Opened {
     /// The store's id.
     pub(super) id: String,
-    /// Whether write-ahead logging is on.
+    /// True if write-ahead logging is enabled.
     pub(super) wal: bool,
 }
 
@@ -49,7 +48,7 @@ async fn look(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<Schema,
     Ok(Schema::Ours(version(db, faults).await?))
 }
 
-/// The schema of a file of ours.
+/// Returns the schema version of our file.
 pub(super) async fn version(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<i64, StoreError> {
     let version = sqlx::query_scalar("SELECT coalesce(max(version), 0) FROM _sqlx_migrations");
     version.fetch_one(db).await.map_err(|error| faults.sqlx(&error))
@@ -76,8 +75,8 @@ pub(super) async fn open(
     Ok(Opened { id, wal })
 }
 
-/// All or nothing, and one process at a time: sqlx itself takes no lock for SQLite, but inside our
-/// transaction its own become savepoints. Another process may have created the schema first.
+/// Runs all migrations in one exclusive transaction. sqlx does not lock SQLite, but its own
+/// transactions become savepoints in ours. Another process could have created the schema first.
 async fn run(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), StoreError> {
     use sqlx::Connection as _;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await.map_err(|error| faults.sqlx(&error))?;
@@ -91,8 +90,8 @@ async fn run(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<(), Stor
     transaction.commit().await.map_err(|error| faults.sqlx(&error))
 }
 
-/// Turns write-ahead logging on, which stays on for the file. SQLite does not use its busy time-out
-/// for all the locks that this needs.
+/// Enables write-ahead logging, which is permanent for the file. SQLite's busy timeout does not
+/// cover all the locks that this needs.
 async fn write_ahead_log(
     db: &mut SqliteConnection,
     clock: &dyn Clock,

@@ -1,8 +1,8 @@
-//! Notices what other processes commit.
+//! Detects other processes' commits.
 //!
-//! `PRAGMA data_version` moves when another connection committed; it looks into shared memory and
-//! reads no page. Only then one query asks which locks moved. Heartbeats move the one but not the
-//! other.
+//! `PRAGMA data_version` changes when another connection commits. It reads shared memory only. If
+//! it has changed, a query lists the changed locks. Heartbeats change `data_version` but not the
+//! locks.
 
 use std::{
     sync::{
@@ -22,23 +22,23 @@ use crate::{
     store::{StoreError, watchers::Watchers},
 };
 
-/// How long to leave a store alone that could not be read.
+/// The pause after a failed read.
 const PAUSE_AFTER_FAULT: Duration = Duration::from_secs(1);
 
-/// What the watch of one store handle needs.
+/// A store handle's watch.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) source: Source,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) interval: Duration,
     pub(super) watchers: Watchers,
-    /// Every change up to this revision was told.
+    /// Watchers were woken for every change up to this revision.
     pub(super) seen: AtomicI64,
     pub(super) stop: CancellationToken,
 }
 
 impl Watch {
-    /// The error of a lock that has lost commits. Whoever watches has to look again.
+    /// Returns the error for a lock that lost commits, and wakes its watchers.
     pub(super) fn went_back(&self, key: &LockKey, cause: String) -> StoreError {
         self.seen.store(0, Ordering::Release);
         self.watchers.went_back(key);
@@ -46,10 +46,10 @@ impl Watch {
     }
 }
 
-/// A connection and its last `data_version`, which only this connection can compare.
+/// A connection and its last `data_version`, which is only comparable on the same connection.
 type Eye = Option<(SqliteConnection, i64)>;
 
-/// Watches until nobody is interested any more or the store is closed.
+/// Watches until the last watcher or the store is closed.
 pub(super) async fn run(watch: Weak<Watch>) {
     let mut eye: Eye = None;
     while let Some(this) = watch.upgrade() {

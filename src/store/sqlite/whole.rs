@@ -1,4 +1,4 @@
-//! All of a file at once: to look it over, to move it, and to forget what is old.
+//! Exports, imports and prunes a whole file.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::{
     store::{Contents, StoreError},
 };
 
-/// Reads everything, of one moment.
+/// Reads a consistent snapshot.
 pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
     let faults = &store.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
@@ -69,7 +69,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
     })
 }
 
-/// Writes everything into a store that nobody has used.
+/// Fills an unused store.
 pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<(), StoreError> {
     let faults = &store.faults;
     let fault = |error: sqlx::Error| faults.sqlx(&error);
@@ -105,7 +105,7 @@ pub(super) async fn write(store: &SqliteStore, contents: &Contents) -> Result<()
     db.end("COMMIT").await
 }
 
-/// Forgets what became history before a moment.
+/// Deletes ended records and audit lines from before a given time.
 pub(super) async fn prune(store: &SqliteStore, before: Timestamp, most: u32) -> Result<u64, StoreError> {
     let mut gone = 0;
     let mut db = store.write().await?;

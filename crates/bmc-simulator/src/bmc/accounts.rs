@@ -1,4 +1,4 @@
-//! The accounts of one BMC, wrong passwords and lock-out.
+//! A BMC's accounts, with failed log-ins and lock-out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::config::Credentials;
 use crate::personality::SessionRules;
 
-/// A role that the specification predefines.
+/// A role defined in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Administrator,
@@ -17,7 +17,7 @@ pub(crate) enum Role {
     ReadOnly,
 }
 
-/// What a role may do.
+/// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privilege {
     Login,
@@ -41,7 +41,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.id() == id)
     }
 
-    /// The privileges by their names on the wire.
+    /// Returns the privileges as named in Redfish.
     pub(crate) const fn privileges(self) -> &'static [&'static str] {
         match self {
             Self::Administrator => {
@@ -98,7 +98,7 @@ impl Account {
     }
 }
 
-/// Who makes a request.
+/// A request's sender.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) account: String,
@@ -121,7 +121,7 @@ impl Caller {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     all: Mutex<Vec<Account>>,
-    /// The password that lets every unknown name in, if there is one.
+    /// The password with which unknown names can log in, if any.
     for_anybody: Option<SecretString>,
     wrong: AtomicU64,
     last: AtomicU64,
@@ -139,7 +139,7 @@ impl Accounts {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks a user's name and password. Failures are counted, also those of unknown users.
+    /// Checks a user's name and password. Failures are counted, including those for unknown users.
     pub(crate) fn check(&self, user_name: &str, password: &str, rules: &SessionRules) -> Option<Caller> {
         let mut accounts = self.lock();
         let known = accounts.iter().any(|account| account.user_name == user_name);
@@ -169,7 +169,7 @@ impl Accounts {
         None
     }
 
-    /// The owner of a session, as long as the account may still log in.
+    /// Returns a session's owner while the account is enabled.
     pub(crate) fn caller(&self, id: &str) -> Option<Caller> {
         self.lock().iter().find(|account| account.id == id && account.enabled).map(Caller::of)
     }

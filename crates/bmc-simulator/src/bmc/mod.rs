@@ -1,4 +1,4 @@
-//! One BMC: the machines behind it, its accounts and sessions, and whether it can be reached.
+//! A BMC: its machines, accounts, sessions and availability.
 
 mod accounts;
 mod sessions;
@@ -19,44 +19,45 @@ pub(crate) use self::tasks::{Task, Tasks};
 use crate::machine::Machine;
 use crate::personality::Personality;
 
-/// Whether a BMC can be reached.
+/// A BMC's availability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Availability {
     /// It answers.
     Up,
-    /// Its port refuses connections, and open ones are cut.
+    /// Its port refuses connections, and open connections are cut.
     Refusing,
-    /// It accepts connections and never says a word, not even for TLS; open ones fall silent.
+    /// It accepts connections and never sends any data, not even for TLS; open connections stop
+    /// responding.
     Silent,
 }
 
-/// What a BMC looks like from outside of Redfish.
+/// A BMC's status, independent of Redfish.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BmcStatus {
     /// Its name in the simulator.
     pub name: String,
-    /// The address of its listener.
+    /// Its listener's address.
     pub url: String,
-    /// Whether it can be reached.
+    /// Its availability.
     pub availability: Availability,
-    /// The names of the machines behind it.
+    /// Its machines' names.
     pub systems: Vec<String>,
-    /// How many requests were made to it.
+    /// Requests received.
     pub requests: u64,
-    /// How many connections were opened to it ever.
+    /// Connections opened so far.
     pub connections_opened: u64,
-    /// How many connections are open.
+    /// Open connections.
     pub connections_open: usize,
-    /// How many connections were open at the same time at most.
+    /// The maximum of concurrent connections.
     pub connections_most: usize,
-    /// How many sessions were opened ever.
+    /// Sessions opened so far.
     pub sessions_opened: u64,
-    /// How many sessions are open.
+    /// Open sessions.
     pub sessions_open: usize,
-    /// How many sessions were open at the same time at most.
+    /// The maximum of concurrent sessions.
     pub sessions_most: usize,
-    /// How many log-ins and basic authentications failed.
+    /// Failed log-ins and basic authentications.
     pub wrong_passwords: u64,
     /// The users whose accounts are locked.
     pub locked_users: Vec<String>,
@@ -66,7 +67,7 @@ pub struct BmcStatus {
 pub(crate) struct Bmc {
     pub(crate) name: Arc<str>,
     pub(crate) uuid: Uuid,
-    /// Whether it is meant for several machines, whose managers are then one each.
+    /// True if it serves several machines, each with its own manager.
     pub(crate) shared: bool,
     pub(crate) personality: Arc<Personality>,
     pub(crate) accounts: Accounts,
@@ -74,16 +75,16 @@ pub(crate) struct Bmc {
     pub(crate) tasks: Tasks,
     pub(crate) requests: AtomicU64,
     pub(crate) connections: Connections,
-    /// What is wanted.
+    /// The requested availability.
     pub(crate) availability: watch::Sender<Availability>,
-    /// What the listener made true.
+    /// The availability that the listener has applied.
     pub(crate) applied: watch::Sender<Availability>,
     pub(crate) address: OnceLock<SocketAddr>,
     pub(crate) tls: bool,
     systems: RwLock<BTreeMap<Arc<str>, Arc<Machine>>>,
 }
 
-/// Counts of connections.
+/// Connection counts.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     opened: AtomicU64,
@@ -104,7 +105,7 @@ impl Connections {
         self.closed.notify_waiters();
     }
 
-    /// Waits until none is open.
+    /// Waits until all connections are closed.
     pub(crate) async fn drained(&self) {
         loop {
             let closed = self.closed.notified();
@@ -142,7 +143,7 @@ impl Bmc {
         })
     }
 
-    /// Puts a machine behind this BMC; false when its `Id` is taken.
+    /// Adds a machine; returns false if its `Id` is taken.
     pub(crate) fn adopt(&self, machine: Arc<Machine>) -> bool {
         let mut systems = self.systems.write().unwrap_or_else(PoisonError::into_inner);
         if systems.contains_key(&machine.id) {
@@ -161,12 +162,12 @@ impl Bmc {
         self.shared && !self.personality.media.shared
     }
 
-    /// The only machine of a BMC that is not shared.
+    /// Returns the only machine of a BMC that is not shared.
     pub(crate) fn only_system(&self) -> Option<Arc<Machine>> {
         self.drive_owner().filter(|_| !self.shared)
     }
 
-    /// The machine that keeps the BMC's drives: the only machine, or the first if several share
+    /// Returns the machine with the BMC's drives: the only machine, or the first if several share
     /// them.
     pub(crate) fn drive_owner(&self) -> Option<Arc<Machine>> {
         if self.has_node_managers() {

@@ -1,4 +1,4 @@
-//! The open sessions of one BMC.
+//! A BMC's open sessions.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a session and returns its token; nothing when no more may be open.
+    /// Opens a session and returns its token, or `None` at the limit.
     pub(crate) fn open(&self, caller: &Caller, rules: &SessionRules) -> Option<(String, Session)> {
         let mut open = self.lock();
         open.expire(rules);
@@ -57,7 +57,7 @@ impl Sessions {
         Some((token, session))
     }
 
-    /// The account of a token, whose session stays alive by that.
+    /// Returns a token's account and extends its session.
     pub(crate) fn account_of(&self, token: &str, rules: &SessionRules) -> Option<String> {
         let mut open = self.lock();
         let now = Instant::now();
@@ -70,7 +70,7 @@ impl Sessions {
         Some(session.account.clone())
     }
 
-    /// The open sessions, the oldest first.
+    /// Returns the open sessions, oldest first.
     pub(crate) fn list(&self, rules: &SessionRules) -> Vec<Session> {
         let mut open = self.lock();
         open.expire(rules);
@@ -87,12 +87,12 @@ impl Sessions {
         open.by_token.len() < before
     }
 
-    /// Closes every session, as a BMC that restarts.
+    /// Closes every session, like a BMC restart.
     pub(crate) fn close_all(&self) {
         self.lock().by_token.clear();
     }
 
-    /// How many were opened ever, and how many at the same time at most.
+    /// Returns the number of sessions opened so far and the maximum open concurrently.
     pub(crate) fn totals(&self) -> (u64, usize) {
         let open = self.lock();
         (open.last, open.most)

@@ -1,4 +1,4 @@
-//! The tasks of one BMC: resets that were answered with 202.
+//! A BMC's tasks: resets that were answered with 202.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::machine::Machine;
 use crate::words::PowerState;
 
-/// A task is done when its machine has arrived where the reset sends it.
+/// A task. It is done when its machine has reached the reset's power state.
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) id: u64,

@@ -1,4 +1,4 @@
-//! What each request to the control interface does.
+//! Executes the requests to the control interface.
 
 use std::time::Duration;
 
@@ -203,7 +203,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {
     serde_json::from_slice(body).map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
 }
 
-/// The query of `GET /journal`; numbers are told from texts by the field's name.
+/// Parses the query of `GET /journal`; the field name decides between number and text.
 fn journal_query(query: &str) -> Result<JournalQuery, Answer> {
     let mut fields = serde_json::Map::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -218,7 +218,7 @@ fn journal_query(query: &str) -> Result<JournalQuery, Answer> {
     serde_json::from_value(Value::Object(fields)).map_err(|error| Answer::error(StatusCode::BAD_REQUEST, &error))
 }
 
-/// Undoes percent-encoding; what is not well-formed stays as it is.
+/// Decodes percent-encoding; malformed sequences stay unchanged.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -15,7 +15,7 @@
 //! | `DELETE /faults`, `DELETE /faults/{id}` | removes all; one |
 //! | `GET /held` | [`HeldRequest`](crate::HeldRequest)s |
 //! | `POST /held/release`, `POST /held/{sequence}/release` | lets all go; one |
-//! | `POST /wait` | waits for what a [`WaitFor`] describes; 408 when it does not happen in time |
+//! | `POST /wait` | waits for a [`WaitFor`] condition; 408 after the time limit |
 //! | `PATCH /settings` | `{"latency_ms": N, "journal": {"keep": N}\|"count_only"}` |
 //! | `GET /inventory`, `GET /ca.pem` | the list of servers as YAML; the authority's certificate |
 //!
@@ -43,7 +43,7 @@ use crate::simulator::Simulator;
 /// The largest body that the control interface reads.
 const LARGEST_BODY: usize = 64 << 20;
 
-/// An answer of the control interface.
+/// A control interface response.
 pub(crate) enum Answer {
     Json(StatusCode, Value),
     Text(&'static str, String),
@@ -59,7 +59,7 @@ impl Answer {
     }
 }
 
-/// Opens the control interface, which ends with the simulator.
+/// Opens the control interface; it ends with the simulator.
 pub(crate) async fn listen(simulator: &Simulator, address: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
@@ -83,13 +83,13 @@ pub(crate) async fn listen(simulator: &Simulator, address: SocketAddr) -> io::Re
 
 async fn serve(simulator: Simulator, stream: tokio::net::TcpStream) {
     let mut stop = simulator.world.stopping();
-    // Without it answers are only a little later.
+    // Without it, answers are only slightly later.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| answer(&simulator, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         _ = stop.wait_for(|stop| *stop) => {}
-        // How a connection ends is the client's business.
+        // Connection errors concern the client only.
         _ = connection => {}
     }
 }

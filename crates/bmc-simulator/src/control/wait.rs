@@ -1,4 +1,4 @@
-//! Waiting for a moment through the control interface.
+//! Waits for events through the control interface.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::operate::SimulatorError;
 use crate::simulator::Simulator;
 use crate::words::{BootProgress, PowerState};
 
-/// The body of `POST /wait`: a time limit and what is waited for.
+/// The body of `POST /wait`: a time limit and a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitRequest {
     /// The time limit.
     #[serde(rename = "timeout_ms", with = "millis")]
     pub timeout: Duration,
-    /// What is waited for.
+    /// The condition.
     pub until: WaitFor,
 }
 
-/// A moment that can be waited for.
+/// A condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
     /// A request is held; answered with it.
     Held(HeldQuery),
-    /// The journal has so many entries that match; answered with them.
+    /// The journal has at least this many matching entries; answered with them.
     Journal {
-        /// Which entries.
+        /// Selects the entries.
         query: JournalQuery,
-        /// How many.
+        /// The number of entries.
         count: usize,
     },
-    /// A machine is as described; answered with its status.
+    /// A machine is in the described state; answered with its status.
     System {
         /// Its name.
         name: String,
@@ -53,7 +53,7 @@ pub enum WaitFor {
     Event {
         /// The machine's name.
         system: String,
-        /// The event's word, such as `booted`.
+        /// The event's name, such as `booted`.
         event: String,
         /// The sequence number.
         #[serde(default)]
@@ -91,7 +91,7 @@ pub(crate) async fn wait(simulator: &Simulator, request: WaitRequest) -> Result<
     found.map(Answer::ok).map_err(|error| Answer::error(StatusCode::REQUEST_TIMEOUT, &error))
 }
 
-/// Waiting for a machine that does not exist would never end well.
+/// Rejects a missing machine immediately, because the wait would always time out.
 fn check(simulator: &Simulator, name: &str) -> Result<(), Answer> {
     simulator.system(name).map(drop).map_err(|error: SimulatorError| Answer::error(StatusCode::NOT_FOUND, &error))
 }

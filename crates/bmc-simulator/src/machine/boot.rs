@@ -1,4 +1,4 @@
-//! The boot override: how a write is judged and how a boot uses it up.
+//! The boot override: validation of writes, and consumption by a boot.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use crate::personality::{BootRules, MediaRules, SettingsApply};
 use crate::redfish::Message;
 use crate::words::{BootMode, BootTarget, OverrideEnabled};
 
-/// Judges a write to `Boot` against the rules; the result replaces `current` as a whole.
+/// Validates a write to `Boot`; the result replaces `current` completely.
 ///
-/// Nothing is applied when any property is wrong; every wrong property is named.
+/// An error rejects the whole write, and names every wrong property.
 pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -> Result<BootOverride, Vec<Message>> {
     let Some(wanted) = wanted.as_object() else {
         return Err(vec![Message::property_value_type(wanted, "Boot")]);
@@ -77,12 +77,12 @@ pub(crate) fn judge(current: &BootOverride, wanted: &Value, rules: &BootRules) -
     Ok(next)
 }
 
-/// The entry of a filled virtual drive in the firmware's boot menu.
+/// Returns a filled virtual drive's entry in the firmware's boot menu.
 pub(crate) fn menu_entry(device: usize) -> String {
     format!("Boot{:04X}", 16 + device)
 }
 
-/// The UEFI device path of a virtual drive.
+/// Returns a virtual drive's UEFI device path.
 pub(crate) fn device_path(device: usize) -> String {
     format!("PciRoot(0x0)/Pci(0x14,0x0)/USB(0x{device:X},0x0)")
 }
@@ -100,7 +100,7 @@ fn choose<T: Copy + PartialEq>(
 }
 
 impl State {
-    /// Takes a judged override into force, now or at the next boot.
+    /// Activates a validated override, now or at the next boot.
     pub(crate) fn set_override(&mut self, next: BootOverride, apply: SettingsApply) {
         self.record(EventKind::OverrideSet(next.clone()));
         match apply {
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Chooses the boot source, records it, and uses up an override that holds once.
+    /// Chooses and records the boot source, and consumes a one-time override.
     pub(crate) fn choose_boot_source(&mut self, media: &MediaRules) {
         if let Some(pending) = self.pending_boot.take() {
             self.boot = pending;
@@ -157,7 +157,7 @@ impl State {
             (Some(media), _) => media,
             (None, BootTarget::UefiHttp) => BootSource::Http { uri: requested.http_boot_uri.clone() },
             (None, BootTarget::Pxe) => BootSource::Pxe,
-            // A device without media is skipped, as firmware does, and the disk comes next.
+            // Like firmware, skip a device without media and continue with the disk.
             (
                 None,
                 BootTarget::None

@@ -1,15 +1,15 @@
-//! What really happened to a machine, as only the machine itself can know.
+//! A machine's actual events, independent of Redfish.
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Stamp;
 use crate::words::{BootMode, BootProgress, BootTarget, OverrideEnabled, PowerState, ResetType};
 
-/// One event in the life of a machine.
+/// A machine's event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its place in the order of all requests and events of the simulator. A step that the machine
-    /// takes by itself gets it when the simulator notices, at most a moment after `at`.
+    /// Its position in the order of all requests and events. An automatic step gets its number when
+    /// the simulator notices it, shortly after `at`.
     pub sequence: u64,
     /// When it happened.
     #[serde(flatten)]
@@ -21,7 +21,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What can happen to a machine.
+/// An event's kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
@@ -31,17 +31,17 @@ pub enum EventKind {
         from: PowerState,
         /// The state now.
         to: PowerState,
-        /// Whose doing it was.
+        /// What caused it.
         cause: Cause,
     },
     /// A reset was accepted.
     Reset {
-        /// Which one.
+        /// The reset type.
         reset_type: ResetType,
     },
-    /// The operating system hung and took no notice of a graceful request.
+    /// The operating system hung and ignored a graceful request.
     ShutdownIgnored {
-        /// Which one.
+        /// The reset type.
         reset_type: ResetType,
     },
     /// The machine chose a boot source and started from it.
@@ -53,7 +53,7 @@ pub enum EventKind {
     },
     /// The boot override was written.
     OverrideSet(BootOverride),
-    /// A boot took up an override that held once; it is `Disabled` now.
+    /// A boot consumed a one-time override, which is now `Disabled`.
     OverrideConsumed,
     /// Media was inserted.
     MediaInserted {
@@ -68,20 +68,20 @@ pub enum EventKind {
         device: String,
         /// The image.
         image: String,
-        /// Whether the machine was on and had booted from this very image.
+        /// True if the machine was on and had booted from this image.
         ejected_while_running: bool,
     },
 }
 
-/// Whose doing a power edge was.
+/// What caused a power change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A reset through Redfish.
     Reset,
-    /// The machine's own software switched it off.
+    /// The machine's own software.
     Software,
-    /// Somebody at the machine, that is the control interface.
+    /// An operator at the machine, simulated by the control interface.
     Outside,
 }
 
@@ -117,16 +117,16 @@ impl Default for BootOverride {
     }
 }
 
-/// One boot: what was asked for and what the machine started from.
+/// A boot: the override and the actual boot source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootRecord {
-    /// The override that was in force.
+    /// The active override.
     pub requested: BootOverride,
-    /// What the machine started from.
+    /// The actual boot source.
     pub booted_from: BootSource,
 }
 
-/// What a machine started from.
+/// A boot source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum BootSource {
@@ -141,12 +141,12 @@ pub enum BootSource {
     },
     /// UEFI HTTP boot.
     Http {
-        /// `HttpBootUri`; nothing when DHCP was to answer.
+        /// `HttpBootUri`; `None` means an address from DHCP.
         uri: Option<String>,
     },
     /// Network boot by PXE.
     Pxe,
-    /// Something in the firmware or a device that is not simulated further.
+    /// A firmware or device source without further simulation.
     Other {
         /// The override's target.
         target: BootTarget,

@@ -1,27 +1,27 @@
-//! The devices of virtual media of one machine.
+//! A machine's virtual media devices.
 
 use super::history::{BootSource, EventKind};
 use super::state::State;
 use crate::personality::MediaRules;
 use crate::words::PowerState;
 
-/// One device and what is in it.
+/// A device and its image.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Media {
     pub(crate) device: usize,
     pub(crate) inserted: Option<Inserted>,
-    /// What some BMCs go on showing after an eject.
+    /// The image that some BMCs still show after an eject.
     pub(crate) stale_image: Option<String>,
 }
 
-/// An inserted image. The password that came with it is checked for and dropped.
+/// An inserted image. Its password is checked and dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Inserted {
     pub(crate) image: String,
     pub(crate) write_protected: bool,
     pub(crate) transfer_protocol: Option<String>,
     pub(crate) user_name: Option<String>,
-    /// From when a reader sees it.
+    /// When readers first see it.
     pub(crate) shown_from: tokio::time::Instant,
 }
 
@@ -36,7 +36,7 @@ impl State {
         self.media[device].inserted = Some(what);
     }
 
-    /// Ejects; false when there was nothing in the device.
+    /// Ejects; returns false if the device was empty.
     pub(crate) fn eject(&mut self, device: usize, rules: &MediaRules) -> bool {
         let Some(media) = self.media[device].inserted.take() else {
             return false;

@@ -1,4 +1,4 @@
-//! One simulated machine.
+//! A simulated machine.
 
 mod boot;
 mod history;
@@ -25,7 +25,7 @@ use crate::clock::{Timeline, millis, optional_millis};
 use crate::personality::Personality;
 use crate::words::{BootProgress, PowerState, ResetType};
 
-/// How long a machine takes for what it does, and how it misbehaves.
+/// A machine's timing and misbehaviour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Behaviour {
@@ -35,25 +35,24 @@ pub struct Behaviour {
     /// From a forced power-off to `Off`.
     #[serde(rename = "power_off_ms", with = "millis")]
     pub power_off: Duration,
-    /// What the operating system needs to shut down.
+    /// Shutdown time of the operating system.
     #[serde(rename = "graceful_shutdown_ms", with = "millis")]
     pub graceful_shutdown: Duration,
     /// How long `PowerCycle` stays off.
     #[serde(rename = "cycle_pause_ms", with = "millis")]
     pub cycle_pause: Duration,
-    /// From the choice of the boot source to `OSRunning`.
+    /// From choosing the boot source to `OSRunning`.
     #[serde(rename = "boot_ms", with = "millis")]
     pub boot: Duration,
-    /// Whether the operating system hangs and takes no notice of graceful requests.
+    /// True if the operating system hangs and ignores graceful requests.
     pub ignores_shutdown: bool,
-    /// Whatever was booted from anywhere but the disk works for so long once it runs, then switches
-    /// the machine off.
+    /// How long software from anywhere but the disk runs before it switches the machine off.
     #[serde(rename = "image_works_then_off_ms", with = "optional_millis")]
     pub image_works_then_off: Option<Duration>,
 }
 
 impl Default for Behaviour {
-    /// Short enough for tests, long enough that every transition can be seen.
+    /// Returns times that are short enough for tests, and long enough to observe every transition.
     fn default() -> Self {
         Self {
             power_on: Duration::from_millis(50),
@@ -68,7 +67,7 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// A machine that does everything at once.
+    /// Returns a behaviour without delays.
     #[must_use]
     pub fn instant() -> Self {
         Self {
@@ -82,24 +81,24 @@ impl Behaviour {
     }
 }
 
-/// What tells one machine from another.
+/// A machine's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// `UUID`.
     pub uuid: SystemUuid,
-    /// `SerialNumber`; nothing omits the property.
+    /// `SerialNumber`; `None` omits the property.
     pub serial_number: Option<String>,
-    /// `Manufacturer`; nothing omits the property.
+    /// `Manufacturer`; `None` omits the property.
     pub manufacturer: Option<String>,
-    /// `Model`; nothing omits the property.
+    /// `Model`; `None` omits the property.
     pub model: Option<String>,
 }
 
-/// `UUID` of a `ComputerSystem`, and the ways in which it is wrong in the field.
+/// `UUID` of a `ComputerSystem`, including defects found in the field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SystemUuid {
-    /// A real one.
+    /// A valid UUID.
     Real(Uuid),
     /// `00000000-0000-0000-0000-000000000000`.
     Nil,
@@ -107,12 +106,12 @@ pub enum SystemUuid {
     Missing,
     /// The property is `null`.
     Null,
-    /// A text that a manufacturer left in place of a real one.
+    /// A manufacturer's placeholder text.
     Placeholder(String),
 }
 
 impl SystemUuid {
-    /// The property's value; nothing when it is omitted.
+    /// Returns the property's value; `None` if it is omitted.
     pub(crate) fn value(&self) -> Option<Value> {
         match self {
             Self::Real(uuid) => Some(uuid.to_string().into()),
@@ -124,7 +123,7 @@ impl SystemUuid {
     }
 }
 
-/// What a machine looks like from outside of Redfish.
+/// A machine's status, independent of Redfish.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SystemStatus {
     /// The machine's name in the simulator.
@@ -137,19 +136,19 @@ pub struct SystemStatus {
     pub identity: Identity,
     /// The power state.
     pub power: PowerState,
-    /// The boot progress, whether or not Redfish shows it.
+    /// The boot progress, even if Redfish hides it.
     pub progress: BootProgress,
-    /// The boot override in force.
+    /// The active boot override.
     pub boot: BootOverride,
-    /// An override that waits in the Settings object for the next boot.
+    /// The override in the Settings object for the next boot.
     pub pending_boot: Option<BootOverride>,
     /// The last boot.
     pub last_boot: Option<BootRecord>,
     /// The inserted images, by device.
     pub media: Vec<InsertedMedia>,
-    /// How the machine behaves.
+    /// The machine's behaviour.
     pub behaviour: Behaviour,
-    /// How many requests were made to the machine.
+    /// Requests received.
     pub requests: u64,
 }
 
@@ -160,7 +159,7 @@ pub struct InsertedMedia {
     pub device: String,
     /// The image.
     pub image: String,
-    /// Whether it may be written.
+    /// True if it is write-protected.
     pub write_protected: bool,
 }
 
@@ -176,7 +175,7 @@ pub(crate) struct Machine {
     timeline: Arc<Timeline>,
 }
 
-/// What a machine starts its life as.
+/// A machine's initial values.
 pub(crate) struct Birth {
     pub(crate) name: Arc<str>,
     pub(crate) id: Arc<str>,
@@ -235,19 +234,19 @@ impl Machine {
         })
     }
 
-    /// The state as of now, with every due step taken.
+    /// Returns the current state, after every due step.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.settle(Instant::now(), &self.personality);
         state
     }
 
-    /// Everything about the machine that changes, to be put back by [`Self::restore`].
+    /// Returns the changing state for [`Self::restore`].
     pub(crate) fn snapshot(&self) -> State {
         self.lock().clone()
     }
 
-    /// Undoes what happened since a snapshot.
+    /// Restores a snapshot.
     pub(crate) fn restore(self: &Arc<Self>, before: State) {
         {
             let mut state = self.lock();
@@ -257,7 +256,7 @@ impl Machine {
         self.follow_up();
     }
 
-    /// Resets the machine and sees to it that the steps are taken when they are due.
+    /// Resets the machine and schedules the steps.
     pub(crate) fn reset(self: &Arc<Self>, reset: ResetType) -> Taken {
         let taken = {
             let mut state = self.lock();
@@ -270,7 +269,7 @@ impl Machine {
         taken
     }
 
-    /// Puts the machine into a power state from outside, at once.
+    /// Changes the power state from outside, immediately.
     pub(crate) fn force_power(self: &Arc<Self>, to: PowerState) {
         {
             let mut state = self.lock();
@@ -291,12 +290,12 @@ impl Machine {
         self.follow_up();
     }
 
-    /// Tells waiters of a change that plans no further steps.
+    /// Notifies waiters of a change without further steps.
     pub(crate) fn changed(&self) {
         self.timeline.announce();
     }
 
-    /// Tells waiters of a change and sets an alarm for the next step that is due.
+    /// Notifies waiters of a change and sets an alarm for the next step.
     pub(crate) fn follow_up(self: &Arc<Self>) {
         let alarm = {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! What a reset makes a machine do, and when.
+//! Resets: the planned steps and their times.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::state::{State, Step};
 use crate::personality::PowerRules;
 use crate::words::{BootProgress, PowerState, ResetType};
 
-/// How a machine takes a reset.
+/// A machine's reaction to a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It does what was asked.
+    /// It executes the reset.
     Accepted,
-    /// It is already as asked, or on its way there.
+    /// It is already in the requested state, or on its way.
     AlreadyThere,
-    /// It cannot in its state.
+    /// Its state does not allow the reset.
     Conflict,
 }
 
@@ -36,7 +36,7 @@ impl State {
                 return Taken::AlreadyThere;
             }
             Nmi if off => return Taken::Conflict,
-            // Still on the way down: as BMCs do, it must arrive before it can be told otherwise.
+            // A real BMC finishes switching off before it accepts another reset.
             On | ForceOn | PushPowerButton | ForceRestart | GracefulRestart | PowerCycle
                 if off && self.power != PowerState::Off =>
             {
@@ -60,7 +60,7 @@ impl State {
                 self.plan_on(self.now, rules);
             }
             ForceOff => self.plan_shown_off(rules),
-            // A second request does not start the shutdown that is under way over again.
+            // A second request does not restart a shutdown in progress.
             GracefulShutdown if !off && rules.shutdown_pauses => self.plan_pause(shutdown),
             GracefulShutdown | PushPowerButton if !off => self.plan_off(shutdown, Cause::Reset),
             ForceRestart => self.plan_restart(Duration::ZERO),
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Halts the operating system after `wait`; every other plan is dropped.
+    /// Halts the operating system after `wait`, and drops other plans.
     fn plan_pause(&mut self, wait: Duration) {
         self.schedule.clear();
         self.plan(self.now + wait, Step::Power(PowerState::Paused, Cause::Reset));
@@ -116,7 +116,7 @@ impl State {
         }
     }
 
-    /// Switches on from `start`, behind what is already planned.
+    /// Plans switching on at `start`, after the steps already planned.
     fn plan_on(&mut self, start: Instant, rules: &PowerRules) {
         if rules.shows_transitions {
             self.plan(start, Step::Power(PowerState::PoweringOn, Cause::Reset));
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// Switches off after `wait`; everything else that was planned is forgotten.
+    /// Plans switching off after `wait`, and drops other plans.
     pub(crate) fn plan_off(&mut self, wait: Duration, cause: Cause) {
         self.schedule.clear();
         self.plan(self.now + wait, Step::Power(PowerState::Off, cause));
@@ -144,14 +144,14 @@ impl State {
     fn plan_restart(&mut self, wait: Duration) {
         self.schedule.clear();
         let start = self.now + wait;
-        // A machine that was caught between two states is on when it restarts.
+        // A machine in a transition counts as on when it restarts.
         self.plan(start, Step::Power(PowerState::On, Cause::Reset));
         self.plan(start, Step::Restart);
         self.plan(start + self.behaviour.power_on, Step::Boot);
         self.goal = PowerState::On;
     }
 
-    /// Plans what follows the choice of a boot source.
+    /// Plans the steps after choosing a boot source.
     pub(crate) fn plan_boot(&mut self) {
         let third = self.behaviour.boot / 3;
         let start = self.now;

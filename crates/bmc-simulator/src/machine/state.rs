@@ -1,4 +1,4 @@
-//! The changing part of a machine, and the schedule that changes it by itself.
+//! A machine's state, and its schedule of automatic changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::clock::{Stamp, Timeline};
 use crate::personality::Personality;
 use crate::words::{BootProgress, PowerState};
 
-/// Older events are dropped beyond this many per machine.
+/// The most events kept per machine.
 const EVENTS_KEPT: usize = 4096;
 
-/// A step that the machine takes by itself at a set time.
+/// An automatic step at a scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Power(PowerState, Cause),
-    /// The processors start anew: boot progress and the time of the last reset begin again.
+    /// The processors restart: boot progress and the last reset time begin again.
     Restart,
     Boot,
     Progress(BootProgress),
-    /// The software that was booted ends by switching the machine off.
+    /// The booted software ends by switching the machine off.
     SoftwareOff,
 }
 
-/// Everything about a machine that changes.
+/// A machine's changing state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) power: PowerState,
-    /// The power state that the machine will have when its schedule is done.
+    /// The power state after the whole schedule.
     pub(crate) goal: PowerState,
     pub(crate) schedule: VecDeque<(Instant, Step)>,
-    /// Which alarm belongs to the schedule; older alarms end by themselves.
+    /// The current alarm's number; older alarms do nothing.
     pub(crate) alarm: u64,
-    /// Until when resets are refused.
+    /// The time until which resets are refused.
     pub(crate) busy_until: Option<Instant>,
     pub(crate) progress: BootProgress,
     pub(crate) progress_since: Stamp,
@@ -50,12 +50,12 @@ pub(crate) struct State {
     pub(crate) identity: Identity,
     pub(crate) asset_tag: String,
     pub(crate) indicator: bool,
-    /// The last rendering of the system resource; every change throws it away.
+    /// The last rendered system resource; every change clears it.
     pub(crate) rendered: Option<(Bytes, Option<String>)>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) name: Arc<str>,
     pub(crate) timeline: Arc<Timeline>,
-    /// The time that new events carry: the due time of a scheduled step, not when it was noticed.
+    /// The time for new events: a scheduled step's due time, not the current time.
     pub(crate) now: Instant,
 }
 
@@ -73,7 +73,7 @@ impl State {
         self.rendered = None;
     }
 
-    /// Takes every step that is due.
+    /// Executes every step that is due.
     pub(crate) fn settle(&mut self, now: Instant, personality: &Personality) {
         while let Some((due, step)) = self.schedule.front().copied() {
             if due > now {
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Changes the power state and what depends on it.
+    /// Changes the power state and its dependent state.
     pub(crate) fn switch(&mut self, to: PowerState, cause: Cause) {
         let from = self.power;
         if from == to {

@@ -1,4 +1,4 @@
-//! The body of an answer, which may break off.
+//! A response body that can break off.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The connection is to be cut. Only the connection ever sees this error.
+/// Cuts the connection. Only the connection receives this error.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is cut on purpose")]
 pub(crate) struct Cut;
 
-/// Bytes, all of them or only the first ones.
+/// A complete or truncated body.
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
     bytes: Bytes,
-    /// What `Content-Length` promises beyond `bytes`; anything but zero breaks off.
+    /// `Content-Length` minus the length of `bytes`; a positive value breaks off.
     missing: u64,
     flushed: bool,
 }
@@ -25,7 +25,7 @@ impl ReplyBody {
         Self { bytes, missing: 0, flushed: false }
     }
 
-    /// The first `keep` bytes, then nothing more, although all are promised.
+    /// Returns the first `keep` bytes, although `Content-Length` includes all.
     pub(crate) fn broken(mut bytes: Bytes, keep: usize) -> Self {
         let rest = bytes.split_off(keep.min(bytes.len()));
         Self { bytes, missing: rest.len() as u64, flushed: false }
@@ -44,7 +44,7 @@ impl Body for ReplyBody {
             return Poll::Ready(None);
         }
         if !self.flushed {
-            // One turn of waiting lets the server send what it has before it learns of the end.
+            // Yield once, so that the server sends the buffered data before the error.
             self.flushed = true;
             context.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! One connection, from the handshake to its end.
+//! A connection, from the handshake to its end.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::exchange;
 use crate::bmc::{Availability, Bmc};
 use crate::world::World;
 
-/// Counts a connection as long as it lives.
+/// Counts an open connection.
 struct Counted {
     world: Arc<World>,
     bmc: Arc<Bmc>,
@@ -50,7 +50,7 @@ pub(crate) async fn serve(world: Arc<World>, bmc: Arc<Bmc>, stream: TcpStream) {
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             changed = availability.changed() => if changed.is_err() { return },
-            // How a connection ends is the client's business, and the journal's.
+            // Connection errors are visible to the client and in the journal.
             _ = &mut talk, if is == Availability::Up => return,
         }
     }

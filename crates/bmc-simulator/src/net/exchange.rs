@@ -1,4 +1,4 @@
-//! The way of one request: journal, faults, service, journal.
+//! Processes a request: journal, faults, service, journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::redact::redact;
 use crate::redfish::{self, Incoming, LARGEST_BODY, Message, Reply, Route};
 use crate::world::World;
 
-/// A request on its way. Dropped before its end, it is noted as abandoned.
+/// A request in progress. If it is dropped early, it is recorded as abandoned.
 struct Passage<'a> {
     world: &'a World,
     sequence: u64,
@@ -40,7 +40,7 @@ impl Drop for Passage<'_> {
     }
 }
 
-/// How the answer leaves.
+/// How the answer is sent.
 enum Departure {
     Whole,
     Broken(usize),
@@ -108,7 +108,7 @@ pub(crate) async fn exchange(
     };
     let actions: Vec<FaultAction> = faults.into_iter().map(|(_, action)| action).collect();
     if let Some(FaultAction::Late { time }) = actions.iter().find(|action| matches!(action, FaultAction::Late { .. })) {
-        // A task of its own: this one ends with the connection.
+        // A separate task, because this task ends with the connection.
         let (time, sequence) = (*time, passage.sequence);
         let (world, bmc) = (Arc::clone(&world), Arc::clone(&bmc));
         tokio::spawn(async move {
@@ -182,7 +182,7 @@ fn begin<'a>(
     Passage { world, sequence, method: incoming.method.clone(), status: None, outcome: Outcome::Abandoned }
 }
 
-/// Has the service do what is asked, and notes for whom and whether it did.
+/// Executes the request, and records the account and the result.
 fn carry_out(world: &World, sequence: u64, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
     let (reply, account) = redfish::answer(bmc, incoming, route);
     let reads = incoming.method == Method::GET || incoming.method == Method::HEAD;
@@ -193,12 +193,12 @@ fn carry_out(world: &World, sequence: u64, bmc: &Arc<Bmc>, incoming: &Incoming, 
     reply
 }
 
-/// Answers as if the request had been carried out, and leaves the machine as it was.
+/// Answers as if the request had been executed, and leaves the machine unchanged.
 fn pretend(machine: &Arc<Machine>, bmc: &Arc<Bmc>, incoming: &Incoming, route: Option<&Route>) -> Reply {
     let before = machine.snapshot();
     let (mut reply, _) = redfish::answer(bmc, incoming, route);
     machine.restore(before);
-    // A change is answered with the resource as it is.
+    // A change is answered with the current resource.
     if reply.is_success() && incoming.method == Method::PATCH && !reply.body.is_empty() {
         let read = Incoming { method: Method::GET, body: Bytes::new(), ..incoming.clone() };
         reply = redfish::answer(bmc, &read, route).0;
@@ -212,7 +212,7 @@ enum Verdict {
     Cut,
 }
 
-/// What faults do before the request is carried out.
+/// Applies faults before the request is executed.
 async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) -> HeldRequest) -> Verdict {
     for action in actions {
         let instead = match action {
@@ -254,7 +254,7 @@ async fn before(world: &World, actions: &[FaultAction], held: &impl Fn(Phase) ->
     Verdict::GoOn
 }
 
-/// What faults do after the request was carried out.
+/// Applies faults after the request was executed.
 async fn after(
     world: &World,
     actions: &[FaultAction],

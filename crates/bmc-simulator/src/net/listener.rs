@@ -1,4 +1,4 @@
-//! A BMC's port: open, closed to everybody, or open and silent.
+//! A BMC's port: open, closed, or open and silent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::connection;
 use crate::bmc::{Availability, Bmc};
 use crate::world::World;
 
-/// Takes the port and serves it until the world stops.
+/// Opens the port and serves it until the simulator stops.
 pub(crate) fn listen(world: &Arc<World>, bmc: &Arc<Bmc>, address: SocketAddr) -> io::Result<JoinHandle<()>> {
     let listener = reserve(address)?.listen(1024)?;
-    // The port is known before anybody asks for the BMC's address.
+    // Set the address before any caller reads it.
     let _ = bmc.address.set(listener.local_addr()?);
     Ok(tokio::spawn(serve(Arc::clone(world), Arc::clone(bmc), listener)))
 }
 
-/// A socket that holds a port. As long as it does not listen, the port refuses connections, and the
-/// system gives it to nobody who asks for any port.
+/// Binds a socket to a port. While it does not listen, the port refuses connections, and the system
+/// never assigns it to others.
 fn reserve(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -52,7 +52,7 @@ async fn serve(world: Arc<World>, bmc: Arc<Bmc>, listener: TcpListener) {
                 let socket = socket.map_or_else(|| reserve(address), Ok);
                 match socket.and_then(|socket| socket.listen(1024)) {
                     Ok(listener) => Port::Open(listener),
-                    // Somebody else took the port: this BMC cannot come back.
+                    // Another process took the port: this BMC cannot recover.
                     Err(_) => return,
                 }
             }
@@ -69,7 +69,7 @@ async fn serve(world: Arc<World>, bmc: Arc<Bmc>, listener: TcpListener) {
             }
             accepted = accept(&port) => accepted,
         };
-        // An error here belongs to one connection, or passes when others close.
+        // An error here belongs to one connection, or ends when other connections close.
         let Ok(stream) = accepted else {
             tokio::task::yield_now().await;
             continue;
@@ -85,7 +85,7 @@ async fn accept(port: &Port) -> io::Result<tokio::net::TcpStream> {
     }
 }
 
-/// Changes whether a BMC can be reached, and returns when it is so.
+/// Changes a BMC's availability, and waits until the change is effective.
 pub(crate) async fn set_availability(world: &World, bmc: &Bmc, wanted: Availability) {
     bmc.availability.send_replace(wanted);
     let mut applied: watch::Receiver<Availability> = bmc.applied.subscribe();

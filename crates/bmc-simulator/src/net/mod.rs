@@ -1,5 +1,4 @@
-//! The network side of the BMCs: listeners, connections, and the way of one request through faults,
-//! journal and service.
+//! The BMCs' network side: listeners, connections, and request processing with faults and journal.
 
 mod body;
 mod connection;

@@ -1,4 +1,4 @@
-//! The certificate of the BMCs, made up at start.
+//! The BMCs' certificate, generated at start.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, crypto};
 use sha2::{Digest, Sha256};
 
-/// What a client needs to trust the BMCs.
+/// The certificates that a client needs to trust the BMCs.
 #[derive(Clone, Debug)]
 pub struct Trust {
     /// The authority's certificate, PEM.
@@ -22,7 +22,7 @@ pub struct Trust {
     pub certificate_sha256: String,
 }
 
-/// A certificate could not be made.
+/// A certificate could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// It could not be generated or signed.
@@ -33,7 +33,7 @@ pub enum TlsError {
     Use(#[from] rustls::Error),
 }
 
-/// Makes up an authority and one certificate for all BMCs.
+/// Generates an authority and one certificate for all BMCs.
 pub(crate) fn generate(address: IpAddr) -> Result<(Arc<ServerConfig>, Trust), TlsError> {
     let mut ca = CertificateParams::default();
     ca.distinguished_name.push(DnType::CommonName, "BMC simulator authority");

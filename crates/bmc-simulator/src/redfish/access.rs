@@ -1,4 +1,4 @@
-//! Who a caller is and what the caller may do.
+//! Authentication and authorisation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use super::{Incoming, Message, Reply, Route};
 use crate::bmc::{Bmc, Caller, Privilege};
 use crate::journal::Authentication;
 
-/// How a request says who makes it.
+/// Returns a request's authentication method.
 pub(crate) fn method_of(request: &Incoming) -> Authentication {
     if request.headers.contains_key("x-auth-token") {
         Authentication::Session
@@ -21,7 +21,7 @@ pub(crate) fn method_of(request: &Incoming) -> Authentication {
 
 /// Authenticates and authorises a request to a resource that is not public.
 ///
-/// A path that leads nowhere is authenticated as well, so that nobody can probe for what exists.
+/// Unknown paths require authentication too, so that clients cannot probe which paths exist.
 pub(crate) fn check(bmc: &Bmc, request: &Incoming, route: Option<&Route>) -> Result<Caller, Box<Reply>> {
     let caller = authenticate(bmc, request)?;
     if caller.change_required {
@@ -32,7 +32,7 @@ pub(crate) fn check(bmc: &Bmc, request: &Incoming, route: Option<&Route>) -> Res
             return Err(Box::new(Reply::error(403, &[message])));
         }
     }
-    // Before any precondition is looked at: who may not change an account learns nothing of it.
+    // Check before any precondition, so that an unprivileged caller cannot probe the account.
     let foreign = matches!(route, Some(Route::Account(id)) if *id != caller.account);
     if foreign && !caller.role.may(Privilege::ConfigureUsers) {
         return Err(Box::new(forbidden()));

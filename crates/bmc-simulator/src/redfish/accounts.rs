@@ -1,4 +1,4 @@
-//! The account service, as far as clients and the protocol's own checks need it.
+//! The account service, as far as clients and the Redfish protocol validator need it.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(crate) fn read(bmc: &Bmc, id: &str, path: &str) -> Result<Value, Box<Reply>>
     bmc.accounts.lock().iter().find(|account| account.id == id).map(show).ok_or_else(|| missing(path))
 }
 
-/// A change to an account, judged as a whole before anything is applied.
+/// A change to an account, validated completely before it is applied.
 #[derive(Default)]
 struct Change {
     user_name: Option<String>,
@@ -80,7 +80,7 @@ fn judge(members: &Map<String, Value>) -> Result<Change, Vec<Message>> {
     let mut change = Change::default();
     let mut faults = Vec::new();
     for (name, value) in members {
-        // The value of a password is never repeated.
+        // Never repeat a password.
         let wrong_type = || {
             let shown = if name == "Password" { &Value::Null } else { value };
             Message::property_value_type(shown, name)
@@ -164,7 +164,7 @@ pub(crate) fn patch(
     if members.keys().all(|name| name.contains('@')) {
         return Err(Box::new(Reply::error(400, &[Message::no_operation()])));
     }
-    // One's own password is all that one may change without the privilege to change users.
+    // Without the privilege to change users, callers can change only their own password.
     let privileged = caller.is_some_and(|caller| caller.role.may(Privilege::ConfigureUsers))
         && caller.is_some_and(|caller| !caller.change_required);
     if !privileged && members.keys().any(|name| name != "Password") {
@@ -200,7 +200,7 @@ pub(crate) fn delete(bmc: &Bmc, id: &str, caller: Option<&Caller>, path: &str) -
     }
     let mut accounts = bmc.accounts.lock();
     let place = accounts.iter().position(|account| account.id == id).ok_or_else(|| missing(path))?;
-    // Without the first account nobody could log in any more.
+    // Without the first account, logging in would be impossible.
     if place == 0 {
         return Err(Box::new(Reply::error(400, &[Message::in_use()])));
     }

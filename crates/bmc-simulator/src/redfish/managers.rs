@@ -1,4 +1,4 @@
-//! Managers and chassis: little more than the links that lead from and to a system.
+//! Managers and chassis: mostly links to and from systems.
 
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ pub(crate) fn enclosure(bmc: &Bmc, machine: &Machine) -> Value {
             value[name] = text.as_str().into();
         }
     }
-    // A chassis knows nothing of what happens between on and off.
+    // A chassis shows only `On` and `Off`, without transitions.
     let on = matches!(state.power, PowerState::On | PowerState::PoweringOff);
     value["PowerState"] = if on { "On" } else { "Off" }.into();
     value["Status"] = json!({ "State": "Enabled", "Health": "OK" });

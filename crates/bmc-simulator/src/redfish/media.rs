@@ -32,7 +32,7 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
     let about = &rules.devices[device];
     let path = format!("{}/{}", base(bmc, under, machine), about.id);
     let mut value = resource(&path, "#VirtualMedia.v1_6_3.VirtualMedia", &about.id, "Virtual Media");
-    // Gigabyte lists none.
+    // Gigabyte does not list any.
     if !about.media_types.is_empty() {
         value["MediaTypes"] = json!(about.media_types);
     }
@@ -60,7 +60,7 @@ pub(crate) fn read(bmc: &Bmc, under: MediaPath, machine: &Machine, device: usize
     value
 }
 
-/// Fills or empties a device that has no actions.
+/// Fills or empties a device without actions.
 pub(crate) fn patch(machine: &Arc<Machine>, device: usize, request: &Incoming) -> Result<Reply, Box<Reply>> {
     let members = request.members()?;
     let rules = &machine.personality.media;
@@ -79,7 +79,7 @@ const EJECT: &str = "VirtualMedia.EjectMedia";
 
 const PROTOCOLS: &[&str] = &["CIFS", "FTP", "SFTP", "HTTP", "HTTPS", "NFS", "SCP", "TFTP", "OEM"];
 
-/// Judges the parameters of an insertion; every wrong one is named.
+/// Validates an insertion's parameters, and names every wrong parameter.
 fn judge(machine: &Machine, members: &Map<String, Value>) -> Result<Inserted, Vec<Message>> {
     let rules = &machine.personality.media;
     let mut faults = Vec::new();

@@ -1,11 +1,11 @@
-//! Messages of the base registry, as extended errors carry them.
+//! Base registry messages for extended errors.
 
 use serde_json::{Value, json};
 
-/// The version of the base registry that the messages are from.
+/// The base registry's version.
 pub(crate) const REGISTRY: &str = "Base.1.18";
 
-/// One message.
+/// A message.
 #[derive(Clone, Debug)]
 pub struct Message {
     /// The key in the base registry.
@@ -34,7 +34,7 @@ impl Message {
         self
     }
 
-    /// Names the property that the message is about, as a JSON pointer.
+    /// Sets the affected property, as a JSON pointer.
     pub(crate) fn about(mut self, pointer: &str) -> Self {
         self.related = Some(format!("#{pointer}"));
         self
@@ -347,7 +347,7 @@ impl Message {
         value
     }
 
-    /// The body of an error response.
+    /// Returns an error response's body.
     pub(crate) fn error_body(messages: &[Self]) -> Value {
         let (code, text) = match messages {
             [only] => (only.id, only.text.as_str()),
@@ -361,7 +361,7 @@ impl Message {
     }
 }
 
-/// A value in a sentence: texts without quotes, everything else as JSON.
+/// Formats a value in a sentence: texts without quotes, everything else as JSON.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,7 +1,7 @@
-//! The Redfish service of one BMC: from a request to an answer.
+//! A BMC's Redfish service.
 //!
-//! Everything here is synchronous and touches one BMC and at most one machine, so that no lock is
-//! ever held across a wait.
+//! Everything here is synchronous and uses one BMC and at most one machine, so locks are never held
+//! across an await.
 
 mod access;
 mod accounts;
@@ -46,8 +46,7 @@ impl Incoming {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Sets a property of the body, or removes it. Leaves a body without the property's parent
-    /// unchanged.
+    /// Sets or removes a body property. Leaves a body without the property's parent unchanged.
     pub(crate) fn alter(&mut self, property: &str, value: Option<&Value>) {
         let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) else { return };
         let Some((parent, name)) = property.rsplit_once('/') else { return };
@@ -63,7 +62,7 @@ impl Incoming {
         self.method == Method::GET || self.method == Method::HEAD
     }
 
-    /// The members of a body that must be a JSON object.
+    /// Parses the body, which must be a JSON object.
     fn members(&self) -> Result<Map<String, Value>, Box<Reply>> {
         if let Some(kind) = self.header("content-type") {
             let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -84,8 +83,7 @@ impl Incoming {
     }
 }
 
-/// Answers one request and carries out what it asks for. Also tells the account that the caller
-/// proved to be.
+/// Executes a request and returns the answer, with the caller's authenticated account.
 pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) -> (Reply, Option<String>) {
     let mut account = None;
     let mut reply = respond(bmc, request, route, &mut account).unwrap_or_else(|refusal| *refusal);
@@ -96,7 +94,7 @@ pub(crate) fn answer(bmc: &Arc<Bmc>, request: &Incoming, route: Option<&Route>) 
     (reply, account)
 }
 
-/// Either way an answer; the refusals are those that ended the way to the handler.
+/// Returns an answer in both cases; `Err` means that the handler was not reached.
 fn respond(
     bmc: &Arc<Bmc>,
     request: &Incoming,
@@ -152,7 +150,7 @@ fn respond(
 fn read(bmc: &Arc<Bmc>, route: &Route, path: &str) -> Result<Reply, Box<Reply>> {
     let etags = bmc.personality.http.etags;
     let value = match route {
-        // The entity tag has no place in an answer whose content is fixed by the specification.
+        // The specification fixes these answers' content, so an entity tag cannot be added.
         Route::Versions => return Ok(Reply::json(200, &root::versions())),
         Route::OData => return Ok(Reply::json(200, &root::odata(bmc))),
         Route::Metadata => {
@@ -228,7 +226,7 @@ fn check_precondition(bmc: &Arc<Bmc>, request: &Incoming, route: &Route) -> Resu
     }
     let current = read(bmc, route, &request.path)?;
     let current = current.headers.get(hyper::header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default();
-    // Redfish has clients send back what they were given, weak or not.
+    // Redfish clients send back the tag that they received, even if it is weak.
     if wanted.split(',').any(|tag| tag.trim() == current) {
         Ok(())
     } else {
@@ -244,8 +242,8 @@ fn not_modified(request: &Incoming, reply: &Reply) -> bool {
     }
 }
 
-/// The specification wants 501 for query parameters with a dollar that are not supported; all
-/// others are ignored.
+/// Returns an unsupported query parameter with a dollar, which the specification answers with 501.
+/// Other parameters are ignored.
 fn unsupported_query(request: &Incoming) -> Option<String> {
     request
         .query

@@ -1,4 +1,4 @@
-//! What a BMC answers.
+//! BMC answers.
 
 use bytes::{Bytes, BytesMut};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -16,7 +16,7 @@ pub struct Reply {
     pub(crate) body: Bytes,
 }
 
-/// What a hook may know of a request.
+/// Request data that a hook can read.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     /// The method.
@@ -29,7 +29,7 @@ pub struct RequestView<'a> {
 }
 
 impl RequestView<'_> {
-    /// A header's value.
+    /// Returns a header's value.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -37,7 +37,7 @@ impl RequestView<'_> {
 }
 
 impl Reply {
-    /// An answer without a body.
+    /// Returns an answer without a body.
     #[must_use]
     pub fn empty(status: u16) -> Self {
         Self {
@@ -47,13 +47,13 @@ impl Reply {
         }
     }
 
-    /// An answer with any JSON body.
+    /// Returns an answer with a JSON body.
     #[must_use]
     pub fn json(status: u16, body: &Value) -> Self {
         Self::with_body(status, "application/json", body.to_string())
     }
 
-    /// An answer with a Redfish error of one message.
+    /// Returns an answer with a Redfish error that has one message.
     #[must_use]
     pub fn error_text(status: u16, text: &str) -> Self {
         Self::error(status, &[Message::general(text)])
@@ -70,14 +70,14 @@ impl Reply {
         reply
     }
 
-    /// The representation of a resource, with its entity tag and the link to its schema.
+    /// Returns a resource with its entity tag and the link to its schema.
     pub(crate) fn resource(status: u16, resource: &Value, etags: Etags) -> Self {
         let (body, etag) = render(resource, etags);
         let kind = resource["@odata.type"].as_str().unwrap_or_default();
         Self::rendered(status, kind, body, etag.as_deref())
     }
 
-    /// As [`Reply::resource`], for a representation that was rendered before.
+    /// Like [`Reply::resource`], for a resource that is already rendered.
     pub(crate) fn rendered(status: u16, kind: &str, body: Bytes, etag: Option<&str>) -> Self {
         let mut reply = Self::with_body(status, "application/json", body);
         if let Some(etag) = etag {
@@ -95,7 +95,7 @@ impl Reply {
         }
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status.as_u16()
@@ -108,7 +108,7 @@ impl Reply {
         }
     }
 
-    /// Sets a header; a name or value that HTTP does not allow is ignored.
+    /// Sets a header; ignores invalid names and values.
     pub fn set_header(&mut self, name: &str, value: &str) {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             self.set(name, value);
@@ -120,13 +120,13 @@ impl Reply {
         self.headers.remove(name);
     }
 
-    /// The body.
+    /// Returns the body.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Changes a body that is JSON; the entity tag stays as it was.
+    /// Edits a JSON body; the entity tag stays unchanged.
     pub fn edit_json(&mut self, edit: impl FnOnce(&mut Value)) {
         if let Ok(mut value) = serde_json::from_slice(&self.body) {
             edit(&mut value);
@@ -139,7 +139,7 @@ impl Reply {
     }
 }
 
-/// The members of every resource.
+/// Returns the members of every resource.
 pub(crate) fn resource(path: &str, kind: &str, id: &str, name: &str) -> Value {
     json!({
         "@odata.id": path,
@@ -149,7 +149,7 @@ pub(crate) fn resource(path: &str, kind: &str, id: &str, name: &str) -> Value {
     })
 }
 
-/// A collection of references.
+/// Returns a collection of references.
 pub(crate) fn collection(path: &str, kind: &str, name: &str, members: impl IntoIterator<Item = String>) -> Value {
     let members: Vec<Value> = members.into_iter().map(|path| json!({ "@odata.id": path })).collect();
     json!({
@@ -161,7 +161,7 @@ pub(crate) fn collection(path: &str, kind: &str, name: &str, members: impl IntoI
     })
 }
 
-/// Renders a resource and puts its entity tag, a digest of everything else, into it.
+/// Renders a resource and adds its entity tag, a digest of everything else.
 pub(crate) fn render(resource: &Value, etags: Etags) -> (Bytes, Option<String>) {
     let text = resource.to_string();
     let weak = match etags {
@@ -180,18 +180,18 @@ pub(crate) fn render(resource: &Value, etags: Etags) -> (Bytes, Option<String>) 
     (body.freeze(), Some(etag))
 }
 
-/// FNV-1a: fast, the same in every process, and no secret depends on it.
+/// FNV-1a: fast, the same in every process, and not security-relevant.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Where the publisher of Redfish keeps the schema of `#Namespace.version.Type`.
+/// Returns the published URL of the schema for `#Namespace.version.Type`.
 fn schema_of(kind: &str) -> Option<String> {
     let namespace = kind.strip_prefix('#')?.rsplit_once('.')?.0;
     Some(format!("http://redfish.dmtf.org/schemas/v1/{namespace}.json"))
 }
 
-/// Adds what every answer carries.
+/// Adds headers common to all answers.
 pub(crate) fn finish(reply: &mut Reply, method: &Method, allow: Option<&str>, closes: bool) {
     reply.headers.insert(HeaderName::from_static("odata-version"), HeaderValue::from_static("4.0"));
     reply.headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -1,4 +1,4 @@
-//! The service root and the documents around it.
+//! The service root and its surrounding documents.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::reply::{collection, resource};
 use crate::bmc::Bmc;
 use crate::personality::Accepted;
 
-/// `/redfish`, whose content the specification fixes.
+/// Returns `/redfish`, whose content the specification fixes.
 pub(crate) fn versions() -> Value {
     json!({ "v1": "/redfish/v1/" })
 }
@@ -49,7 +49,7 @@ pub(crate) fn root(bmc: &Bmc) -> Value {
     root
 }
 
-/// The `OData` service document.
+/// Returns the `OData` service document.
 pub(crate) fn odata(bmc: &Bmc) -> Value {
     let service = |name: &str, url: &str| json!({ "name": name, "kind": "Singleton", "url": url });
     let mut value = vec![service("Service", "/redfish/v1/")];
@@ -62,7 +62,7 @@ pub(crate) fn odata(bmc: &Bmc) -> Value {
     json!({ "@odata.context": "/redfish/v1/$metadata", "value": value })
 }
 
-/// Namespaces of the resources that are offered.
+/// The offered resources' namespaces.
 const NAMESPACES: &[(&str, &str)] = &[
     ("ServiceRoot", "v1_16_0"),
     ("ComputerSystemCollection", ""),
@@ -92,7 +92,7 @@ const NAMESPACES: &[(&str, &str)] = &[
     ("Message", "v1_2_1"),
 ];
 
-/// The `OData` metadata document.
+/// Returns the `OData` metadata document.
 pub(crate) fn metadata() -> String {
     use std::fmt::Write as _;
 
@@ -146,9 +146,9 @@ pub(crate) fn registry() -> Value {
     file
 }
 
-/// A registry with the one message that everything else can fall back to.
+/// Returns a registry with only the general fallback message.
 ///
-/// The whole base registry is the publisher's; every answer carries its messages' full text.
+/// The complete registry belongs to its publisher; answers contain the full text of their messages.
 pub(crate) fn registry_file() -> Value {
     json!({
         "@odata.type": "#MessageRegistry.v1_6_2.MessageRegistry",

@@ -1,4 +1,4 @@
-//! From a path to a resource, and which methods it takes.
+//! Maps paths to resources with their methods.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::bmc::{Bmc, Privilege};
 use crate::machine::Machine;
 use crate::personality::{Accepted, BootResource, MediaPath, ToldBy};
 
-/// What a path leads to.
+/// A path's target.
 #[derive(Debug)]
 pub(crate) enum Route {
     Versions,
@@ -35,9 +35,9 @@ pub(crate) enum Route {
     InsertMedia(Arc<Machine>, usize),
     EjectMedia(Arc<Machine>, usize),
     Managers,
-    /// The manager of the BMC itself.
+    /// The BMC's own manager.
     Manager,
-    /// The manager of one machine behind a shared BMC.
+    /// A machine's manager behind a shared BMC.
     NodeManager(Arc<Machine>),
     NetworkProtocol,
     Chassis,
@@ -51,7 +51,7 @@ pub(crate) enum Route {
     RegistryFile,
 }
 
-/// The `Id` of the manager that is the BMC itself.
+/// The `Id` of the BMC's own manager.
 pub(crate) const BMC_MANAGER: &str = "BMC";
 
 impl Route {
@@ -84,7 +84,7 @@ impl Route {
             },
             ["SessionService", rest @ ..] if bmc.personality.sessions.offered => match rest {
                 [] => Some(Self::SessionService),
-                // The specification lets a client create through the `Members` of a collection too.
+                // The specification also allows creation through `Members` of a collection.
                 ["Sessions"] | ["Sessions", "Members"] => Some(Self::Sessions),
                 ["Sessions", id] => Some(Self::Session((*id).to_owned())),
                 _ => None,
@@ -154,12 +154,12 @@ impl Route {
         }
     }
 
-    /// Whether it is a resource of the service, and not a document about it.
+    /// Returns true for a service resource, and false for a document about the service.
     pub(crate) fn is_resource(&self) -> bool {
         !matches!(self, Self::Versions | Self::OData | Self::Metadata | Self::RegistryFile)
     }
 
-    /// The machine that a request is about.
+    /// Returns the machine that a request concerns.
     pub(crate) fn machine(&self) -> Option<&Arc<Machine>> {
         match self {
             Self::System(machine)
@@ -178,7 +178,7 @@ impl Route {
         }
     }
 
-    /// Whether the request needs no authentication.
+    /// Returns true if the request does not require authentication.
     pub(crate) fn is_public(&self, method: &Method) -> bool {
         let reads = method == Method::GET || method == Method::HEAD;
         match self {
@@ -188,7 +188,7 @@ impl Route {
         }
     }
 
-    /// The value of `Allow`.
+    /// Returns the value of `Allow`.
     pub(crate) fn allow(&self) -> &'static str {
         match self {
             Self::Media(_, machine, _) if machine.personality.media.by_patch => "GET, HEAD, PATCH",
@@ -201,7 +201,7 @@ impl Route {
         }
     }
 
-    /// What the caller needs for a request; nothing when the handler decides by itself.
+    /// Returns the required privilege, or `None` if the handler decides.
     pub(crate) fn privilege(&self, method: &Method) -> Option<Privilege> {
         let reads = method == Method::GET || method == Method::HEAD;
         match self {

@@ -19,7 +19,7 @@ pub(crate) fn service(bmc: &Bmc) -> Value {
         "SessionService",
         "Session Service",
     );
-    // The schema allows 30 seconds to a day; the simulator's own limit may be shorter.
+    // The schema allows 30 seconds to a day; the simulator's own limit can be shorter.
     let timeout = bmc.personality.sessions.timeout.as_secs().clamp(30, 86_400);
     service["ServiceEnabled"] = true.into();
     service["SessionTimeout"] = timeout.into();
@@ -63,7 +63,7 @@ pub(crate) fn create(bmc: &Arc<Bmc>, request: &Incoming) -> Result<Reply, Box<Re
     let mut faults = Vec::new();
     let mut text = |name: &str| match members.get(name) {
         Some(Value::String(text)) => text.as_str(),
-        // The value may be a password, so it is not repeated.
+        // The value could be a password, so it is not repeated.
         Some(_) => {
             faults.push(Message::property_value_type(&Value::from("***"), name));
             ""

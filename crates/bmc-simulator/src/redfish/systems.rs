@@ -17,12 +17,12 @@ use crate::words::{BootMode, OverrideEnabled, PowerState, ResetType};
 const SYSTEMS: &str = "/redfish/v1/Systems";
 const SYSTEM_KIND: &str = "#ComputerSystem.v1_22_0.ComputerSystem";
 
-/// The path of a machine's system.
+/// Returns a machine's system path.
 pub(crate) fn path(machine: &Machine) -> String {
     format!("{SYSTEMS}/{}", machine.id)
 }
 
-/// The `Id` of the manager that manages a machine.
+/// Returns the `Id` of a machine's manager.
 pub(crate) fn manager_id(bmc: &Bmc, machine: &Machine) -> String {
     if bmc.has_node_managers() { machine.id.to_string() } else { BMC_MANAGER.to_owned() }
 }
@@ -40,7 +40,7 @@ pub(crate) fn list(bmc: &Bmc) -> Value {
     )
 }
 
-/// The system, rendered anew only after a change.
+/// Returns the system, rendered again after each change.
 pub(crate) fn read(bmc: &Bmc, machine: &Machine) -> Reply {
     let mut state = machine.lock();
     if state.rendered.is_none() {
@@ -175,7 +175,7 @@ pub(crate) fn reset_info(machine: &Machine) -> Value {
     info
 }
 
-/// The Settings object: what the system will have after the next boot.
+/// Returns the Settings object: the system's values after the next boot.
 pub(crate) fn settings(machine: &Machine) -> Value {
     let path = format!("{}/Settings", path(machine));
     let mut value = resource(&path, SYSTEM_KIND, "Settings", "Computer System Settings");
@@ -186,7 +186,7 @@ pub(crate) fn settings(machine: &Machine) -> Value {
     value
 }
 
-/// The entries of the firmware's boot menu: the disk and each filled virtual drive.
+/// Returns the firmware's boot menu: the disk and each filled virtual drive.
 fn menu(machine: &Machine) -> Vec<(String, String, String)> {
     let disk = ("Boot0001".to_owned(), "installed system".to_owned(), "HD(1,GPT)".to_owned());
     let state = machine.lock();
@@ -217,7 +217,7 @@ pub(crate) fn boot_option(machine: &Machine, id: &str, at: &str) -> Result<Value
     Ok(value)
 }
 
-/// Properties that clients know from the representation but may not write.
+/// Properties that clients can read but not write.
 const READ_ONLY: &[&str] = &[
     "Id",
     "Name",
@@ -238,7 +238,7 @@ const READ_ONLY: &[&str] = &[
     "MemorySummary",
 ];
 
-/// Judges the members of a PATCH that are not about boot.
+/// Validates the members of a PATCH except `Boot`.
 fn judge_others(members: &Map<String, Value>, boot: &[Message]) -> Vec<Message> {
     let mut faults = boot.to_vec();
     for (name, value) in members {

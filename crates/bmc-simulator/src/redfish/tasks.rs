@@ -1,4 +1,4 @@
-//! The task service, offered where resets are answered with 202.
+//! The task service, offered if resets are answered with 202.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::bmc::{Bmc, Task};
 
 const TASKS: &str = "/redfish/v1/TaskService/Tasks";
 
-/// Where a client waits for a task: 202 while it runs, then what the action would have answered.
+/// Returns a task monitor's path: 202 while the task runs, then the action's answer.
 pub(crate) fn monitor_path(id: u64) -> String {
     format!("/redfish/v1/TaskService/TaskMonitors/{id}")
 }
@@ -60,7 +60,7 @@ pub(crate) fn monitor(bmc: &Bmc, id: &str, path: &str) -> Result<Reply, Box<Repl
     Ok(if task.done() { Reply::empty(204) } else { accepted(bmc, task.id) })
 }
 
-/// The answer 202 with the task as its body.
+/// Returns a 202 answer with the task as its body.
 pub(crate) fn accepted(bmc: &Bmc, id: u64) -> Reply {
     match bmc.tasks.find(&id.to_string()) {
         Some(task) => {

@@ -11,7 +11,7 @@ use reqwest::{Certificate, Client, Response};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-/// Long enough for any machine under any load; no test waits for it when all is well.
+/// Long enough for any machine under any load; successful tests never wait this long.
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub const SYSTEM: &str = "/redfish/v1/Systems/1";
@@ -42,7 +42,7 @@ impl Bench {
         Self { client: client(&simulator), url: simulator.url(&first).unwrap(), simulator }
     }
 
-    /// One machine, `node1`, over plain HTTP.
+    /// Starts one machine, `node1`, over plain HTTP.
     pub async fn one() -> Self {
         Self::start(SimulatorConfig::with_systems(1).without_tls()).await
     }
@@ -100,7 +100,7 @@ impl Bench {
     }
 }
 
-/// The keys of the messages in an error response.
+/// Returns the message keys in an error response.
 pub async fn messages(response: Response) -> Vec<String> {
     let body: Value = response.json().await.unwrap();
     body["error"]["@Message.ExtendedInfo"]

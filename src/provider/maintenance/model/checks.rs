@@ -19,7 +19,7 @@ impl MaintenanceModel {
         for (n, owner) in owners.iter().enumerate() {
             not_empty(diags, owner, AttributePath::new("allow_under").index(i64::try_from(n).unwrap_or(i64::MAX)));
         }
-        // The order says nothing, so a change of it changes nothing.
+        // The order does not matter, so sort the owners to ignore reordering.
         let named: BTreeSet<&str> = owners.iter().filter_map(given).collect();
         named.into_iter().map(str::to_owned).collect()
     }

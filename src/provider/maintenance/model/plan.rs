@@ -1,4 +1,4 @@
-//! What a plan of `metal_server_maintenance` asks its model.
+//! Model methods for plans of `metal_server_maintenance`.
 
 use tf_provider::{AttributePath, value::Value};
 
@@ -9,32 +9,32 @@ use crate::provider::{
 };
 
 impl MaintenanceModel {
-    /// The attributes that identify its record.
+    /// Returns the attributes that identify its record.
     pub(in crate::provider) fn remembered(&self) -> Remembered<'_> {
         Remembered { id: &self.id, lock_key: &self.lock_key, mark: Mark::Number(&self.managed_by) }
     }
 
-    /// Whether a maintenance that another state manages is taken over.
+    /// Returns true if it adopts a maintenance that another state manages.
     pub(in crate::provider) fn adopts(&self) -> bool {
         self.adopt == Value::Value(true)
     }
 
-    /// Whether a server that drifted is prepared once more.
+    /// Returns true if a drifted server is prepared again.
     pub(in crate::provider) fn restores_drift(&self) -> bool {
         given(&self.on_drift) == Some("restore")
     }
 
-    /// Whether a power of the server ends the maintenance.
+    /// Returns true if the server's power state ends the maintenance.
     pub(in crate::provider) fn ends_by_power(&self) -> bool {
         matches!(&self.complete_when, Value::Value(complete) if !complete.power_state.is_null())
     }
 
-    /// Whether a maintenance that has ended stays in the state.
+    /// Returns true if an ended maintenance stays in the state.
     pub(in crate::provider) fn keeps_ended(&self) -> bool {
         given(&self.on_end) == Some("keep")
     }
 
-    /// The attributes whose change takes another server, or runs the maintenance again.
+    /// Returns changed attributes that require another server or a new run.
     pub(in crate::provider) fn replacing(&self, prior: &Self) -> Vec<AttributePath> {
         let mut paths = Vec::new();
         for (name, now, before) in [
