@@ -1,8 +1,8 @@
--- The roles of a coordination store in PostgreSQL. Run this as the role that owns the schema metal:
+-- The roles of a coordination store in PostgreSQL. Run this as the owner of the schema metal:
 --
 --   terraform-provider-metal store roles postgres | psql -v ON_ERROR_STOP=1 --single-transaction DATABASE
 --
--- after the store was opened once. It can run again; it revokes all other rights of PUBLIC and of these three roles.
+-- after a first process has opened the store. You can run it again. It revokes all other permissions of PUBLIC and of these three roles.
 
 DO $$
 DECLARE
@@ -13,7 +13,7 @@ BEGIN
             EXECUTE format('CREATE ROLE %I LOGIN', wanted);
         END IF;
     END LOOP;
-    -- A role that may connect may send notifications, and PostgreSQL cannot take that from it.
+    -- A role that can connect can send notifications, and PostgreSQL cannot forbid that.
     EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO metal_runner, metal_approver, metal_reviewer', current_database());
 END
@@ -23,20 +23,20 @@ REVOKE ALL ON SCHEMA metal FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA metal FROM PUBLIC, metal_runner, metal_approver, metal_reviewer;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA metal FROM PUBLIC, metal_runner, metal_approver, metal_reviewer;
 
--- All of them read.
+-- All three roles read.
 GRANT USAGE ON SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
 GRANT SELECT ON ALL TABLES IN SCHEMA metal TO metal_runner, metal_approver, metal_reviewer;
 GRANT EXECUTE ON FUNCTION metal.clock TO metal_runner, metal_approver, metal_reviewer;
 GRANT EXECUTE ON FUNCTION metal.commit TO metal_runner, metal_approver;
 
--- A runner holds servers, waits for them and claims them. It uses an approval, and cannot give one.
+-- A runner holds servers, waits for them and claims them. It uses approvals, but cannot approve.
 GRANT INSERT, UPDATE ON metal.locks, metal.maintenances, metal.leases, metal.bindings TO metal_runner;
 GRANT INSERT (namespace, name, body) ON metal.audit TO metal_runner;
 GRANT UPDATE (used_by) ON metal.approvals TO metal_runner;
 
--- history_days: leave these two out to keep history from runners; then only the owner of the schema prunes it.
+-- history_days: remove these two lines to protect history from runners. Then only the schema's owner prunes it.
 GRANT DELETE ON metal.maintenances, metal.leases TO metal_runner;
 GRANT EXECUTE ON FUNCTION metal.forget_audit, metal.audit_age TO metal_runner;
 
--- An approver gives and withdraws approvals by one function, and writes no table.
+-- An approver adds and withdraws approvals by one function, and does not write tables.
 GRANT EXECUTE ON FUNCTION metal.answer TO metal_approver;

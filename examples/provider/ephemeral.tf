@@ -9,7 +9,7 @@ terraform {
 variable "bmc_password" {
   type      = string
   sensitive = true
-  # Needs OpenTofu 1.11 or Terraform 1.10: neither a state nor a saved plan holds it.
+  # Needs OpenTofu 1.11 or Terraform 1.10: neither a state nor a saved plan contains it.
   ephemeral = true
 }
 

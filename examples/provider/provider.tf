@@ -9,7 +9,7 @@ terraform {
 provider "metal" {
   owner = "team-storage"
 
-  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that no saved plan holds it.
+  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that saved plans do not contain it.
   redfish = {
     ca_certificate_file = "${path.module}/bmc-ca.pem"
 

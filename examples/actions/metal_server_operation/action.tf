@@ -10,7 +10,7 @@ action "metal_server_operation" "restart" {
   }
 }
 
-# After each change of a resource, and once for each of its versions whatever becomes of the runs.
+# After each change of a resource: exactly once per version, even if a run is killed.
 resource "terraform_data" "firmware" {
   input = "2.19"
 

@@ -2,7 +2,7 @@ data "metal_server_claim" "db" {
   id = "db/primary"
 }
 
-# Whose server it is decides whether we may take it.
+# The owner decides whether this maintenance can start.
 resource "metal_server_maintenance" "bios" {
   server    = data.metal_server_claim.db.server
   namespace = "ops"

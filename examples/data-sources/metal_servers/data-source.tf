@@ -1,4 +1,4 @@
-# Every server of rack 1 that stores data. No BMC is asked.
+# All storage servers in rack 1. Does not read a BMC.
 data "metal_servers" "storage" {
   name_pattern = "rack1-*"
   labels       = { role = "storage" }
@@ -12,7 +12,7 @@ resource "metal_server_maintenance" "disks" {
   policy    = "OwnerApproval"
 }
 
-# Survives a BMC and a store that are down: what they would have told is null then.
+# Works while a BMC or the store is unreachable: missing values are null.
 data "metal_server" "storage" {
   for_each = toset(data.metal_servers.storage.names)
   name     = each.key

@@ -1,5 +1,4 @@
-# What the owner of the server says, in a configuration of its own: it is in use, and the nightly
-# checks of others may have it.
+# The owner's configuration: the server is in use, and other teams' nightly checks can lock it.
 resource "metal_server_claim" "db" {
   server    = "rack1-node7"
   namespace = "db"
@@ -12,7 +11,7 @@ resource "metal_maintenance_approval" "db" {
   all    = true
 }
 
-# What the checks say: each run waits for the owner's approval, for at most ten minutes.
+# The checks' configuration: each run waits up to ten minutes for the owner's approval.
 ephemeral "metal_server_lock" "checks" {
   server        = metal_maintenance_approval.db.server
   namespace     = "ops"

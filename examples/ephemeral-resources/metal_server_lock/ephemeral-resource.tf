@@ -1,4 +1,4 @@
-# Locked while this apply works on the server, and in no plan.
+# Locks the server while this apply works on it. A plan does not lock it.
 ephemeral "metal_server_lock" "run" {
   server    = "rack1-node7"
   namespace = "ops"
@@ -17,7 +17,7 @@ resource "terraform_data" "checks" {
   }
 }
 
-# Under the lock, which stays open until the operation is made.
+# Under the lock, which stays open until the operation has ended.
 action "metal_server_operation" "cycle" {
   config {
     server         = "rack1-node7"

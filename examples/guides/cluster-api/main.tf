@@ -1,4 +1,4 @@
-# A server that is a Machine of Cluster API: its Node is drained by the maintenance controller before the server is taken.
+# Locks a server of a Cluster API Machine after the maintenance controller has drained its Node.
 
 terraform {
   required_providers {
@@ -20,13 +20,13 @@ variable "namespace" {
 }
 
 variable "kubeconfig" {
-  description = "A kubeconfig file of the management cluster; leave it out for the usual places"
+  description = "A kubeconfig file of the management cluster; default: the usual files"
   type        = string
   default     = null
 }
 
 variable "workload_kubeconfig" {
-  description = "A kubeconfig file of the cluster that has the Nodes; leave it out where that is the management cluster"
+  description = "A kubeconfig file of the Nodes' cluster; default: the management cluster"
   type        = string
   default     = null
 }
@@ -54,7 +54,7 @@ resource "metal_server_maintenance" "bios" {
   expires_after = "4h"
 
   timeouts = {
-    create = "2h" # a drain has no time limit of its own
+    create = "2h" # the drain itself is unlimited
   }
 }
 

@@ -24,7 +24,7 @@ variable "server" {
 
 variable "image" {
   type        = string
-  description = "The address of a rescue image that the BMC can reach. Without it the server is held and not touched."
+  description = "The address of a rescue image that the BMC can reach. Without it the server is only locked."
   default     = null
 }
 
@@ -35,7 +35,7 @@ variable "name" {
 }
 
 provider "metal" {
-  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that no saved plan holds it.
+  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that saved plans do not contain it.
   redfish = {
     inventory_file      = var.inventory_file
     ca_certificate_file = var.bmc_ca_certificate_file
@@ -50,7 +50,7 @@ resource "metal_server_maintenance" "first" {
   reason        = "trying it out"
   expires_after = "2h"
 
-  # Both are null until an image is given: power and boot do not change.
+  # Both are null without an image: power and boot do not change.
   server_power = var.image == null ? null : "On"
   boot_configuration = var.image == null ? null : {
     method = "virtual_media"

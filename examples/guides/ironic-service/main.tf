@@ -1,4 +1,4 @@
-# A firmware runbook of OpenStack Ironic, carried out once on one node: again when `release` changes.
+# Runs a firmware runbook of OpenStack Ironic once on one node, and again when `release` changes.
 
 terraform {
   required_providers {
@@ -9,7 +9,7 @@ terraform {
 }
 
 variable "server" {
-  description = "The name or UUID of the node, which is active"
+  description = "The name or UUID of an active node"
   type        = string
 }
 
@@ -25,7 +25,7 @@ variable "release" {
 }
 
 variable "lock_keys" {
-  description = "System UUIDs of nodes whose inspection did not record one, by the name of the node"
+  description = "System UUIDs of nodes whose inspection did not record one, by node name"
   type        = map(string)
   default     = {}
 }

@@ -1,4 +1,4 @@
-# A node of OpenStack Ironic, held for as long as this configuration is applied.
+# Locks a node of OpenStack Ironic from apply to destroy.
 
 terraform {
   required_providers {
@@ -14,13 +14,13 @@ variable "server" {
 }
 
 variable "endpoint" {
-  description = "Ironic's address; leave it out for METAL_IRONIC_ENDPOINT or OS_CLOUD"
+  description = "Ironic's address; default: METAL_IRONIC_ENDPOINT or OS_CLOUD"
   type        = string
   default     = null
 }
 
 variable "lock_keys" {
-  description = "System UUIDs of nodes whose inspection did not record one, by the name of the node"
+  description = "System UUIDs of nodes whose inspection did not record one, by node name"
   type        = map(string)
   default     = {}
 }

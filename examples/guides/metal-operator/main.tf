@@ -1,4 +1,4 @@
-# A server of a cluster with metal-operator, held for as long as this configuration is applied.
+# Locks a server of metal-operator from apply to destroy.
 
 terraform {
   required_providers {
@@ -14,7 +14,7 @@ variable "server" {
 }
 
 variable "kubeconfig" {
-  description = "A kubeconfig file; leave it out for the usual places"
+  description = "A kubeconfig file; default: the usual files"
   type        = string
   default     = null
 }

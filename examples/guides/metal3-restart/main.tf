@@ -1,4 +1,4 @@
-# One restart of a provisioned BareMetalHost under the lock, made by its operator (annotation reboot.metal3.io).
+# Restarts a provisioned BareMetalHost once under the lock, through its operator (annotation reboot.metal3.io).
 
 terraform {
   required_providers {
@@ -20,13 +20,13 @@ variable "namespace" {
 }
 
 variable "kubeconfig" {
-  description = "A kubeconfig file; leave it out for the usual places"
+  description = "A kubeconfig file; default: the usual files"
   type        = string
   default     = null
 }
 
 variable "kernel" {
-  description = "What the restart is for; another value makes it again"
+  description = "The reason for the restart; a new value repeats it"
   type        = string
   default     = "6.12.9"
 }
@@ -51,5 +51,5 @@ resource "metal_server_operation" "restart" {
 }
 
 output "outcome" {
-  value = metal_server_operation.restart.outcome # Accepted: a host tells no time of its last reset
+  value = metal_server_operation.restart.outcome # Accepted: a host does not report its last reset
 }

@@ -1,4 +1,4 @@
-# A BareMetalHost of Metal3, detached and held for as long as this configuration is applied.
+# Detaches and locks a BareMetalHost of Metal3 from apply to destroy.
 
 terraform {
   required_providers {
@@ -20,7 +20,7 @@ variable "namespace" {
 }
 
 variable "kubeconfig" {
-  description = "A kubeconfig file; leave it out for the usual places"
+  description = "A kubeconfig file; default: the usual files"
   type        = string
   default     = null
 }

@@ -3,7 +3,7 @@
 import json
 import sys
 
-# Characters that Markdown and forges act on, as entities: no markup, no link, no mention, no reference, no cell of its own.
+# Characters that Markdown and forges interpret, as entities: no markup, link, mention, reference or table cell.
 ACTS = {ord(c): f"&#{ord(c)};" for c in "\\`*_[]<>&|@#!~"}
 
 
@@ -35,7 +35,7 @@ def line(preview):
 
 def main():
     plan = json.load(sys.stdin)
-    # What is read while planning is in the prior state.
+    # Data sources that were read during the plan are in the prior state.
     root = plan.get("prior_state", {}).get("values", {}).get("root_module", {})
     found = sorted(previews(root), key=lambda preview: preview["server"])
     if not found:

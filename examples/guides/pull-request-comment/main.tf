@@ -34,7 +34,7 @@ resource "metal_server_maintenance" "bios" {
   server_power = "Off"
 }
 
-# The same, as data: what the comment is made of.
+# The same as data, for the comment.
 data "metal_maintenance_preview" "bios" {
   servers      = var.servers
   policy       = "OwnerApproval"

@@ -1,4 +1,4 @@
-# Another provider's resource works on a server while it is held; terraform_data stands for it.
+# Another provider's resource works on a held server. Here terraform_data replaces that resource.
 terraform {
   required_providers {
     metal = {
@@ -28,7 +28,7 @@ variable "firmware" {
 }
 
 provider "metal" {
-  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that no saved plan holds it.
+  # Account: METAL_REDFISH_USERNAME and METAL_REDFISH_PASSWORD, so that saved plans do not contain it.
   redfish = {
     inventory_file      = var.inventory_file
     ca_certificate_file = var.bmc_ca_certificate_file
@@ -55,7 +55,7 @@ resource "metal_server_maintenance" "bios" {
 }
 
 resource "terraform_data" "firmware" {
-  # Another Redfish provider's resource would take the endpoint.
+  # Another Redfish provider's resource would use the endpoint.
   input = {
     endpoint = data.metal_servers.all.servers[var.server].endpoint
     version  = var.firmware

@@ -2,7 +2,7 @@ list "metal_server_maintenance" "lost" {
   provider = metal
 }
 
-# What holds a server now, of every owner, with all attributes.
+# All current holders of every owner, with all attributes.
 list "metal_server_maintenance" "holders" {
   provider         = metal
   include_resource = true

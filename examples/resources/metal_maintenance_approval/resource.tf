@@ -1,4 +1,4 @@
-# One maintenance, exactly as it is asked for when this is applied.
+# Approves one maintenance in its current form at the time of the apply.
 resource "metal_maintenance_approval" "bios" {
   server      = "rack1-node7"
   maintenance = "ops/bios-2-19"

@@ -1,4 +1,4 @@
-# A write-only content, which no plan, state or record holds (Terraform and OpenTofu 1.11). A new version starts the update.
+# Write-only content, absent from plans, states and records (Terraform and OpenTofu 1.11). A new version starts the update.
 variable "root_password_hash" {
   type      = string
   ephemeral = true

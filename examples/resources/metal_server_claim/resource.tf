@@ -1,4 +1,4 @@
-# The server is in use; whoever needs it asks us.
+# This server is in use; other teams need our approval.
 resource "metal_server_claim" "db" {
   server    = "rack1-node7"
   namespace = "db"

@@ -1,2 +1,2 @@
-# By the namespace and name under which it was asked for.
+# By its namespace and name.
 tofu import metal_server_maintenance.bios ops/bios-2-19

@@ -1,4 +1,4 @@
-# Terraform 1.8 and newer, OpenTofu 1.10 and newer. The old resource is forgotten: no provisioner of it runs.
+# Terraform 1.8 and newer, OpenTofu 1.10 and newer. Drops the old resource without running its provisioners.
 moved {
   from = terraform_data.bios
   to   = metal_server_maintenance.bios

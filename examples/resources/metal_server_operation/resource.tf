@@ -9,7 +9,7 @@ resource "metal_server_operation" "restart" {
   triggers  = { kernel = "6.12.9" }
 }
 
-# Work that the external system carries out: service steps of OpenStack Ironic.
+# The external system does the work: service steps of OpenStack Ironic.
 resource "metal_server_operation" "bios" {
   server    = "rack1-node8"
   namespace = "ops"
