@@ -101,7 +101,7 @@ pub fn check_triggers(triggers: &BTreeMap<String, String>) -> Result<(), (Trigge
     Ok(())
 }
 
-/// Clamps a stored priority to the accepted range, because older versions stored any value.
+/// Clamps a stored priority to the accepted range, because a store role can write any value.
 #[must_use]
 pub fn counted(priority: i64) -> i64 {
     priority.clamp(*PRIORITY.start(), *PRIORITY.end())
@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Includes priorities outside the range, which older versions stored.
+        /// Includes priorities outside the range, which a store role can write.
         #[test]
         fn nothing_that_is_asked_for_later_than_the_bound_goes_first(
             priority in prop_oneof![any::<i64>(), PRIORITY],

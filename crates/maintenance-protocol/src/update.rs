@@ -110,7 +110,7 @@ impl Maintenance {
     fn as_wanted(&self, update: &Update) -> Self {
         Self {
             spec: update.wanted.clone(),
-            digest: update.wanted_digest.clone(),
+            digest: update.wanted.digest(),
             requested_at: update.asked_at.unwrap_or(self.requested_at),
             ..self.clone()
         }
@@ -132,9 +132,7 @@ impl Maintenance {
             (Phase::InMaintenance { since }, _) if other => {
                 self.update = Some(Update {
                     previous: self.spec.clone(),
-                    previous_digest: self.digest.clone(),
                     wanted,
-                    wanted_digest: digest,
                     since: *since,
                     before: None,
                     touched: false,
@@ -150,10 +148,10 @@ impl Maintenance {
                 let continues = !other && back == matches!(update.stage, Stage::Undoing { .. });
                 let mut progress = progress.clone();
                 if back {
-                    (update.previous, update.previous_digest) = (wanted.clone(), digest.clone());
+                    update.previous = wanted.clone();
                     update.stage = Stage::Undoing { cause: None, stuck: None };
                 } else {
-                    (update.wanted, update.wanted_digest) = (wanted.clone(), digest.clone());
+                    update.wanted = wanted.clone();
                     update.stage = Stage::Applying;
                     self.tolerated.clear();
                 }
@@ -181,9 +179,7 @@ impl Maintenance {
         let (Phase::InMaintenance { since }, None) = (&self.phase, &self.update) else { return };
         self.update = Some(Update {
             previous: self.spec.clone(),
-            previous_digest: self.digest.clone(),
             wanted: self.spec.clone(),
-            wanted_digest: self.digest.clone(),
             since: *since,
             before: None,
             touched: false,
@@ -207,7 +203,7 @@ impl Maintenance {
         let Some(update) = self.update.as_mut().filter(|update| update.stage == Stage::Checking) else { return };
         update.stage = Stage::Applying;
         self.tolerated.clear();
-        (self.spec, self.digest) = (update.wanted.clone(), update.wanted_digest.clone());
+        (self.spec, self.digest) = (update.wanted.clone(), update.wanted.digest());
         self.phase = Phase::Preparing(Progress::new(prepare::steps(&self.spec, &self.gates), now));
     }
 
@@ -215,7 +211,7 @@ impl Maintenance {
     pub(super) fn undo(&mut self, cause: &str, now: Timestamp) {
         let Some(mut update) = self.update.take() else { return };
         update.stage = Stage::Undoing { cause: Some(cause.to_owned()), stuck: None };
-        (self.spec, self.digest) = (update.previous.clone(), update.previous_digest.clone());
+        (self.spec, self.digest) = (update.previous.clone(), update.previous.digest());
         self.allowed = Some(self.spec.actions());
         let steps = undo_steps(self, &update);
         self.update = Some(update);

@@ -29,10 +29,10 @@ pub trait ResourceExt: Resource {
         false
     }
 
-    /// Converts a state from an older schema `version` to the current schema.
+    /// Converts a state from a lower schema `version` to the current schema.
     ///
-    /// `state` is the state file's JSON. Omitted attributes in the result become null. Called only
-    /// for older versions. `None` requires an error in `diags`.
+    /// `state` is the state file's JSON. Omitted attributes in the result become null. `None`
+    /// requires an error in `diags`.
     async fn upgrade_json(&self, diags: &mut Diagnostics, version: i64, state: Value) -> Option<Value> {
         let _ = state;
         diags.add_error(diagnostic(

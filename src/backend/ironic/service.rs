@@ -35,7 +35,7 @@ const STEPS: u32 = 87;
 /// The API version that introduced `runbook` as the alternative.
 const RUNBOOKS: u32 = 92;
 /// The first version in which a runbook shows if it needs a ramdisk. Ironic 39.0.0 answers 406 to
-/// runbooks at older versions.
+/// runbooks below it.
 const RUNBOOKS_WITH_RAMDISK: u32 = 108;
 /// The first version in which a runbook's traits select its nodes; before, its name does.
 const RUNBOOK_TRAITS: u32 = 112;

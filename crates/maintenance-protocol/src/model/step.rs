@@ -236,7 +236,7 @@ pub struct Attempt {
     /// The outcome.
     pub reply: Reply,
     /// Time of the reply or of the timeout, on the store's clock. A later rejection does not change
-    /// it. `None` without a reply, or in records from older versions.
+    /// it. `None` without a reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<Timestamp>,
 }

@@ -11,12 +11,8 @@ use serde::Serialize;
 pub struct Update {
     /// The specification for which the server was prepared.
     pub previous: Spec,
-    /// The digest of `previous`.
-    pub previous_digest: String,
     /// The new specification.
     pub wanted: Spec,
-    /// The digest of `wanted`.
-    pub wanted_digest: String,
     /// Start of the period in which the server matched `previous`, on the store's clock.
     pub since: Timestamp,
     /// The server's state before the change.
@@ -27,7 +23,7 @@ pub struct Update {
     pub booted_before: bool,
     /// The change's stage.
     pub stage: Stage,
-    /// Time of the change request, on the store's clock; `None` in records of older versions.
+    /// Time of the change request, on the store's clock; `None` if the server drifted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
 }
