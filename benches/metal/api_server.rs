@@ -33,8 +33,8 @@ pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
 }
 
 /// Starts creates that wait in one process for the system's approval, then grants them all.
-/// `entered` counts the queued requests, `watches` the watches since the start, and `asked` all
-/// requests, at least since `watches` was read.
+/// `entered` returns the number of queued requests, `watches` describes the watches so far, and
+/// `asked` counts all requests, at least since the call of `watches`.
 pub async fn waiting(
     system: &str,
     config: &Value,
