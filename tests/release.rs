@@ -55,7 +55,7 @@ fn link_tools(folder: &Path, tools: &[&str]) {
     }
 }
 
-/// A clone of this checkout with the work tree's tools and a stand-in for the built program.
+/// A checkout clone with the work tree's tools and a stand-in for the built program.
 struct Checkout {
     folder: TempDir,
     tree: PathBuf,
@@ -128,7 +128,7 @@ impl Checkout {
         command
     }
 
-    /// `make` in this checkout, without the variables of an outer `make`.
+    /// Runs a Makefile target in this checkout, without the variables of an outer `make`.
     fn make(&self, target: &str) -> Command {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.tree).arg(target);
@@ -449,7 +449,7 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
     }
 }
 
-/// Covers the report of `make release`. Driving the programs with both hosts would need a build.
+/// Covers only the report. Driving the programs with both hosts would need a build.
 #[test]
 fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let checkout = Checkout::new("checkout");
@@ -541,7 +541,7 @@ fn emulators_that_a_release_needs_and_the_machine_lacks_are_installed() {
     assert_eq!(asked("x86_64", &[], &[("ALLOW_NOT_RUN", "1")]), "");
 }
 
-/// The check comes before the build, which takes hours. A build alone needs no emulator.
+/// The check comes before the build, which takes hours. A build alone does not need an emulator.
 #[test]
 fn a_release_brings_its_emulators() {
     let checkout = Checkout::new("checkout");
@@ -569,7 +569,7 @@ fn code_for_windows_and_macos_is_compiled_without_a_release() {
         assert!(!checked.status.success(), "{broken} does not compile");
     }
 
-    // Stand-ins print the calls of the long tests.
+    // The stand-ins only print their arguments.
     let tools = checkout.folder.path().join("tools");
     fs::create_dir(&tools).unwrap();
     for tool in ["cargo", "make"] {
@@ -737,7 +737,7 @@ fn a_program_that_no_image_of_a_host_would_start_is_refused() {
     let library = dynamic(&[(NEEDED, 1), (NAMES, names), (0, 0)], b"\0libc.so.6\0");
     let nameless = dynamic(&[(NEEDED, 1), (0, 0)], b"");
     let mut sections = whole.clone();
-    // A table of one section, past the end of the file.
+    // A section table with one entry, past the end of the file.
     sections[40..48].copy_from_slice(&(whole.len() as u64).to_le_bytes());
     sections[58..62].copy_from_slice(&[64, 0, 1, 0]);
     let mut object = whole.clone();

@@ -1,7 +1,7 @@
 //! Checks the program's crates: their source, licences and duplicate versions.
 //!
-//! `cargo metadata` reads them from the lock file, without a network. `make lint` (`tools/deny`)
-//! checks advisories.
+//! `cargo metadata` reads them from the lock file, without a network. `tools/deny` checks
+//! advisories.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
@@ -48,9 +48,8 @@ const ONCE: [&str; 12] = [
     "rustls-pemfile",
 ];
 
-/// Known duplicates with the crate that causes each. tf-provider 0.2.2 has no feature to omit its
-/// own server; the linker drops that unused code
-/// ([`the_program_holds_no_code_of_the_second_ones`]).
+/// Known duplicates with the crate that causes each. tf-provider 0.2.2 cannot omit its own server;
+/// the linker drops that unused code ([`the_program_holds_no_code_of_the_second_ones`]).
 const TWICE: [(&str, &str); 2] = [("tonic", "tf-provider"), ("rcgen", "tf-provider")];
 
 /// Unmaintained crates, each with its dependent.
@@ -108,7 +107,7 @@ impl Graph {
         self.linked.iter().filter(|user| self.uses[*user].iter().any(|used| used == id)).collect()
     }
 
-    /// Returns true if every dependency path to a crate passes through another one.
+    /// Returns true if every dependency path to a crate passes through `through`.
     fn only_through(&self, id: &str, through: &str) -> bool {
         let users = self.users(id);
         !users.is_empty() && users.iter().all(|user| self.name(user) == through || self.only_through(user, through))

@@ -43,7 +43,7 @@ async fn layout(name: &str, shared: bool, size: usize) -> Vec<Row> {
 
     let mut rows = Vec::new();
     for latency in [Duration::ZERO, LATENCY] {
-        // Slow BMCs are measured only with the largest fleet.
+        // Slow BMCs are measured for the largest fleet alone.
         if !latency.is_zero() && size != SIZES[2] {
             continue;
         }
@@ -72,7 +72,7 @@ async fn refresh(
     let mut wires = Vec::new();
     let mut references = Vec::new();
     let (mut requests, mut opened, mut peak) = (0, 0, 0_f64);
-    // The first round is discarded; with 100 ms latency it would make no difference.
+    // The first round is discarded; with 100 ms latency it would equal the others.
     let rounds = if latency.is_zero() { 4 } else { 1 };
     for round in 0..rounds {
         let provider = Provider::start(simulator, &folder.join("metal.db")).await;

@@ -1,4 +1,4 @@
-//! Time from the end of one holder's release to the next holder's admission, across processes.
+//! Time from one holder's completed release to the next holder's admission, across processes.
 use std::time::Duration;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Number of waiters, repetitions, and measured holds per round. With a thousand waiters, hundreds
-/// still remain at the end of the measurement.
+/// still remain after the measurement.
 const CROWDS: [(usize, usize, usize); 4] = [(1, 60, 1), (10, 10, 10), (100, 2, 100), (1000, 1, 300)];
 
 pub async fn measure() -> Vec<Row> {

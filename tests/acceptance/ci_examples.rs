@@ -152,7 +152,7 @@ async fn a_request_is_planned_and_commented(host: Host, forge: Forge) {
     assert!(fleet.changes("node1").is_empty(), "a plan changes nothing");
 }
 
-/// Another repository's job holds the server. This job waits, is killed during its apply,
+/// While another repository's job is the holder, this job waits, is killed during its apply,
 /// continues and releases the server.
 async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let (fleet, states) = (Fleet::new(1).await, StateServer::start().await);
@@ -192,7 +192,7 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
 }
 
 /// Checks the forge's settings, because a job that is cancelled before the provider's own timeout
-/// shows no report.
+/// loses its report.
 #[test]
 fn jobs_of_one_state_take_turns_and_end_after_the_provider() {
     let page = fs::read_to_string(repository("docs/resources/server_maintenance.md")).unwrap();

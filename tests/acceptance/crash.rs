@@ -15,7 +15,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// Upper bound for the requests of a run.
+/// Upper bound for a run's requests.
 const MANY: usize = 60;
 /// Number of parallel runs.
 const AT_ONCE: usize = 4;
@@ -25,7 +25,7 @@ type Steps = [(Option<&'static str>, usize)];
 /// Each changing request. Kills after the last change, when only the record advances, are covered
 /// by [`EACH`].
 const CHANGES: [(Option<&str>, usize); 2] = [(Some("POST"), 1), (Some("PATCH"), 1)];
-/// Every request (`EVERY_REQUEST=1`, set by `make soak`).
+/// Every request (`EVERY_REQUEST=1`, for the soak test).
 const EACH: [(Option<&str>, usize); 1] = [(None, 1)];
 
 struct Walk {

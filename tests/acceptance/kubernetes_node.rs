@@ -55,7 +55,7 @@ async fn set_ready(client: &Client, node: &str, ready: bool) {
     nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(conditions)).await.unwrap();
 }
 
-/// One sync of a kubelet.
+/// One kubelet sync.
 async fn work(client: &Client, node: &str, namespace: &str) {
     set_ready(client, node, true).await;
     let lease = json!({
@@ -112,7 +112,7 @@ impl Place {
 
     /// Returns the provider's arguments.
     fn drained(&self, more: &str) -> String {
-        // With only the permissions of the matching role file.
+        // Uses only the matching role file's permissions.
         let roles =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/kubernetes-node.yaml")).unwrap();
         self.cluster.apply(&roles);
@@ -218,7 +218,7 @@ impl Place {
     }
 }
 
-/// Annotation with the store of the maintenance that cordoned the Node.
+/// Annotation that names the cordoning maintenance's store.
 const STORE: &str = "terraform-provider-metal/store";
 const OFF: &str = "server_power = \"Off\"";
 
@@ -380,8 +380,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert_eq!((place.cordoned().await, fleet.system("node1").power), (true, PowerState::Off));
 
-        // The command line has no `kubernetes_node`: the record contains the Node, the environment
-        // the cluster.
+        // Without `kubernetes_node` on the command line, the record supplies the Node and the
+        // environment the cluster.
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();

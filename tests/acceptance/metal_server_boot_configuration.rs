@@ -213,7 +213,7 @@ for_one_host! {
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
         ours.plan().await.is_empty();
 
-        // The owner approved the first boot, not this one.
+        // The owner approved only the first boot.
         as_ops(&fleet, &ours, "method = \"disk\"\n  server_power = \"On\"");
         ours.try_plan().await.succeeded().says("An approval is missing").says("boots by disk");
         let waiting = ours.start_apply();
@@ -235,7 +235,7 @@ for_one_host! {
         ours.metal(&["queue"]).await.succeeded().is_silent_about("waiting since");
         assert_eq!(fleet.resets("node1").len(), 4);
 
-        // The release needs no second approval.
+        // The release does not require a second approval.
         ours.destroy().await.succeeded();
         assert!(fleet.runs("node1").contains("Disk"));
     }

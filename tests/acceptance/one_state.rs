@@ -1,5 +1,4 @@
-//! One state per hold: another state takes it over only with its user's consent.
-//! so.
+//! One state per hold: another state's user must consent to take it over.
 
 use bmc_simulator::{JournalQuery, PowerState};
 

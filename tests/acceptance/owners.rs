@@ -1,4 +1,4 @@
-//! What belongs to one owner is not continued, changed, taken over or ended by another.
+//! One owner cannot continue, change, take over or end another owner's maintenance.
 
 use crate::support::{
     simulator::{Fleet, maintenance},

@@ -12,7 +12,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// One resource of each importable type.
+/// One resource per importable type.
 fn everything(images: &Images) -> String {
     maintenance("node1", "m", "server_power = \"Off\"")
         + &format!(
@@ -151,7 +151,7 @@ async fn what_cannot_be_imported_says_so() {
     let identity = json!({ "namespace": "tests", "name": "cycle" });
     fleet.configure(&workspace, &(operation.to_owned() + &import("metal_server_operation.cycle", &identity)));
     workspace.try_plan().await.failed().says("The operation tests/cycle cannot be imported");
-    // A missing resource, and a resource of another type.
+    // A missing resource, and a wrong type.
     let under = "resource \"metal_server_boot_configuration\" \"under\" {\n  server = \"node1\"\n  method = \"pxe\"\n  \
                  maintenance_id = metal_server_maintenance.held.id\n}\n";
     fleet.configure(&workspace, &(maintenance("node1", "m", "") + under));

@@ -84,7 +84,7 @@ fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
                 };
                 if let Some(summary) = at.and_then(|at| template(arguments.get(at)?)) {
                     let detail = at.and_then(|at| template(arguments.get(at + 1)?)).unwrap_or_default();
-                    // A complete text, not a fragment of a sentence.
+                    // A complete text, not a sentence fragment.
                     let starts = summary.starts_with(|c: char| c.is_alphanumeric() || c == '…');
                     if starts && summary.contains(char::is_alphabetic) {
                         let known = found.entry(summary).or_default();
@@ -157,7 +157,7 @@ fn split(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     arguments
 }
 
-/// Returns the text of a literal or a `format!`, with `…` for inserted values.
+/// Returns a literal's or `format!` string's text, with `…` for inserted values.
 fn template(argument: &[TokenTree]) -> Option<String> {
     let mut tokens =
         argument.iter().filter(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '&'));
@@ -174,7 +174,7 @@ fn template(argument: &[TokenTree]) -> Option<String> {
     }
 }
 
-/// Replaces the placeholders of a format string.
+/// Replaces a format string's placeholders.
 fn filled(text: &str) -> String {
     let mut shown = String::new();
     let mut inside = false;

@@ -50,7 +50,7 @@ thread_local! {
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs the corpus, then mutations of it until the time is over.
+/// Runs the corpus, then mutations of it for the given time.
 pub fn run(target: &mut impl Target) {
     let variable = |name: &str| std::env::var(name).unwrap();
     let corpus = PathBuf::from(variable(supervise::CORPUS));
@@ -96,7 +96,7 @@ pub fn run(target: &mut impl Target) {
     }
     let mut round = 0_u64;
     while time(ClockId::Monotonic).saturating_sub(began) < limit {
-        // The seed of an input combines the run's seed and the input's number.
+        // An input's seed combines the run's seed and the input's number.
         let mut hasher = DefaultHasher::new();
         (seed, round).hash(&mut hasher);
         round += 1;

@@ -15,7 +15,7 @@ pub enum Change {
     Reset(String),
     /// Write of these `Boot` properties.
     Boot(BTreeMap<String, String>),
-    /// Any change that the holds of a run never send.
+    /// Any change that holds never send.
     Other(String),
 }
 
@@ -129,7 +129,7 @@ impl Block<'_> {
     }
 }
 
-/// Returns true if a later attempt or hold has changed the machine since this one.
+/// Returns true if a later attempt or hold has already changed the machine.
 fn is_late(blocks: &[Block<'_>], hold: &str, attempt: u64) -> bool {
     let began = blocks.iter().position(|block| block.hold == hold);
     let replaced = |block: &Block<'_>| block.hold == hold && block.lines.iter().any(|(_, other)| *other > attempt);

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::worker::{LOOK, Order};
 
-/// An event of a process.
+/// A process event.
 #[derive(Debug)]
 pub enum Event {
     /// It printed `<word>` with further text.
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// Sends one line. A dead process is detected by the end of its output.
+    /// Sends one line. A dead process is detected when its output ends.
     pub async fn tell(&mut self, line: &str) {
         if let Some(input) = &mut self.input {
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;

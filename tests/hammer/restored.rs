@@ -174,7 +174,7 @@ impl Supervisor {
         wrong
     }
 
-    /// Acts for the owners: requests lost holds again and ends those that the store lists as
+    /// Acts for the owners: requests lost holds again and ends all holds that the store lists as
     /// active.
     fn start_again(&mut self, active: &[Shared<Maintenance>]) {
         let now = Instant::now();
@@ -193,7 +193,7 @@ impl Supervisor {
                     hold.releasing = false;
                     hold.uid = None;
                 }
-                // The destroy withdraws the request, because the store has no record of its work.
+                // The destroy withdraws the request, because the store lacks its work.
                 (None, Some(record)) if record.phase == Phase::Pending => hold.known_over = hold.releasing,
                 _ => {}
             }
@@ -201,7 +201,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs a command of the command line.
+    /// Runs a command-line command.
     async fn command(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_terraform-provider-metal"));
         command.args(words).env("METAL_COORDINATION_URL", &self.direct).env("METAL_OWNER", &self.run);

@@ -96,8 +96,8 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
 }
 
 impl Supervisor {
-    /// Injects faults until the time is over and the scene's events have happened, even on a slow
-    /// machine. Restores of the store are spread over the remaining time.
+    /// Injects faults for the given time, or longer on a slow machine until the scene's events
+    /// have happened. Restores of the store are spread over the remaining time.
     async fn all_of_it(&mut self, heard: &mut UnboundedReceiver<Event>, sizes: &Sizes) {
         // A long run repeats them.
         let times = usize::try_from(sizes.chaos.as_secs() / 60).unwrap().max(1);
@@ -124,7 +124,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets the processes work without faults until a condition is met.
+    /// Runs the processes without faults until a condition is met.
     async fn calmly_until(
         &mut self,
         heard: &mut UnboundedReceiver<Event>,

@@ -56,7 +56,7 @@ fn one_after_the_other() -> Course {
         ("hold-1.1", boot("Continuous", "Pxe")),
         ("hold-1.2", reset("On")),
         ("hold-1.3", reset("ForceOff")),
-        // A disabled override has no target.
+        // Disabling an override removes its target.
         ("hold-1.3", Change::Boot([(ENABLED.to_owned(), "Disabled".to_owned())].into())),
         ("hold-1.5", reset("On")),
     ];
@@ -72,7 +72,7 @@ fn a_good_run_is_good() {
 #[test]
 fn a_hold_that_comes_back_after_another_one_began_is_found() {
     let mut bad = one_after_the_other();
-    // Swap the last change of one hold with the first of the other.
+    // Swap one hold's last change with the other's first.
     let (a, b) = (bad.lines[5].account.clone(), bad.lines[6].account.clone());
     bad.lines[5].account = b;
     bad.lines[6].account = a;
@@ -116,7 +116,7 @@ fn a_hold_that_did_nothing_is_found() {
 #[test]
 fn a_machine_that_is_not_as_it_was_is_found() {
     let whole = one_after_the_other();
-    // Power and boot, at the end of a block that is not the last.
+    // Power and boot, at the end of an inner block.
     for missing in [5, 4] {
         let mut bad = whole.clone();
         bad.lines.remove(missing);
@@ -188,7 +188,7 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     assert_eq!(rules(&whole, &border), []);
     assert!(!judge(&whole).is_empty(), "as one part it is no good run");
 
-    // Changes by an ended hold are judged. A missing repair is a fault of the last part.
+    // Changes by an ended hold are judged. A missing repair counts in the last part.
     let mut bad = whole.clone();
     bad.lines.remove(1);
     assert_eq!(rules(&bad, &border), [Rule::Restore]);

@@ -5,7 +5,7 @@ use crate::{arena::Kind, hidden::Hidden};
 /// One run.
 pub struct Scene {
     pub kind: Kind,
-    /// Restores of the store, with the state of the processes during each.
+    /// Store restores, each with the processes' state.
     pub returns: Vec<Meanwhile>,
     /// Workers that cannot see each other in `/proc`.
     pub hidden: Option<Hidden>,
@@ -14,7 +14,7 @@ pub struct Scene {
 /// State of the processes during a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meanwhile {
-    /// They continue: a fail-over, or an operator who forgot to stop them.
+    /// They continue: a fail-over, or an operator's mistake.
     Run,
     /// They were ended first, as the guide "After a restore" requires.
     Ended,

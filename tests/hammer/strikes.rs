@@ -58,7 +58,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns the processes that hold a server according to the store.
+    /// Returns the processes with a held server, according to the store.
     async fn holders(&self) -> Vec<u64> {
         // An unreachable store must not delay the next fault.
         let views = timeout(self.lease, self.store.view_all()).await.unwrap_or(Ok(Vec::new())).unwrap_or_default();
@@ -118,9 +118,8 @@ impl Supervisor {
         if !before_its_call && self.is_changing(&uid).await {
             self.caught.insert(order.account());
         }
-        // Only the process that currently holds the lock can lose it. A process stopped before its
-        // admission acquires the lock after it continues, and is then later than the other
-        // attempt.
+        // Only the current holder can lose the lock. A process stopped before its admission
+        // acquires the lock after it continues, and is then later than the other attempt.
         let Ok(Some(RecordLookup::Active(record))) = self.store.find_uid(&uid).await else { return };
         if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
             self.tally.replaced += 1;

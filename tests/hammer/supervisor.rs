@@ -261,8 +261,7 @@ impl Supervisor {
     /// Starts the next attempt for a hold.
     async fn begin(&mut self, number: u64, from: From) {
         let by = self.idle();
-        // In separate PID namespaces no process can check another, so the worker needs no
-        // pretence.
+        // In separate PID namespaces no process can check another, so pretending is unnecessary.
         let elsewhere = self.chance.percent(50) && self.scene.hidden.is_none();
         let hold = self.holds.get_mut(&number).unwrap();
         hold.attempt += 1;
@@ -378,7 +377,7 @@ impl Supervisor {
         self.left(by, &order);
     }
 
-    /// Handles the end of a process's work on a hold.
+    /// Ends a process's work on a hold.
     fn left(&mut self, by: u64, order: &Order) {
         let pause = self.chance.between(Duration::from_millis(50), Duration::from_millis(400));
         let hold = self.holds.get_mut(&order.number).unwrap();

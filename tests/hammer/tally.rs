@@ -1,4 +1,4 @@
-//! Counts the events of a run.
+//! Counts a run's events.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -102,7 +102,7 @@ pub fn hand_overs(course: &Course) -> usize {
         .count()
 }
 
-/// Returns the start of a message without names, so that equal causes are counted together.
+/// Shortens a message and removes names, so that equal causes are counted together.
 pub fn shortened(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
     plain.chars().take(110).collect()

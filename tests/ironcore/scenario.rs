@@ -1,4 +1,4 @@
-//! Scenario steps, adapted to the features of each family.
+//! Scenario steps, adapted to each family's features.
 
 use serde_json::json;
 
@@ -97,7 +97,7 @@ async fn one_approval_for_two(stage: &mut Stage) {
 }
 
 async fn second_by_approval(stage: &mut Stage) {
-    // Creation times have a resolution of one second; the names give the same order on a tie.
+    // Creation times are rounded to seconds; the names give the same order on a tie.
     stage
         .step("two by approval: the second", async |on: &Stage| on.request("second", "OwnerApproval", json!({})).await)
         .await;

@@ -45,7 +45,6 @@ fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<Str
 
 /// A BMC that rejects basic authentication and keeps its sessions elsewhere, so the client
 /// searches its root.
-/// them in its root.
 fn bmc(said: &str) -> &'static [u8] {
     if said.starts_with("POST ") {
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"

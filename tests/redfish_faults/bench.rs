@@ -33,7 +33,7 @@ use crate::{faults::Kind, flows::Flow, judge, parts::parts};
 /// Timeout of one request.
 pub const REQUEST: Duration = Duration::from_millis(400);
 
-/// One request of a flow, and so one row of the matrix.
+/// One request in a flow, and so one matrix row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub method: String,
@@ -163,7 +163,7 @@ impl Bench {
         self
     }
 
-    /// Makes one request fail, or also all later requests of its kind.
+    /// Injects a fault into one request, or also into all later requests of its kind.
     pub fn inject(&self, row: &Row, kind: Kind, stays: bool) {
         let fault = kind.fault().on_request(&row.method, &row.path).skip(row.occurrence);
         let _ = self.simulator.inject(if stays { fault } else { fault.times(1) });

@@ -45,10 +45,10 @@ const AT_ONCE: usize = 24;
 /// Maximum repetitions of a case until its request occurs.
 const TRIES: usize = 5;
 
-/// BMC of a case: a recorded type, or `None` for the one with all features.
+/// A recorded BMC type, or `None` for a BMC with all features.
 type Bmc = Option<Arc<Personality>>;
 
-/// One cell of the matrix.
+/// One matrix cell.
 #[derive(Clone, Debug)]
 struct Case {
     flow: Flow,
@@ -166,8 +166,8 @@ async fn check_all(mut all: Vec<Case>) {
     assert!(count > 0 || only.is_some(), "an empty matrix shows nothing");
 }
 
-/// The short form for every test run: each change meets one fault of each class, and each fault
-/// meets some changes.
+/// Short form for every test run: combines each change with one fault per class, and each fault
+/// with some changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_change_is_made_twice_whatever_the_bmc_answers() {
     let turn = AtomicUsize::new(0);
@@ -237,14 +237,14 @@ async fn what_a_bmc_does_not_show_is_neither_lost_nor_taken_for_something_else()
     check_all(all).await;
 }
 
-/// The complete matrix; runs in `make soak`.
+/// The complete matrix, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn the_whole_matrix() {
     hold(&Flow::ALL, |row, kind, _| row.changes() || kind.meets_reads()).await;
 }
 
-/// The complete matrix for BMC types with different requests; runs in `make soak`.
+/// The complete matrix for BMC types with different requests, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn the_whole_matrix_of_other_bmcs() {

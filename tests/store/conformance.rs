@@ -492,7 +492,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let claims = [AliasClaim { alias: serial.clone(), version: 0 }];
     let (to, by) = (key("k2"), "ada");
     let rebind = Rebind { to: Some(&to), by, reason: "new mainboard" };
-    // The move is refused while a record is active, together with the rest of its transaction.
+    // A move is refused while a record is active, and its whole transaction with it.
     let (uid, generation) = hold(&*one, &key("k1"), &request("a", 1)).await;
     let refused = two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::LockInUse { .. })), "{refused}");
@@ -530,7 +530,7 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
     assert!(acts().await);
     bench.pass(Duration::from_secs(1)).await;
     assert!(!acts().await);
-    // Resigning stores the time of the disconnect.
+    // Resigning records when the process disconnected.
     let until = two.view(&key("k")).await.unwrap().leases.0[&runner(1).id];
     assert_eq!(until, bench.now());
     bench.pass(TTL).await;
@@ -540,7 +540,7 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
     assert!(acts().await);
     one.resign(&runner(1).id).await.unwrap();
     assert!(!acts().await);
-    // A disconnected process still holds its server.
+    // A disconnect does not release the server.
     assert!(two.view(&key("k")).await.unwrap().lock.slot.is_some());
     one.resign(&runner(99).id).await.unwrap();
 }
@@ -629,7 +629,7 @@ pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench)
     let (uid, generation) = hold(&*two, &key("k"), &request("a", 1)).await;
     let mut changes = one.changes(&key("k"));
     let mut fence = one.changes(&key("fence"));
-    // The first change can arrive together with an older one. After it the watch is current.
+    // An older change can arrive together with the first. After that the watch is current.
     join(&*two, &key("k"), &request("b", 2)).await.unwrap();
     soon("the change", changes.changed()).await.unwrap();
     join(&*two, &key("fence"), &request("c", 3)).await.unwrap();
@@ -819,7 +819,7 @@ pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: 
     join(&*store, &key("elsewhere"), &request("taken", 200)).await.unwrap();
     store.renew(&runner(1), TTL).await.unwrap();
     for round in 0..3 {
-        // One fifth of the names are taken; two fifths are each requested twice at the same time.
+        // 20% of the names are taken; 40% are each requested twice at the same time.
         let name = |n: u32| match n % 5 {
             0 => "taken".to_owned(),
             1 | 2 => format!("pair-{round}-{}", n / 5),

@@ -96,7 +96,7 @@ async fn create(maps: &Api<ConfigMap>, object: Value) -> Result<(), String> {
     maps.create(&PostParams::default(), &object).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Returns metadata that no role can add, because it lets others delete or freeze the object.
+/// Returns metadata that no role can add, because others could then delete or freeze the object.
 fn traps() -> [Value; 3] {
     let dangling = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]);
     [
@@ -315,7 +315,7 @@ async fn an_object_without_its_label_is_no_lock() {
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
 }
 
-/// The policy makes the log append-only for approvers. A runner can rewrite it, so the guide shows
+/// For approvers the policy keeps the log append-only. A runner can rewrite it, so the guide shows
 /// how to export it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approver_adds_lines_and_removes_none() {

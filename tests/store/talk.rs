@@ -32,8 +32,8 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// Observes and renews a lease for a multiple of its length. Returns `None` if this machine paused
-/// the test for too long, which proves nothing about the store. Repeat it with [`until`].
+/// Observes and renews a lease for several times its length. Returns `None` after a long pause of
+/// the test machine, which proves nothing about the store. Repeat it with [`until`].
 ///
 /// # Panics
 /// If the lease ended despite renewals in time.
@@ -64,7 +64,7 @@ pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &EnqueueRequest) ->
     apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
 }
 
-/// Returns the events of a name's audit log.
+/// Returns a name's audit events.
 pub async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
     store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
 }

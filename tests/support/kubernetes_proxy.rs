@@ -1,4 +1,4 @@
-//! A proxy to an API server that counts requests, and answers or delays those that a test selects.
+//! A proxy to an API server that counts requests, and answers or delays selected requests.
 //!
 //! Clients use HTTP/1.1 without TLS; the proxy forwards to the real server.
 
@@ -45,7 +45,7 @@ pub enum Deal {
     Wait(Arc<Notify>),
     /// Forwards it, then closes the connection without a reply.
     LoseReply,
-    /// Forwards it and notifies the test of its completion; the reply is never sent.
+    /// Forwards it and notifies the test when it completes; the reply is never sent.
     KeepReply(Arc<Notify>),
 }
 

@@ -62,7 +62,7 @@ pub fn with_certificate(certificate: &Path, private: &Path) -> (TempDir, Vec<Str
     (folder, settings)
 }
 
-/// A server with the superuser `postgres`, who needs no password on loopback.
+/// A server whose superuser `postgres` connects on loopback without a password.
 pub struct Postgres {
     pub server: Server,
     pub port: u16,

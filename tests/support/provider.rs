@@ -1,5 +1,5 @@
-//! Drives the real binary over the wire protocol, without the cost of a host. Requires the sibling
-//! module `host`.
+//! Drives the real binary over the wire protocol, which is cheaper than a host. Requires the
+//! sibling module `host`.
 use std::{fs, path::Path};
 
 use bmc_simulator::Simulator;
@@ -93,14 +93,14 @@ impl Provider {
         self.host.provider.clone()
     }
 
-    /// Plans and applies a maintenance of this server.
+    /// Plans and applies a maintenance for this server.
     pub async fn create(&self, server: &str, name: &str, more: &Value) -> Held {
         let (held, problems) = self.apply(server, name, more).await;
         assert_eq!(problems, [""; 0]);
         held
     }
 
-    /// Plans a maintenance of this server and returns the warnings.
+    /// Plans a maintenance for this server and returns the warnings.
     pub async fn plan(&self, server: &str, name: &str) -> Vec<String> {
         let config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
         let config = value(&complete(&self.block, config));
@@ -116,7 +116,7 @@ impl Provider {
         warnings(&planned.diagnostics)
     }
 
-    /// Same as `create`, and returns the errors of the plan or the apply.
+    /// Same as `create`, and returns plan or apply errors.
     pub async fn apply(&self, server: &str, name: &str, more: &Value) -> (Held, Vec<String>) {
         let mut config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
         for (key, of) in more.as_object().into_iter().flatten() {

@@ -185,7 +185,7 @@ for_one_host! {
             assert!(machines.maintenance("m1").await.is_none());
             workspace.metal(&["queue"]).await.succeeded().says("No server is held");
         };
-        // The context of another reachable cluster, without Machines.
+        // Another reachable cluster's context, without Machines.
         let (workspace, off) = (Workspace::new(host), maintenance("node1", "bios", "server_power = \"Off\""));
         let elsewhere = workload_cluster().await.kubeconfig_of("admin");
         configure_apart(&elsewhere, &hosts.kubernetes.user("ci", &["system:masters"]), &hosts, &workspace, &off);
@@ -296,7 +296,7 @@ for_one_host! {
     async fn a_machine_of_another_host_is_refused(host) {
         let (hosts, machines) = place_many(2, false).await;
         let workspace = Workspace::new(host);
-        // The host has no consumer, and the configuration names another host's Machine.
+        // The host lacks a consumer, and the configuration names another host's Machine.
         hosts.merge("BareMetalHost", "node1", json!({ "spec": { "consumerRef": null } })).await;
         let id = format!("metal3://{}/node2/m2", machines.namespace);
         machines.merge("Machine", "m2", json!({ "spec": { "providerID": id } })).await;

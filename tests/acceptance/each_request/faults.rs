@@ -1,9 +1,10 @@
-//! API server requests and the faults of their responses.
+//! API server requests and response faults.
 
 use crate::servers::kubernetes_proxy::{Deal, Seen, status};
 
 /// Returns the permission that a request needs: a verb and a resource, such as `patch nodes` or
-/// `create pods/eviction`. Discovery and version requests need no permission: `None`.
+/// `create pods/eviction`. Returns `None` for discovery and version requests, which are always
+/// allowed.
 pub fn right(seen: &Seen) -> Option<String> {
     let path = seen.path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();

@@ -1,7 +1,7 @@
 //! Kills the provider at each change that it sends to an API server, before and after the server
 //! applies it. The next process continues, and the final state equals the initial state.
 //!
-//! A run without kills counts the changes, so new changes need no entry here.
+//! A run without kills counts the changes, so new changes are covered automatically.
 
 use std::{fmt, sync::Arc};
 
@@ -37,7 +37,7 @@ fn is_change(seen: &Seen) -> bool {
 }
 
 impl<P: Place> Bench<P> {
-    /// Returns a signal for the moment of the kill.
+    /// Returns a signal for the kill time.
     fn waits_for(&self, kill: Kill) -> Arc<Notify> {
         let reached = Arc::new(Notify::new());
         let (told, mut changes) = (Arc::clone(&reached), 0);

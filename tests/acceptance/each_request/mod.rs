@@ -1,12 +1,12 @@
 //! Injects a fault into every kind of API request during an apply or a destroy. The apply must
 //! succeed or report its precondition. Afterwards a destroy must leave no traces.
 //!
-//! A fault-free run records the requests, so new kinds need no entry here. The tests drive the
-//! provider over the wire without a host, because they check its responses.
+//! A fault-free run records the requests, so new kinds are covered automatically. The tests drive
+//! the provider over the wire without a host, because they check its responses.
 //!
 //! A denied permission is tested for each kind of request. By default, one run applies a transient
-//! fault to the first request of every kind. `EACH_REQUEST=long` (set by `make soak`) tests each
-//! kind separately; any other value selects the cells whose names contain it.
+//! fault to the first request of every kind. `EACH_REQUEST=long` (soak test) tests each kind
+//! separately; any other value selects the cells whose names contain it.
 //!
 //! `killed` ends the process at each change.
 

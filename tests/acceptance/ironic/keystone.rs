@@ -110,14 +110,14 @@ for_one_host! {
         let words = "the credentials were refused (The request you have made requires authentication";
         workspace.try_plan().await.succeeded().says(words).is_silent_about("hunter2");
         workspace.apply().await.failed().says(words).is_silent_about("hunter2");
-        // A reader sees the node, and the error names the missing permission.
+        // A reader can read the node, and the error names the missing permission.
         cloud.configure(&workspace, "viewer", &maintenance(""));
         workspace.apply().await.failed().says("baremetal:node:").says("lists the policy rules");
         assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
         assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // Disabling an account while it holds a node causes an error; re-enabled, the account can
-        // release the node.
+        // Disabling the account during a hold causes an error; re-enabled, it can release the
+        // node.
         cloud.configure(&workspace, "ci", &maintenance(""));
         workspace.apply().await.succeeded();
         cloud.keystone.enable("ci", false).await;
@@ -150,7 +150,7 @@ for_one_host! {
             assert_eq!(cloud.ironic.history("n1", "servicing_start").await.len(), number + 1);
         }
         workspace.destroy().await.succeeded();
-        // The same account can also hold a node.
+        // Holds work with the same account.
         cloud.configure(&workspace, "firmware", &maintenance(""));
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();

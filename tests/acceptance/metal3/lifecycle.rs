@@ -24,7 +24,7 @@ fn reaches(world: &World, workspace: &mut Workspace) {
     workspace.set("METAL_KUBECONFIG", kubeconfig).set("METAL_KUBE_NAMESPACE", &world.namespace);
 }
 
-/// Returns the arguments of a forced release of `ops/bios` in its current state.
+/// Returns the arguments for a forced release of `ops/bios`.
 async fn forced(workspace: &Workspace) -> Vec<String> {
     let generation = workspace.generation("ops/bios").await;
     let words = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
@@ -77,7 +77,7 @@ for_one_host! {
         fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
         release(&workspace).await.succeeded().says("is as it was");
         is_as_before(&world, &workspace).await;
-        // The configuration still exists. It can hold the host again after `release --allow`.
+        // The configuration still exists. It can acquire the host again after `release --allow`.
         workspace.apply().await.failed().says("was released by a person");
         workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
         workspace.apply().await.succeeded();
@@ -108,12 +108,12 @@ for_one_host! {
                 .await;
             apply.kill_everything();
             drop(apply);
-            // The maintenance holds the lock, so its marks are not orphaned.
+            // Its lock is held, so its marks are not orphaned.
             workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
             assert!(!world.host("node1").await["metadata"]["annotations"][DETACHED].is_null());
             awake.open();
             let said = release(&workspace).await.succeeded();
-            // The operator detached the host, but the killed run may not have seen that.
+            // The operator detached the host, possibly unnoticed by the killed run.
             assert!(detached || said.words().contains("had not been touched"), "{}", said.words());
             is_as_before(&world, &workspace).await;
             workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
@@ -210,7 +210,7 @@ for_one_host! {
         way.cut();
         apply.until_it_logs("trying again", SOON).await;
         world.annotate("node1", json!({ DETACHED: null })).await;
-        // The operator stops before it sees this, and would keep the host detached for the other
+        // The operator stops before it reads this, and would keep the host detached for the other
         // author.
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         awake.close();

@@ -192,12 +192,12 @@ for_one_host! {
         workspace.import(CLAIM, "default/a").await.succeeded();
         configure(&world, &workspace, &claim("a", "ignition = { secret_name = \"a-ignition\" }"));
         workspace.plan().await.is_empty();
-        // The provider can change it now, whoever created it.
+        // The provider can change it now, regardless of its creator.
         configure(&world, &workspace, &claim("a", "ignition = { secret_name = \"a-ignition\" }\n  contact = \"#db\"").replace("os:1", "os:2"));
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(CLAIM).await.unwrap()["owner"], "default");
         workspace.plan().await.is_empty();
-        // The owner sees the request.
+        // The owner's claim shows the request.
         let asker = workspace.beside();
         configure(&world, &asker, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         asker.apply().await.failed().says("approval on ServerClaim default/a");

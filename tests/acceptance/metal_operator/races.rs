@@ -123,7 +123,7 @@ async fn two_that_both_say_in_maintenance_are_told_apart_v0_5() {
     two_in_maintenance(Family::V0_5, Host::Terraform).await;
 }
 
-/// Until v0.5 deleting a request removes the server's lock, whoever the holder is.
+/// Until v0.5 deleting a request removes any holder's lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_stops_waiting_takes_the_server_from_nobody() {
     let world = cluster(Family::V0_5, 1, Options::default()).await;
@@ -197,7 +197,7 @@ async fn what_the_owner_takes_back_or_gives_up_counts_until_the_start() {
     world.until_state("node1", "Reserved").await;
     assert_eq!(holder(&world, "node1").await, None);
     world.cluster.delete(Kind::Claim, &Key::within("owners", "claim1")).await.unwrap();
-    // The server has no owner anymore, so no approval is required.
+    // The server lost its owner, so approval is not required.
     apply.wait(SOON * 2).await.succeeded();
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Available").await;

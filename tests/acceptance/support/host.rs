@@ -1,8 +1,8 @@
-//! The two hosts of a provider, in the versions pinned by `make setup`.
+//! The two supported hosts, in pinned versions.
 
 use std::path::{Path, PathBuf};
 
-/// A host of the provider.
+/// A host program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// OpenTofu 1.6: the oldest supported protocol client, without functions, ephemeral resources
@@ -24,7 +24,7 @@ impl Host {
         })
     }
 
-    /// Returns the hosts of a single-host test: one chosen by its name, or both with
+    /// Returns the hosts for a single-host test: one chosen by its name, or both with
     /// `EVERY_HOST=1`.
     pub fn of_turn(name: &str) -> Vec<Self> {
         let both = [Self::OpenTofu, Self::Terraform];
@@ -42,7 +42,7 @@ impl Host {
     }
 }
 
-/// Returns a file below `.tools/`, where `make setup` installs the test programs.
+/// Returns a file below `.tools/`, the folder with all test programs.
 ///
 /// # Panics
 /// If it is missing.

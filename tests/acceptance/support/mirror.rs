@@ -112,7 +112,7 @@ pub struct NetworkMirror {
 impl NetworkMirror {
     /// Serves the folder. With `exchanged`, this version's archive is the previous version's, with
     /// matching hashes in the mirror. (An extra byte after the archive would not count: hosts lock
-    /// the hash of its content.)
+    /// the content's hash.)
     pub async fn start(exchanged: bool) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::tempdir().expect("the temporary folder is writable");
@@ -183,7 +183,7 @@ impl Drop for NetworkMirror {
     }
 }
 
-/// Returns a response of the mirror protocol: versions, a version's archives, or an archive.
+/// Returns a mirror protocol response: versions, a version's archives, or an archive.
 fn answer(path: &str, exchanged: bool) -> Option<(&'static str, Vec<u8>)> {
     let file = path.strip_prefix("/providers/")?.strip_prefix(provider::SOURCE)?.strip_prefix('/')?;
     let archive = |name: &str| {

@@ -120,7 +120,7 @@ impl Family {
         }
     }
 
-    /// Returns the values of the operation annotation that exclude an object from reconciles.
+    /// Returns the operation annotation values that exclude an object from reconciles.
     pub const fn ignores(self) -> &'static [&'static str] {
         match self {
             Self::V0_1 | Self::V0_7 | Self::MaintenanceGroup => &["ignore", "ignore-child-and-self"],
@@ -129,7 +129,7 @@ impl Family {
         }
     }
 
-    /// Returns the reset type for a value of the operation annotation, as of v0.2.
+    /// Returns the reset type for an operation annotation value, as of v0.2.
     pub fn reset(operation: &str) -> Option<&'static str> {
         match operation {
             // The operator uses one table for servers and BMCs, so servers accept BMC values.

@@ -144,7 +144,8 @@ impl Turn<'_> {
         let held = Key::referred(&server, "/spec/serverMaintenanceRef");
         let by_another = held.is_some_and(|held| !self.is_ours(&held));
         if by_another && self.family.respects_others() {
-            // The loser of the race reports `InMaintenance` once more before the next reconcile.
+            // After a lost race, the request reports `InMaintenance` once more before the next
+            // reconcile.
             let raced = self.ctx.options.both_in_maintenance && self.text("/status/state") == "Pending";
             self.say(if raced { "InMaintenance" } else { "Pending" }).await?;
             return Ok(());
@@ -317,7 +318,7 @@ impl Turn<'_> {
         if self.kind == Kind::Legacy && !self.text("/spec/locatorLED").is_empty() {
             cluster.merge(Kind::Server, &key, json!({"spec": {"indicatorLED": "Off"}})).await?;
         }
-        // Until v0.5 deleting a request removes the lock, whoever the holder is.
+        // Until v0.5 deleting a request removes any holder's lock.
         if held.is_some() {
             server = cluster.merge(Kind::Server, &key, json!({"spec": {"serverMaintenanceRef": null}})).await?;
         }
@@ -354,7 +355,7 @@ impl Turn<'_> {
     }
 }
 
-/// Queue order; the smallest is next. Creation times have a resolution of one second.
+/// Queue order; the smallest is next. Creation times are rounded to seconds.
 fn rank(family: Family, request: &Object) -> (Reverse<i64>, bool, Option<i64>, Key) {
     let priority = request.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
     let by_approval = family.respects_others() && text(request, "/spec/policy") != "Enforced";

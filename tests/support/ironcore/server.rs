@@ -141,14 +141,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Sets one condition of the server.
+    /// Sets one server condition.
     pub async fn condition(&mut self, kind: &str, status: &str, reason: &str) -> Result<(), Failure> {
         let conditions = with_condition(&self.server, kind, status, reason, "as its stand-in says");
         self.merge_status(json!({"conditions": conditions})).await
     }
 }
 
-/// Returns an object's conditions with one set; its time changes only with its status.
+/// Returns an object's conditions with one set; its time changes together with its status.
 pub fn with_condition(object: &Object, kind: &str, status: &str, reason: &str, message: &str) -> Value {
     let mut all = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let same = all.iter().find(|one| one["type"] == kind && one["status"] == status);

@@ -28,7 +28,7 @@ pub enum Version {
     V0_13,
     /// v0.14.0-rc.0: keyed reboot annotations survive a host's state change.
     V0_14,
-    /// 02aa505: for a deletion, the annotation alone makes a host detached.
+    /// 02aa505: for a deletion, the annotation alone counts as detached.
     #[default]
     Newest,
 }
@@ -158,7 +158,7 @@ impl Operator {
     }
 }
 
-/// Returns the parts of a host that trigger the real operator (`updateEventHandler`).
+/// Returns the host fields that trigger the real operator (`updateEventHandler`).
 fn waking(host: &DynamicObject) -> String {
     let metadata = &host.metadata;
     format!(
