@@ -157,7 +157,7 @@ fn tool(path: &str) -> PathBuf {
     file
 }
 
-/// Number of start checks, for a total of a minute and a half.
+/// Number of start checks, 90 seconds in total.
 const MOST_LOOKS: usize = 3_000;
 const LOOK: Duration = Duration::from_millis(30);
 

@@ -34,7 +34,7 @@ pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
 
 /// Starts creates that wait in one process for the system's approval, then grants them all.
 /// `entered` returns the number of queued requests, `watches` describes the watches so far, and
-/// `asked` counts all requests, at least since the call of `watches`.
+/// The last counter covers all requests, at least since the `watches` call.
 pub async fn waiting(
     system: &str,
     config: &Value,

@@ -72,7 +72,7 @@ async fn gaps(store: &Path) -> Vec<Duration> {
     gaps
 }
 
-/// Returns the duration of a small write to the same file, with the store's settings.
+/// Times a small write to the same file, with the store's settings.
 async fn transaction(store: &Path) -> Duration {
     let mut database = open(store).await;
     sqlx::query("CREATE TABLE bench (n INTEGER)").execute(&mut database).await.unwrap();

@@ -1,4 +1,4 @@
-//! `make bench`: compares the shipped binary with named references, as ratios within one run.
+//! Benchmarks: compare the shipped binary with named references, as ratios within one run.
 //!
 //! This program contains the host that drives the provider and the simulated machines. As a child
 //! process it is the plain client for refreshes ([`plain_client::ROLE`]) or a waiter in a

@@ -97,7 +97,7 @@ pub async fn of(kubeconfig: &Path, manifests: Vec<Value>) -> Option<Duration> {
     Some(took)
 }
 
-/// Returns a value's type as written in a state.
+/// Returns a value's type in the state's format.
 fn type_of(value: &Value) -> Value {
     match value {
         Value::Null => json!("dynamic"),

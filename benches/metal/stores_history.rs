@@ -20,7 +20,7 @@ use crate::{
 
 const LITTLE: usize = 10;
 const MUCH: usize = 100_000;
-/// Limited by the size of a cluster's etcd.
+/// Limited by etcd's size.
 const MUCH_IN_A_CLUSTER: usize = 10_000;
 /// Number of lock keys that share the history.
 const LOCKS: usize = 100;

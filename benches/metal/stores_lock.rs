@@ -31,7 +31,7 @@ pub struct Place {
     pub generation: Fence,
 }
 
-/// Creates a request of a process, with a new uid.
+/// Creates a process's request, with a new uid.
 pub fn request(name: &str, runner: &Runner) -> EnqueueRequest {
     EnqueueRequest {
         gates: Vec::new(),

@@ -65,7 +65,7 @@ fn commands(of: &clap::Command, before: &str, found: &mut Vec<String>) {
 enum Needs {
     /// Independent of other commands.
     Nothing,
-    /// A separate maintenance that holds a server.
+    /// A separate maintenance with a held server.
     Held,
     /// A separate maintenance in the queue.
     Enqueued,

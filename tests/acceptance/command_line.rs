@@ -134,7 +134,7 @@ async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
     watch.wait(SOON).await;
 }
 
-/// `make install` puts the command on the PATH, and hosts find the provider without configuration.
+/// Installation puts the command on the PATH, and hosts find the provider without configuration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     let mut workspace = Workspace::new(Host::OpenTofu);

@@ -17,7 +17,7 @@ const HELD: &str = "metal_server_maintenance.held";
 const LATE: &str = "resource \"terraform_data\" \"late\" {\n  input = \"team-a\"\n}\n";
 const LATE_OWNER: &str = "owner = terraform_data.late.output";
 
-/// Runs a command of an experimental build with deferral.
+/// Runs a command in an experimental build with deferral.
 async fn experimental(workspace: &Workspace, command: &str, more: &[&str]) -> Run {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/support/experimental_terraform.py");
     let python = tool("terraform/bin/python");

@@ -1,4 +1,4 @@
-//! Runs the script of `make demo` unchanged.
+//! Runs the demo script unchanged.
 
 use std::{env, process::Command};
 

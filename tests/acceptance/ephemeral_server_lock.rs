@@ -172,7 +172,7 @@ async fn the_next_run_of_the_same_configuration_adopts_the_lock_of_a_killed_one(
         }
         apply.kill_everything();
         drop(apply);
-        // A disconnected process still holds its lock.
+        // A disconnect does not release the lock.
         workspace.metal(&["queue"]).await.succeeded().says("tests/lock");
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         workspace.write("go-on", "");

@@ -1,4 +1,4 @@
-//! `terraform query` finds the objects of a lost state; its generated configuration imports them.
+//! `terraform query` finds a lost state's objects, and its generated configuration imports them.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! Many parallel CI jobs with separate checkouts on one store. `MANY_RUNS=200` (set by `make
-//! soak`) matches a large organisation.
+//! Many parallel CI jobs with separate checkouts on one store. `MANY_RUNS=200` (soak test) matches
+//! a large organisation.
 
 use std::{
     sync::{

@@ -146,8 +146,7 @@ for_each_host! {
         let (fleet, ours, theirs) = sides(host).await;
         let mut theirs = theirs;
         fleet.command_line(&mut theirs);
-        // Another maintenance holds the server, so the approval can be given and withdrawn before
-        // the start.
+        // The server is held, so the approval can be given and withdrawn before the start.
         let holder = ours.beside();
         fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
         holder.apply().await.succeeded();

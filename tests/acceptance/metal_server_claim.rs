@@ -54,7 +54,7 @@ for_each_host! {
         owner.apply().await.succeeded();
         fleet.configure(&asker, &maintenance("node1", "first", ""));
         asker.apply().await.succeeded();
-        // A started maintenance needs no more approval; the request behind it does.
+        // A started maintenance does not need approval anymore; the request behind it does.
         owner.refresh().await.succeeded().is_silent_about("Maintenance pending");
         let second = asker.beside();
         fleet.configure(&second, &maintenance("node1", "second", "wait_for = \"Enqueued\"\n  reason = \"fan\""));

@@ -88,7 +88,7 @@ for_one_host! {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "first", ""));
         workspace.apply().await.succeeded();
-        // A discarded plan has no lasting effect.
+        // A discarded plan does not leave a lasting effect.
         fleet.configure(&workspace, &maintenance("node1", "second", ""));
         workspace.plan().await.run.says("A renamed maintenance follows its predecessor");
         fleet.configure(&workspace, &maintenance("node1", "first", ""));

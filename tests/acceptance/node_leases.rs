@@ -142,7 +142,7 @@ for_one_host! {
 
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
-        // The command line has no list of Nodes, so the record supplies them.
+        // The command line lacks a list of Nodes, so the record supplies them.
         fleet.command_line(&mut workspace);
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
         workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();

@@ -19,7 +19,7 @@ for_each_host! {
         fleet.configure(&first, &off(""));
         first.apply().await.succeeded();
         first.plan().await.is_empty();
-        // A copy of the configuration with the same owner, name and specification, but a separate
+        // The same configuration with the same owner, name and specification, but a separate
         // state.
         let copy = first.beside();
         fleet.configure(&copy, &off(""));

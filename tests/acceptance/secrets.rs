@@ -174,7 +174,7 @@ async fn no_signature_is_kept(url: Option<&str>) {
         workspace.set("METAL_COORDINATION_URL", url);
     }
     workspace.set("TF_LOG", "TRACE");
-    // The token of a check is not stored either.
+    // A readiness check's token is not stored either.
     let boot =
         "boot_configuration = { method = \"virtual_media\", image = var.image }\n  complete_when = { url = var.image }";
     let variable = "\nvariable \"image\" {\n  sensitive = true\n}\n";

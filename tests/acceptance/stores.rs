@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// One store of each shareable type.
+/// One store per shareable type.
 fn shared() -> [String; 2] {
     let (server, cluster) = (Postgres::shared(), Kubernetes::shared());
     let database = server.url("postgres", &server.database());

@@ -84,7 +84,7 @@ for_each_host! {
             workspace.plan().await.is_empty();
             let boot = workspace.resource("metal_server_boot_configuration.boot").await.unwrap();
             assert_eq!(boot["state"], "Ready");
-            // Between the holds the server boots as before, because an operation booted it by PXE.
+            // After the first hold the server boots as before; an operation had booted it by PXE.
             let all = fleet.resets("node1");
             assert_eq!(all.iter().filter(|reset| *reset == "ForceRestart").count(), number + 2, "{all:?}");
             assert_eq!(all.iter().filter(|reset| *reset == "On").count(), number + 1, "{all:?}");

@@ -1,8 +1,8 @@
 //! Unknown values are never an error: each attribute of each type is tested as unknown.
 //!
-//! The attributes come from the schema, so new ones need no entry here. The test calls the
-//! provider over the wire, like a host, and applies the hosts' rule that configured values are
-//! planned unchanged.
+//! The attributes come from the schema, so new attributes are covered automatically. The test
+//! calls the provider over the wire, like a host, and applies the hosts' rule that configured
+//! values are planned unchanged.
 
 mod hosts_rules;
 mod null_elements;

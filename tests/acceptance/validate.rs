@@ -1,4 +1,4 @@
-//! `validate` finds all errors that need no network, each with the exact attribute.
+//! `validate` finds all errors that do not depend on the network, each with the exact attribute.
 
 use serde_json::Value;
 

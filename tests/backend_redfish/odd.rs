@@ -76,7 +76,7 @@ async fn drives_of_a_manager_that_may_be_of_another_system_are_left_alone() {
     }
 }
 
-/// Accepts `Enabled` only with a target other than `None`, and never the mode.
+/// Requires a target other than `None` together with `Enabled`, and never accepts the mode.
 #[derive(Debug)]
 struct OneProperty;
 

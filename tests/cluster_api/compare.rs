@@ -17,7 +17,7 @@ const TABLE: &str = include_str!("table.txt");
 /// Steps in which older controllers differ.
 const OLDER: &str = include_str!("older.txt");
 
-/// Plays the scenario with the stand-ins of the newest or the older version.
+/// Plays the scenario with the newest or the older stand-ins.
 pub async fn play(end: End, is_older: bool) -> String {
     let kubernetes = tokio::task::spawn_blocking(|| {
         let kubernetes = Kubernetes::shared();

@@ -42,7 +42,7 @@ struct Statement {
     version: String,
 }
 
-/// The table and the pattern of a statement.
+/// The table and the statement pattern.
 struct Truth {
     text: String,
     features: Vec<Feature>,

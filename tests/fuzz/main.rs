@@ -22,7 +22,7 @@ mod wire;
 
 use supervise::{fuzz, passes};
 
-/// Password that must never appear in output. Mutations can place it but do not know its text.
+/// Password that must never appear in output. Mutations can insert it but never read its text.
 const SENTINEL: &str = "sentinel-5d0c-password";
 
 #[test]

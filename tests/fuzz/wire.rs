@@ -313,7 +313,7 @@ async fn finished(process: Process, mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// Returns the parts of a reply that look like sentences.
+/// Returns a reply's parts that look like sentences.
 fn words(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply);
     let sentences = text.split(|character: char| character.is_control()).filter(|part| part.contains(' '));

@@ -4,7 +4,7 @@ use std::{env, fs, io, os::unix::fs::PermissionsExt as _, process::Command};
 
 use tempfile::NamedTempFile;
 
-/// Users without access to other processes: `nobody`, and an unnamed user.
+/// Users without access to other processes: 65534, and an unnamed user.
 pub const USERS: [u32; 2] = [65534, 65533];
 
 /// Runs in a new mount namespace, with the program bind-mounted where every user can run it.

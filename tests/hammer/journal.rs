@@ -17,7 +17,7 @@ pub fn lines(simulator: &Simulator) -> Vec<Line> {
 
 fn line(entry: JournalEntry) -> Option<Line> {
     let reads = ["GET", "HEAD"].contains(&entry.method.as_str());
-    // The sender died before the machine authenticated the request, which then had no effect.
+    // The sender died before the machine authenticated the request, so it was not executed.
     let unheard = entry.account.is_none() && entry.status.is_none() && !entry.applied;
     if reads || unheard || entry.path.contains("/SessionService/") {
         return None;

@@ -5,8 +5,8 @@
 //! each other.
 //!
 //! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`,
-//! `HAMMER_PAUSE_MS` and `HAMMER_URL` scale it (`make soak`); `HAMMER_LOG=info` shows the workers'
-//! logs.
+//! `HAMMER_PAUSE_MS` and `HAMMER_URL` scale it, for example in the soak test. `HAMMER_LOG=info`
+//! shows the workers' logs.
 #![cfg(unix)]
 #![allow(
     clippy::disallowed_methods,

@@ -72,7 +72,7 @@ impl Bench {
         self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
-    /// Returns the data to remember, read while the node is unreserved: Ironic's own power sync
+    /// Returns the data to record, read while the node is unreserved: Ironic's own power sync
     /// reserves a node briefly.
     pub async fn memory(&self, wish: &ExternalRequest) -> BTreeMap<String, String> {
         let until = std::time::Instant::now() + Duration::from_mins(1);

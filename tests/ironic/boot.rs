@@ -102,7 +102,7 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     proxy.rule(|_| Deal::Pass);
     let known = system.look(&wish(), true).await.unwrap();
     assert_eq!((known.standing, known.memory.contains_key("boot_device")), (ExternalState::Absent, true));
-    // An interface without boot devices has none to restore.
+    // An interface without boot devices cannot restore one.
     proxy.rule(|seen| refuse_boot_device(seen, 400, r#"{"error_message": "not supported"}"#));
     let known = system.look(&wish(), true).await.unwrap();
     assert_eq!(known.memory["boot_device"], "none");

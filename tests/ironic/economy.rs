@@ -1,4 +1,4 @@
-//! Counts the Ironic requests of one process for a hold and of another for its release.
+//! Counts one process's Ironic requests for a hold, and another's for the release.
 //!
 //! Repeated reads of the node after a change are polls; only the first is counted.
 
@@ -50,7 +50,7 @@ fn counted(requests: &[(String, String)]) -> Vec<String> {
     counted
 }
 
-/// Returns the requests of a hold and of its release.
+/// Returns the requests for a hold and for its release.
 async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
     let bench = Bench::active().await;
     let proxy = Proxy::to(&bench.ironic.url()).await;

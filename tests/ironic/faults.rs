@@ -112,7 +112,7 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
     let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = behind.machine("n1").unwrap();
     let system = machine.maintenance_system().unwrap();
-    // Ironic has no conditional write. The reason is overwritten, which the provider cannot
+    // Ironic lacks conditional writes. The reason is overwritten, which the provider cannot
     // detect.
     let runtime = tokio::runtime::Handle::current();
     let url = bench.ironic.url();

@@ -154,8 +154,8 @@ async fn a_revoked_token_is_renewed_once_and_the_change_is_made() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
-    // Tokens are renewed a minute before expiry: this one after ten seconds, long before Ironic
-    // would refuse it.
+    // Tokens are renewed a minute before expiry, here after ten seconds, long before Ironic
+    // refuses them.
     let options = Options { policies: &[RUNNER], asks_each_time: true, ..Options::default() };
     let cloud = Cloud::with(Duration::from_secs(70), options).await;
     let machine = cloud.machine(by_password("ci", PASSWORD));

@@ -1,5 +1,4 @@
-//! A proxy to an Ironic that counts requests, loses replies, and answers those that a test
-//! selects.
+//! A proxy to an Ironic that counts requests, loses replies, and answers selected requests.
 
 use std::{
     net::SocketAddr,

@@ -15,8 +15,7 @@ pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>>
         let content = paths::read(&source.text, &source.module()).expect("sources are Rust");
         let named = content.named.iter().filter_map(|named| {
             let path = named.segments.strip_prefix(&["crate".to_owned()])?;
-            // A path belongs to the file of its longest module prefix; paths to the root are
-            // ignored.
+            // A path belongs to its longest module prefix's file; paths to the root are ignored.
             (2..=path.len()).rev().find_map(|length| modules.get(&path[..length]).copied())
         });
         knows.insert(&source.file, named.filter(|file| *file != source.file).collect());

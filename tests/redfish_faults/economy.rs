@@ -1,4 +1,4 @@
-//! Counts the requests of one process for a hold and of another for its release.
+//! Counts one process's requests for a hold, and another's for the release.
 //!
 //! Slow BMCs take one to three seconds per request. System reads during a power change are polls
 //! and do not count; drive reads during a shutdown do.

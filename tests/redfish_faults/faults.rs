@@ -89,7 +89,7 @@ impl Kind {
             || matches!(self, Self::Status(500 | 502 | 504))
     }
 
-    /// Returns true for the short form of the matrix, which has one fault of each class.
+    /// Returns true for the matrix's short form, which has one fault per class.
     pub fn is_common(self) -> bool {
         matches!(
             self,

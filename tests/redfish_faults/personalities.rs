@@ -20,7 +20,7 @@ use crate::{
 /// Cases in parallel.
 const AT_ONCE: usize = 16;
 
-/// Returns the outcome of a case in one word, and its problems.
+/// Returns a case's outcome in one word, and its problems.
 async fn play(personality: Personality, flow: Flow, power: PowerState) -> (String, Vec<String>) {
     let bench = Bench::of(flow, personality, power).await;
     let (held, mut problems) = bench.play_to_end().await;

@@ -265,7 +265,7 @@ async fn a_change_of_another_process_is_noticed_within_250_ms() {
     assert!(waits[10] < Duration::from_millis(250), "{waits:?}");
 }
 
-/// Query plans do not depend on the table's content, because SQLite keeps no statistics.
+/// Query plans do not depend on the table's content, because SQLite runs without statistics.
 #[tokio::test]
 async fn no_query_walks_through_the_history() {
     let folder = tempfile::tempdir().unwrap();

@@ -140,7 +140,7 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
     assert!(renewed.elapsed() >= Duration::from_secs(2), "{:?}", renewed.elapsed());
     let since = view.leases.0[&runner(1).id];
     assert!(since <= view.now, "{since} {}", view.now);
-    // A disconnected process still holds its server.
+    // A disconnect does not release the server.
     assert_eq!(view.lock.slot.as_ref().unwrap().uid, uid);
     // A new handle does not trust the renewal time, which can come from another API server's
     // clock.

@@ -294,7 +294,7 @@ fn hold_up_first_commits(proxy: &Proxy) -> Arc<Notify> {
     held
 }
 
-/// Leftovers of a process that died before its commit block nobody else.
+/// Leftovers of a process that died before its commit do not block other processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
     let cluster = shared().await;

@@ -81,7 +81,7 @@ impl Faulty {
         format!("http://{}", self.address)
     }
 
-    /// Makes the next requests with a method fail.
+    /// Injects a fault into the next requests with a method.
     pub fn fail(&self, fault: Fault, method: &'static str, times: usize) {
         let mut state = self.state.lock().unwrap();
         state.plan = Some(Plan { fault, method, left: times });

@@ -27,7 +27,7 @@ impl Probe for AnyImage {
     }
 }
 
-/// Returns the parts of a separate process's engine, with owner `tests`.
+/// Returns engine parts for a separate process, with owner `tests`.
 pub fn parts(store: &Arc<dyn Store>, backend: Arc<dyn Backend>, clock: &Arc<dyn Clock>) -> Parts {
     Parts {
         store: Arc::clone(store),

@@ -29,7 +29,7 @@ pub enum Start {
     InUse,
 }
 
-/// One server of the matrix.
+/// One server in the matrix.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub personality: Personality,

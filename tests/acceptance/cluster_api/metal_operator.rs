@@ -17,7 +17,7 @@ use crate::{
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// A finalizer of this test.
+/// This test's finalizer.
 const KEEP: &str = "example.com/keep";
 
 /// Creates a server `node1` that metal-operator manages for an owner, as Machine `m1`, and

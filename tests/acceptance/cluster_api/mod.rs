@@ -62,8 +62,7 @@ pub async fn counts(world: &World, kubeconfig: &Path) {
     .await;
 }
 
-/// Returns arguments that map `node1` to this Machine, with only the permissions of the matching
-/// roles.
+/// Returns arguments that map `node1` to this Machine, with only the matching roles' permissions.
 pub async fn asks(world: &World, machine: &str) -> String {
     let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
     let cluster = Kubernetes::shared();

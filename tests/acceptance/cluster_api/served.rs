@@ -16,7 +16,7 @@ use crate::{
 /// API groups of Cluster API and its infrastructure providers.
 const GROUPS: [&str; 2] = ["cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"];
 
-/// Starts a proxy to a cluster that serves Cluster API in only one version, or not at all.
+/// Starts a proxy to a cluster that serves Cluster API in only one version, or in none.
 async fn serving(place: &impl Place, version: Option<&'static str>) -> Proxy {
     let client = Kubernetes::client(&place.kubernetes().kubeconfig()).await;
     let mut groups = serde_json::to_value(client.list_api_groups().await.unwrap()).unwrap();

@@ -108,7 +108,7 @@ for_each_host! {
         second.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), resets, "a takeover does not touch the server");
         second.plan().await.is_empty();
-        // Hosts drop the warnings of the refresh before a destroy.
+        // Hosts drop a refresh's warnings before a destroy.
         first.refresh().await.succeeded().says("Another state manages tests/m");
         first.destroy().await.succeeded().says("0 destroyed");
         assert_eq!(fleet.resets("node1"), resets);

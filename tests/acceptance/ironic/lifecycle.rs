@@ -37,7 +37,7 @@ for_one_host! {
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
         workspace.destroy().await.succeeded();
-        // The flag of an ended maintenance, whose run died before it removed the flag.
+        // An ended maintenance's flag, left by a run that died before removing it.
         ironic.maintenance("n1", Some(&ours)).await;
         workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
         let node = eventually("the flag is gone", SOON * 2, async || {

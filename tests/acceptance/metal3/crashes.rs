@@ -133,7 +133,7 @@ for_one_host! {
         // The operator's write proves that it manages the host: it finds the host powered off.
         world.simulator.set_power("node1", PowerState::Off).unwrap();
         world.restart();
-        // Whether the first attempt or this one released it, no marks remain.
+        // No marks remain, whichever attempt released it.
         eventually("nothing of ours is on the host", SOON * 3, async || {
             workspace.destroy().await;
             workspace.metal(&["tidy"]).await;

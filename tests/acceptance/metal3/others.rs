@@ -107,7 +107,7 @@ for_one_host! {
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
         workspace.apply().await.succeeded();
-        // Another run holds the other server, so the store contains it.
+        // The other server is held by another run, so the store contains it.
         let second = workspace.beside();
         configure(&world, &second, &maintenance("other", "").replace("\"node1\"", "\"node2\""));
         second.apply().await.succeeded();

@@ -27,7 +27,7 @@ async fn online(world: &World, online: bool) {
     world.merge("BareMetalHost", "node1", json!({"spec": {"online": online}})).await;
 }
 
-/// Returns the warnings of a destroy plan, without line breaks.
+/// Returns a destroy plan's warnings, without line breaks.
 async fn told_of_destroy(workspace: &Workspace) -> String {
     workspace.run(DESTROY).await.succeeded().words()
 }

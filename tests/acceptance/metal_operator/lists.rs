@@ -1,4 +1,4 @@
-//! `terraform query` on a cluster: claims are ServerClaims, and approvals have no author.
+//! `terraform query` on a cluster: claims are ServerClaims, and approvals lack an author.
 
 use std::fs;
 

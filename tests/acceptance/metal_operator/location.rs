@@ -152,7 +152,7 @@ for_one_host! {
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
         assert!(requests(&other).await.is_empty());
         assert_eq!(other.simulator.system("node1").unwrap().power, PowerState::On);
-        // A retry of the same request from there does not continue it either.
+        // Repeating the request from there does not continue it either.
         let retry = workspace.beside();
         configure(&other, &retry, &body);
         refused(retry.apply().await.failed());

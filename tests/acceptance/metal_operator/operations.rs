@@ -125,7 +125,7 @@ for_one_host! {
         configure(&world, &workspace, &operation("ForceRestart", ""));
         let before = resets(&world, 0).len();
         world.operators.stop();
-        // The operator may be executing the annotation, so the outcome is unknown.
+        // The operator could already be executing the annotation, so the outcome is unknown.
         workspace.apply().await.succeeded().says("An operation could not be proven");
         assert!(!world.server("node1").await["metadata"]["annotations"].to_string().contains("hard-restart-server"));
         world.operators = Operators::start(world.cluster.client.clone(), Family::V0_7, Options::default());

@@ -92,7 +92,7 @@ for_one_host! {
         let first = ours(&world, "node1").await.unwrap();
         apply.kill_everything();
         drop(apply);
-        // The later request is behind it, because it kept its position.
+        // The later request queues after it, because it kept its position.
         let later = request(&world, "later", "node1", "OwnerApproval", 0).await;
         until_request(&world, &later, "Pending").await;
         let apply = workspace.start_apply();

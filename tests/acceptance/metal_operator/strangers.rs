@@ -48,7 +48,7 @@ pub async fn ours(world: &World, server: &str) -> Option<Object> {
     all.into_iter().next()
 }
 
-/// Returns the request that holds a server.
+/// Returns a server's current holder.
 pub async fn holder(world: &World, server: &str) -> Option<Key> {
     Key::referred(&world.object(Kind::Server, &Key::cluster(server)).await, "/spec/serverMaintenanceRef")
 }

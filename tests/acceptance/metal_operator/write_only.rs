@@ -136,7 +136,7 @@ fn claim(version: u32, contact: &str) -> String {
         )
 }
 
-/// Returns the content of the claim's Secret.
+/// Returns the claim's Secret content.
 async fn claimed_with(world: &World) -> String {
     let claim = world.object(Kind::Claim, &Key::within("default", "db")).await;
     let name = text(&claim, "/spec/ignitionSecretRef/name").to_owned();

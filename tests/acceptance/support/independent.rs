@@ -8,7 +8,7 @@ use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
 
 use super::host::tool;
 
-/// A client of one service.
+/// A client for one Redfish service.
 #[derive(Clone, Debug)]
 pub struct IndependentClient {
     /// Scheme, host and port.

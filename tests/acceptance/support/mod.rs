@@ -47,7 +47,7 @@ macro_rules! for_each_host {
 }
 
 /// Defines the test once as `name::one_host`. The name selects the host, so half of these tests
-/// run under OpenTofu and half under Terraform. `EVERY_HOST=1` (`make soak`) runs both.
+/// run under OpenTofu and half under Terraform. `EVERY_HOST=1` (soak test) runs both.
 ///
 /// Use it for behaviour that does not depend on the host: crashes, losses and flows of the systems
 /// behind a server. Other tests cover plans, errors and resource types with both hosts.

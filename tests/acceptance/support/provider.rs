@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Source address of the provider in test configurations. The host name is made up and never
+/// Source address of the provider in test configurations. The host name is fictitious and never
 /// resolved.
 pub const SOURCE: &str = "example.com/metal/metal";
 

@@ -105,7 +105,7 @@ provider "metal" {{
             .collect()
     }
 
-    /// Describes the source of a machine's last boot.
+    /// Describes a machine's last boot source.
     pub fn runs(&self, name: &str) -> String {
         let boots = self.simulator.boots(name).expect("a known machine");
         boots.last().map_or_else(|| "nothing".to_owned(), |boot| format!("{:?}", boot.booted_from))

@@ -16,7 +16,7 @@ use crate::servers::kubernetes_proxy::{Seen, read_request};
 #[derive(Default)]
 struct Kept {
     state: Option<String>,
-    /// Lock data as written by its host.
+    /// Lock data in the host's format.
     lock: Option<String>,
     uploads: usize,
     holds: bool,

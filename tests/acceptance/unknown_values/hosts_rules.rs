@@ -11,7 +11,7 @@ use wire::schema::{Attribute, Object, object::NestingMode};
 /// An unknown value, as returned by [`super::plain`].
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-/// Returns the attributes of a single nested object.
+/// Returns a single nested object's attributes.
 fn single(attribute: &Attribute) -> Option<&Object> {
     attribute.nested_type.as_ref().filter(|nested| nested.nesting() == NestingMode::Single)
 }

@@ -44,7 +44,7 @@ impl Marks {
     }
 }
 
-/// One version of an object.
+/// One object version.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub revision: u64,

@@ -2,7 +2,7 @@
 //! approves a Node marked by the runtime extension, and uncordons it after the mark is removed.
 //!
 //! Its state is an annotation on the Node, so it survives restarts. A reconcile advances a Node by
-//! at most one step. During a drain it ignores everything else, even the end of the request; up to
+//! at most one step. During a drain it ignores everything else, even a withdrawn request; up to
 //! v1.9.4 the reconcile blocks until the drain is done.
 
 use std::{

@@ -38,7 +38,7 @@ pub const PROFILE: &str = "cloud.sap/maintenance-profile";
 pub const DATA: &str = "cloud.sap/maintenance-data";
 /// Node label checked by these tests' profiles: while set, nothing is approved.
 pub const WITHHELD: &str = "tests.example/withheld";
-/// Node label: world of a Node, because Nodes have no namespace.
+/// Node label: world of a Node, because Nodes lack a namespace.
 pub const WORLD: &str = "tests.example/world";
 /// Profile that leaves its approval on the Node.
 pub const KEEPS: &str = "keeps";

@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// Identity of an object within a kind. Cluster-scoped objects have no namespace.
+/// Identity of an object within a kind, without a namespace if the object is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub namespace: Option<String>,

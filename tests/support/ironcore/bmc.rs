@@ -97,7 +97,7 @@ impl Machine {
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Returns the path of the system with this UUID.
+    /// Returns a system's path by UUID.
     pub async fn find(&self, uuid: &str) -> Result<String, Failure> {
         let all = self.send(reqwest::Method::GET, "/redfish/v1/Systems", None).await?;
         for member in all["Members"].as_array().into_iter().flatten() {

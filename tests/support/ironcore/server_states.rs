@@ -155,7 +155,7 @@ impl Turn<'_> {
     }
 
     async fn light(&mut self) -> Result<(), Failure> {
-        // Before v0.6 the field was read but had no effect.
+        // Before v0.6 the operator read this field without acting on it.
         let wanted = self.text("/spec/indicatorLED");
         if !self.ctx.family.respects_others() && self.ctx.family != Family::Parked {
             return Ok(());

@@ -5,7 +5,7 @@
 //! differences of v0.13.2) and compared with recordings (`table.txt`, `versions.txt` and, with a
 //! real Ironic, `ironic.txt` in `tests/metal3`). It receives the same events as the operator:
 //! changes to generation, annotations or finalizers. Detached hosts are reconciled only by events.
-//! [`capm3`] stands in for a user of the hosts.
+//! [`capm3`] stands in for a consumer of hosts.
 
 pub mod bmc;
 pub mod capm3;

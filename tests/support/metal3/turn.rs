@@ -1,4 +1,4 @@
-//! One reconcile of the operator for one host.
+//! The operator's reconcile of one host.
 
 use std::time::{Duration, Instant};
 

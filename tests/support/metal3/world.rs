@@ -15,7 +15,7 @@ use super::{
 /// Annotation that detaches a host.
 pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 
-/// A namespace of the shared API server.
+/// A namespace on the shared API server.
 pub struct World {
     pub running: Running,
     pub simulator: Simulator,
