@@ -128,7 +128,7 @@ impl Checkout {
         command
     }
 
-    /// Runs a Makefile target in this checkout, without the variables of an outer `make`.
+    /// Runs a Makefile target in this checkout, without variables from an outer run.
     fn make(&self, target: &str) -> Command {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.tree).arg(target);
@@ -737,7 +737,7 @@ fn a_program_that_no_image_of_a_host_would_start_is_refused() {
     let library = dynamic(&[(NEEDED, 1), (NAMES, names), (0, 0)], b"\0libc.so.6\0");
     let nameless = dynamic(&[(NEEDED, 1), (0, 0)], b"");
     let mut sections = whole.clone();
-    // A section table with one entry, past the end of the file.
+    // A section table with one entry, past the file's end.
     sections[40..48].copy_from_slice(&(whole.len() as u64).to_le_bytes());
     sections[58..62].copy_from_slice(&[64, 0, 1, 0]);
     let mut object = whole.clone();

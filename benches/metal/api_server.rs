@@ -33,7 +33,7 @@ pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
 }
 
 /// Starts creates that wait in one process for the system's approval, then grants them all.
-/// `entered` returns the number of queued requests, `watches` describes the watches so far, and
+/// `entered` returns the number of queued requests, and `watches` describes the watches so far.
 /// The last counter covers all requests, at least since the `watches` call.
 pub async fn waiting(
     system: &str,

@@ -84,7 +84,8 @@ for_each_host! {
             workspace.plan().await.is_empty();
             let boot = workspace.resource("metal_server_boot_configuration.boot").await.unwrap();
             assert_eq!(boot["state"], "Ready");
-            // After the first hold the server boots as before; an operation had booted it by PXE.
+            // Each release reboots the server into its prior system, because the operation had
+            // booted PXE.
             let all = fleet.resets("node1");
             assert_eq!(all.iter().filter(|reset| *reset == "ForceRestart").count(), number + 2, "{all:?}");
             assert_eq!(all.iter().filter(|reset| *reset == "On").count(), number + 1, "{all:?}");

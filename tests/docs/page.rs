@@ -1,7 +1,7 @@
 //! Parses the pages of `docs/`.
 //!
-//! Under a level 2 heading with `Schema`, `Argument` or `Attribute` in its title, every list item
-//! or table row that begins with a name in backquotes describes that attribute:
+//! Attributes are described under a level 2 heading with `Schema`, `Argument` or `Attribute` in
+//! its title. Each is a list item or table row that begins with its name in backquotes:
 //!
 //! ```text
 //! ## Arguments
@@ -12,9 +12,9 @@
 //! - `schedule` (String, required) ...          means window.schedule
 //! ```
 //!
-//! The test compares with the schema: the words `required`, `optional` and `computed` (or
-//! `read-only`) in the parentheses or in a table row's second cell, and the text after them,
-//! including indented lines.
+//! The words `required`, `optional` and `computed` (or `read-only`) are in the parentheses or in a
+//! table row's second cell. The test compares them and the text after them, including indented
+//! lines, with the schema.
 
 use std::collections::BTreeMap;
 

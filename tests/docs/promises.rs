@@ -30,8 +30,8 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (problems, named)
 }
 
-/// Returns the rows of "What an addition costs" whose folder size is off by more than a tenth, and
-/// the number of rows with a folder.
+/// Checks the folder sizes in DESIGN.md's table of addition costs. Returns the rows that are off
+/// by more than a tenth, and the number of rows with a folder.
 pub fn outdated_costs(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
     let section = design.split("## What an addition costs").nth(1).and_then(|rest| rest.split("\n## ").next());

@@ -78,7 +78,7 @@ async fn a_person_puts_lost_commits_in_order_postgres() {
 async fn a_person_puts_a_backup_in_order_sqlite() {
     let returns = vec![Meanwhile::Run, Meanwhile::Ended];
     let tally = Box::pin(hammer_in(Scene { returns, ..Scene::on(Kind::Sqlite) })).await;
-    // Processes with the old file open were ended before the restore.
+    // `noticed` can be zero: a process with the old file open waits for it and is then killed.
     assert!(tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
 }
 

@@ -1,8 +1,9 @@
 //! Metal3: compares the stand-in with baremetal-operator, and tests entering and leaving hosts.
 //!
-//! Recordings: `table.txt` contains baremetal-operator's reaction to the steps of [`compare`],
-//! `versions.txt` the differences between versions, `ironic.txt` and `iso.txt` its behaviour with
-//! a real Ironic, and `claims.txt` that of cluster-api-provider-metal3 on detached hosts.
+//! Recordings of baremetal-operator: `table.txt` contains its reaction to the steps of
+//! [`compare`], and `versions.txt` the differences between versions. `ironic.txt` and `iso.txt`
+//! contain its behaviour with a real Ironic. `claims.txt` records cluster-api-provider-metal3 on
+//! detached hosts.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
 

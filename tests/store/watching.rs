@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// Asserts that a watcher behind `way` is woken for changes that the API server compacted during
-/// an outage, and that the watch recovers within `patience`, before its own poll interval.
+/// an outage. The watch itself must recover within `patience`, which is shorter than its poll
+/// interval.
 pub async fn outlives(
     direct: &dyn Store,
     watching: &dyn Store,

@@ -1,8 +1,8 @@
 //! Cluster API Machines: requested before their server is held, and released after it runs again.
 //!
-//! Setup: a real API server, stand-ins for the runtime extension and the maintenance-controller
-//! (compared with recordings in `tests/cluster_api/table.txt`), the project's own BMC simulator
-//! and the stand-in for baremetal-operator.
+//! Setup: a real API server, the project's own BMC simulator, and stand-ins for
+//! baremetal-operator, the runtime extension and the maintenance-controller. The last two were
+//! compared with recordings (`tests/cluster_api/table.txt`).
 
 pub mod chain;
 mod crashes;

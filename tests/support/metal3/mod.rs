@@ -2,10 +2,10 @@
 //! clients.
 //!
 //! It shares no code with the operator. Its behaviour was derived from the source (v0.14 and the
-//! differences of v0.13.2) and compared with recordings (`table.txt`, `versions.txt` and, with a
-//! real Ironic, `ironic.txt` in `tests/metal3`). It receives the same events as the operator:
-//! changes to generation, annotations or finalizers. Detached hosts are reconciled only by events.
-//! [`capm3`] stands in for a consumer of hosts.
+//! differences of v0.13.2). It was compared with recordings in `tests/metal3`: `table.txt`,
+//! `versions.txt` and, with a real Ironic, `ironic.txt`. It receives the same events as the
+//! operator: changes to generation, annotations or finalizers. Detached hosts are reconciled only
+//! by events. [`capm3`] stands in for a consumer of hosts.
 
 pub mod bmc;
 pub mod capm3;
