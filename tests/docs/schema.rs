@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::page::FLAGS;
 
-/// A type's kind, which determines the paths of its page and example.
+/// A type's kind, which determines where its page and example are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Provider,

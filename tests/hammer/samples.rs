@@ -116,7 +116,7 @@ fn a_hold_that_did_nothing_is_found() {
 #[test]
 fn a_machine_that_is_not_as_it_was_is_found() {
     let whole = one_after_the_other();
-    // Power and boot changes at the end of an inner block.
+    // Power and boot changes at an inner block's end.
     for missing in [5, 4] {
         let mut bad = whole.clone();
         bad.lines.remove(missing);

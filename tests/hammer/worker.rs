@@ -58,7 +58,7 @@ pub const LOOK: &str = "look";
 pub enum From {
     /// Joins the queue, prints the record's uid, then waits for the server. First attempts only.
     Ask,
-    /// Holds the server, or adopts an earlier attempt's record. No earlier attempt is alive.
+    /// Acquires the server, or adopts an earlier attempt's record. No earlier attempt is alive.
     Hold,
     /// Resumes an earlier attempt's record. That attempt can still be alive.
     Resume,
@@ -292,7 +292,7 @@ impl Worker {
         Tuning { lease: self.lease, limits, poll: Duration::from_millis(400), ..Tuning::default() }
     }
 
-    /// Holds a server and releases it. Returns the final output line.
+    /// Runs a hold and its release. Returns the final output line.
     async fn carry_out(&mut self, engine: &Engine, order: &Order) -> Result<String, EngineError> {
         let control = Control {
             stop: CancellationToken::new(),
