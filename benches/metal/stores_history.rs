@@ -42,7 +42,7 @@ async fn of(kind: Kind) -> Row {
         let empty = open(&backing.url()).await;
         empty.fill(&history(records)).await.unwrap();
         empty.close().await;
-        // The restored store has a new ID.
+        // Filling the store changed its ID, so it is opened again.
         let store = open(&backing.url()).await;
         let heart = keep_alive(store.clone(), runner(0)).await;
         stores.push((backing, store, Vec::new(), heart));

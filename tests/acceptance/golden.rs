@@ -333,7 +333,7 @@ async fn servers_that_change_their_identity_and_calls_that_are_late() {
     run.until_it_logs("GracefulShutdown", SOON).await;
     run.terminate();
     run.wait(SOON).await;
-    // The server powers off after that, and is released afterwards.
+    // The pending shutdown completes first, and then the server is released.
     text.push_str(&format!("\n# Given back while a shutdown is under way\n{}", destroy(&holder).await));
     let show = holder.metal(&["show", "tests/late"]).await.succeeded().stdout;
     text.push_str(&format!("$ show tests/late\n{show}\n# What the BMC was told\n{:?}\n", fleet.resets("node3")));

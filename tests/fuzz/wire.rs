@@ -3,7 +3,7 @@
 //!
 //! Two processes answer. The first is configured for a simulated server and a store, and receives
 //! everything except applies, which can wait for a long time by design. The second is
-//! unconfigured, for applies and configurations, and is replaced after a successful configuration.
+//! unconfigured, for applies and configurations, and is replaced after a configuration.
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bmc_simulator::{Simulator, SimulatorConfig};

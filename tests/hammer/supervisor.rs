@@ -261,7 +261,7 @@ impl Supervisor {
     /// Starts the next attempt for a hold.
     async fn begin(&mut self, number: u64, from: From) {
         let by = self.idle();
-        // In separate PID namespaces no process can check another, so pretending is unnecessary.
+        // Hidden workers cannot check each other anyway, so pretending is unnecessary.
         let elsewhere = self.chance.percent(50) && self.scene.hidden.is_none();
         let hold = self.holds.get_mut(&number).unwrap();
         hold.attempt += 1;

@@ -32,7 +32,7 @@ pub struct Tally {
     pub lost: usize,
     /// Ended holds that the restored store listed as active.
     pub reopened: usize,
-    /// Processes in their own PID namespace.
+    /// Processes that cannot see others in `/proc`.
     pub hidden: usize,
     /// Attempts after the first, for any reason.
     pub retries: usize,

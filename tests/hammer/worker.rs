@@ -47,7 +47,7 @@ pub const RUN: &str = "HAMMER_WORKER_RUN";
 /// File with the wall clock's error.
 pub const WALL: &str = "HAMMER_WORKER_WALL";
 
-/// First output line of a process in its own PID namespace.
+/// Text of the `ready` line from a process that cannot see others in `/proc`.
 pub const HIDDEN: &str = "hidden";
 
 /// Order to read everything in the store during other work.

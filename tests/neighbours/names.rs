@@ -83,8 +83,7 @@ async fn listen(acceptor: TlsAcceptor, mut stream: TcpStream, heard: Arc<Mutex<V
     }
 }
 
-/// Connects a client that trusts this authority and returns its error, empty if it cannot report
-/// one.
+/// Connects a client that trusts this authority, and returns its error.
 async fn asked(client: &str, address: SocketAddr, folder: &Path, authority: &Authority) -> String {
     let clock = Arc::new(SystemClock::default());
     let ca = folder.join("ca.pem");

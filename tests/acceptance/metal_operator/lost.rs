@@ -27,7 +27,7 @@ fn resets(world: &World, server: &str) -> Vec<String> {
     resets.filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned())).collect()
 }
 
-/// Returns true if the provider set power on the server or on its request.
+/// Returns true if the provider requested a forced power-off from the operator.
 async fn forced(world: &World, server: &str) -> bool {
     let server = world.server(server).await;
     server["metadata"]["annotations"].to_string().contains("force-off-server")

@@ -33,7 +33,7 @@ pub fn controller(context: &Context, group: &str) -> Controller<Object> {
             Kind::Server.resource(),
             watcher::Config::default(),
             move |server: Object| {
-                // Until v0.7 a server in `Initial` triggers no requests.
+                // Except in v0.7, a server in `Initial` does not trigger its requests.
                 if family != Family::V0_7 && text(&server, "/status/state") == "Initial" {
                     return Vec::new();
                 }
