@@ -1,5 +1,5 @@
-//! The Redfish backend against the BMC simulator: what each machine lists decides, secrets stay,
-//! nothing is sent twice.
+//! The Redfish backend against the BMC simulator: allowable values, secrets, and no repeated
+//! requests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "what a BMC is given time for passes in real time")]
 
@@ -30,7 +30,7 @@ use terraform_provider_metal::{
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// The clock of the system, which a test sets forwards.
+/// The system clock, which tests can advance.
 #[derive(Debug, Default)]
 struct SetClock {
     system: SystemClock,
@@ -98,7 +98,7 @@ impl Bench {
         Self { simulator, clock, settings, backend, machine }
     }
 
-    /// What a process has, which knows of the BMC only what it is told.
+    /// Creates a backend without cached BMC data, like a new process.
     fn process(settings: &RedfishSettings, clock: &Arc<SetClock>) -> (RedfishBackend, Arc<dyn Machine>) {
         let backend = RedfishBackend::new(settings.clone(), &(Arc::clone(clock) as _)).unwrap();
         let name = backend.servers()[0].clone();
@@ -245,12 +245,12 @@ async fn drives_that_are_known_are_not_listed_again_until_one_is_gone() {
     };
     assert_eq!((known.len(), listed()), (2, 1));
 
-    // As that of a destroy is.
+    // Like a destroy's process.
     let (_backend, another) = Bench::process(&bench.settings, &bench.clock);
     assert_eq!(another.media(&known).await.unwrap(), known);
     assert_eq!(listed(), 1, "the drives of the record are read where they are");
 
-    // Firmware that was updated may name them in another way.
+    // Updated firmware can rename the slots.
     let mut renamed = known.clone();
     renamed[0].slot.push_str("-before");
     assert_eq!(another.media(&renamed).await.unwrap(), known);
@@ -412,15 +412,15 @@ async fn a_wrong_password_is_tried_once() {
     }
 }
 
-/// A good certificate of another host is refused before anything is sent: the name is judged with
-/// the authority.
+/// A valid certificate for another host is refused before any request, because the name is checked
+/// along with the authority.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_another_host_gets_no_request() {
     let real = Bench::with(SimulatorConfig::with_systems(1), |_| {}).await;
     let url: url::Url = real.simulator.url(&real.simulator.systems()[0]).unwrap().parse().unwrap();
     let there = (url.host_str().unwrap().to_owned(), url.port().unwrap());
-    // The same BMC at an address that its certificate does not name.
+    // The same BMC at an address that its certificate does not cover.
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let elsewhere = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -453,7 +453,7 @@ async fn a_certificate_of_another_host_gets_no_request() {
     let error = asked(authority).await.unwrap_err();
     assert!(matches!(error, BackendError::Untrusted { .. }), "{error:?}");
     assert!(real.simulator.journal(&JournalQuery::default()).is_empty(), "a request was sent");
-    // It is the name alone: who trusts anything reaches it.
+    // Only the name mattered: with `Trust::Anything` the request succeeds.
     asked(Trust::Anything).await.unwrap();
 }
 

@@ -1,7 +1,7 @@
-//! The documentation names exactly what the provider offers.
+//! Checks that the documentation matches the provider.
 //!
-//! Compares the schema that the host prints with the pages of `docs/`, and asks for an example and
-//! an acceptance test of every type. `docs/page.rs` says how a page must be written to be read.
+//! Compares the host's schema with the pages of `docs/`, and requires an example and an acceptance
+//! test for every type. `docs/page.rs` defines the page format.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 #[path = "docs/compare.rs"]
@@ -27,12 +27,12 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use serde_json::Value;
 
-/// Made up; nothing is looked up there.
+/// Made-up address that is never resolved.
 const SOURCE: &str = "example.com/metal/metal";
 
-/// `providers schema -json` of the built provider, from the pinned host.
+/// Returns the output of `providers schema -json` for the built provider.
 ///
-/// Terraform rather than OpenTofu 1.6, because only it prints functions.
+/// From Terraform, because OpenTofu 1.6 omits functions.
 fn schema_of_the_provider() -> Value {
     let host = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/bin/terraform");
     assert!(host.exists(), "{} is missing: run `make setup`", host.display());

@@ -1,8 +1,8 @@
-//! Holds the walls between the rooms (see DESIGN.md, "Modules") by reading the sources, where no
-//! crate lets the compiler hold them.
+//! Checks the dependencies between modules within a crate (DESIGN.md, "Modules") by reading the
+//! sources.
 //!
-//! The table below is the architecture: who may know whom. `layering/` holds the reader of paths
-//! and the checker; the samples at its end prove that it finds what it must.
+//! The table below defines the architecture. `layering/` contains the path reader and the checker;
+//! their tests run on samples.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 #[path = "layering/check.rs"]
@@ -20,32 +20,30 @@ use std::{fs, path::Path};
 
 use check::{Rules, Source};
 
-/// The crate of the rules.
+/// Crate with the pure rules.
 const RULES: &str = "crates/maintenance-protocol";
 
-/// Longest file, in lines; tests inside it do not count.
+/// Maximum lines per file, without inline tests.
 const LONGEST: usize = 450;
 
-/// Files that may be longer, each with its limit and the reason.
+/// Files with a higher limit, each with the limit and the reason.
 const LONGER: &[(&str, usize, &str)] = &[];
 
-/// Which rooms each room may name. A room that is missing here fails the test: decide first.
-/// `maintenance`, `plugin` and `shown` are crates of their own: the compiler keeps them from naming
-/// a room.
+/// Allowed dependencies of each module. A module without an entry fails the test. `maintenance`,
+/// `plugin` and `shown` are separate crates, which the compiler already isolates.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
     ("files", &[]),
     ("loopback", &[]),
-    // Pure rules: they are given the time.
+    // Pure rules: callers pass the time.
     ("maintenance", &[]),
-    // TLS of clients: what the machine trusts.
+    // TLS for clients: trusted certificates.
     ("tls", &[]),
     ("probe", &["clock", "tls"]),
-    // How a cluster is reached and what its API says; no record, no machine.
+    // Access to a cluster's API. No record, no machine.
     ("kubernetes", &["clock", "files"]),
     ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
-    // Of the words of maintenance only names, and what a machine, its place and its own maintenance
-    // system are; no queue, lock or window.
+    // From `maintenance`, only names and descriptions of machines. No queue, lock or window.
     (
         "backend",
         &[
@@ -68,23 +66,22 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
         ],
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
-    // The composition root: decoded configuration becomes the parts of an engine.
+    // Composition root: builds an engine's parts from the decoded configuration.
     ("settings", &["engine", "maintenance", "store", "backend", "kubernetes", "probe", "clock", "files", "shown"]),
     (
         "provider",
         &["settings", "engine", "maintenance", "store", "backend", "probe", "clock", "files", "plugin", "shown"],
     ),
     ("cli", &["settings", "engine", "maintenance", "store", "backend", "clock", "files", "shown"]),
-    // The program and the map: they start what there is.
+    // Program entry points.
     ("program", &["cli", "provider", "plugin", "settings"]),
     ("main", &["program"]),
 ];
 
-/// What is recorded, and what it may name of its room: data knows no rule, so that rules and data
-/// are no cycle.
+/// Data types and the only module they can use. Rules depend on data, never the reverse.
 const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 
-/// Crates that only some rooms may name.
+/// Crates that only some modules can use.
 const CRATES: &[(&str, &[&str])] = &[
     ("tf_provider", &["provider"]),
     ("sqlx", &["store"]),
@@ -93,10 +90,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
 ];
 
-/// The only crates the pure rules may depend on, beside the standard library's pure parts.
+/// The only dependencies of the pure rules, next to the pure parts of the standard library.
 const PURE_CRATES: &[&str] = &["jiff", "serde", "serde_json", "sha2", "shown_text", "thiserror", "url", "uuid"];
 
-/// Ends of paths that read or wait for time; `clock` alone may.
+/// Path suffixes that read or wait for time, allowed only in `clock`.
 const TIME: &[&str] = &[
     "SystemTime::now",
     "Instant::now",
@@ -112,7 +109,7 @@ const TIME: &[&str] = &[
     "thread::sleep",
 ];
 
-/// Parts of the standard library that are not pure.
+/// Impure parts of the standard library.
 const IMPURE: &[&str] = &[
     "std::env",
     "std::fs",
@@ -141,8 +138,7 @@ fn rules() -> Rules {
     }
 }
 
-/// Every file of the rooms, by its path below them; `maintenance/` is a crate, which is read as the
-/// room that it is.
+/// Returns every module's files. `maintenance/` is a crate, read here like a module.
 fn rooms() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rules = Source::read_all(&root.join(RULES).join("src")).into_iter().map(|source| Source {
@@ -152,8 +148,8 @@ fn rooms() -> Vec<Source> {
     Source::read_all(&root.join("src")).into_iter().chain(rules).collect()
 }
 
-/// A new backend is its folder, its `mod` line and its entry in `PLUGINS`. Other backends reach
-/// BMCs through Redfish, so they can name its folder.
+/// A new backend consists of its folder, its `mod` line and its entry in `PLUGINS`. Other backends
+/// can use the `redfish` folder to reach BMCs.
 #[test]
 fn a_backend_is_one_folder_and_one_registry_line() {
     let rooms = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
@@ -212,8 +208,7 @@ fn no_rules_name_each_other_in_a_circle() {
     assert!(circles.is_empty(), "{circles:#?}");
 }
 
-/// The compiler keeps a crate from naming a room; what holds for every file holds for those of the
-/// wire too.
+/// The compiler isolates the crate; rules for single files apply here too.
 #[test]
 fn the_wire_reads_no_time_and_has_files_of_a_length_that_can_be_read() {
     let sources = Source::read_all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/tf-plugin-server/src"));
@@ -224,8 +219,8 @@ fn the_wire_reads_no_time_and_has_files_of_a_length_that_can_be_read() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Where claims and approvals are kept is asked where a port chooses its implementation, and
-/// nowhere else.
+/// Only the function that selects a port's implementation can query the place of claims and
+/// approvals.
 #[test]
 fn one_function_of_each_port_chooses_who_keeps_claims() {
     const QUESTIONS: [&str; 2] = [".ownership()", ".has_own_claims()"];
@@ -240,7 +235,7 @@ fn one_function_of_each_port_chooses_who_keeps_claims() {
     assert_eq!(ask, PORTS);
 }
 
-/// A word of the code is not one for people and scripts: what shows a value says its own.
+/// Displayed values use their own words, not the names of the code.
 #[test]
 fn nothing_is_shown_in_the_words_of_the_code() {
     let sources = rooms();
@@ -250,8 +245,8 @@ fn nothing_is_shown_in_the_words_of_the_code() {
     assert!(told.is_empty(), "\n{}", told.join("\n"));
 }
 
-/// The rules and the engine serve every backend: a word of one system belongs to its backend, which
-/// brings methods, remedies and commands (`backend/plug.rs`).
+/// The rules and the engine serve every backend. Terms of one system belong to its backend, which
+/// supplies methods, remedies and commands (`backend/plug.rs`).
 #[test]
 fn no_neutral_room_speaks_of_one_system() {
     let words = [

@@ -1,4 +1,4 @@
-//! Copies of kinds, before a real API server: what is old is never shown as what is there.
+//! Cached API objects on a real API server: stale data is never reported as current.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "a test of time measures it")]
@@ -24,7 +24,7 @@ use terraform_provider_metal::{
     kubernetes::{Cluster, ClusterError, ClusterSettings, Mirror},
 };
 
-/// Longer than the longest pause between two tries.
+/// Longer than the longest retry interval.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn namespace() -> (&'static Kubernetes, String) {
@@ -35,7 +35,7 @@ async fn namespace() -> (&'static Kubernetes, String) {
     tokio::task::spawn_blocking(make).await.unwrap()
 }
 
-/// All `ConfigMaps` of a namespace.
+/// Returns a mirror of all `ConfigMaps` in a namespace.
 fn maps(kubeconfig: PathBuf, namespace: &str) -> Mirror {
     let settings = ClusterSettings { kubeconfig: Some(kubeconfig), ..ClusterSettings::default() };
     let kind = ApiResource::erase::<ConfigMap>(&());
@@ -47,7 +47,7 @@ fn make(cluster: &Kubernetes, namespace: &str, name: &str) {
     tokio::task::block_in_place(|| cluster.apply_in(namespace, &map.to_string()));
 }
 
-/// What `user` may do with `ConfigMaps`.
+/// Grants `user` these verbs on `ConfigMaps`.
 fn allow(cluster: &Kubernetes, namespace: &str, user: &str, verbs: &[&str]) {
     let group = "rbac.authorization.k8s.io";
     let role = json!({
@@ -66,7 +66,7 @@ async fn names(mirror: &Mirror) -> Result<Vec<String>, ClusterError> {
     Ok(mirror.all().await?.iter().map(|map| map.metadata.name.clone().unwrap()).collect())
 }
 
-/// Reads until something is there, as soon as it may be.
+/// Reads until an object appears.
 async fn until(mirror: &Mirror, wanted: &str) {
     let began = Instant::now();
     loop {
@@ -85,7 +85,7 @@ async fn who_may_list_and_not_watch_is_told_so_each_time() {
     make(cluster, &namespace, "first");
     let kubeconfig = cluster.user("lister", &[]);
     let mirror = maps(kubeconfig, &namespace);
-    // The right comes into force a moment later.
+    // RBAC changes take effect after a short delay.
     allow(cluster, &namespace, "lister", &["get", "list"]);
     let began = Instant::now();
     loop {
@@ -103,7 +103,7 @@ async fn who_may_list_and_not_watch_is_told_so_each_time() {
         let Err(ClusterError::Forbidden { verb: "watch", resource, .. }) = &read else { panic!("{read:?}") };
         assert!(resource.contains("configmaps"), "{resource}");
     }
-    // Given later, it is used without anything new in the cluster.
+    // A permission granted later is used without further changes in the cluster.
     allow(cluster, &namespace, "lister", &["get", "list", "watch"]);
     until(&mirror, "second").await;
     make(cluster, &namespace, "third");
@@ -116,7 +116,7 @@ async fn a_watch_that_cannot_be_opened_again_shows_nothing_old() {
     let proxy = Proxy::to(cluster).await;
     make(cluster, &namespace, "first");
     let mirror = maps(cluster.kubeconfig_at(&proxy.url(), "admin"), &namespace);
-    // Lists pass all the time, and say nothing about a watch.
+    // Lists succeed throughout, but do not prove that a watch works.
     for (code, transient) in [(500, true), (403, false)] {
         proxy.rule(move |seen| if seen.is_watch() { Deal::Answer(code, "", status(code, "No")) } else { Deal::Pass });
         for _ in 0..3 {
@@ -126,7 +126,7 @@ async fn a_watch_that_cannot_be_opened_again_shows_nothing_old() {
     }
     make(cluster, &namespace, "second");
     proxy.rule(|_| Deal::Pass);
-    // The first answer after it is a new one.
+    // The first response afterwards is fresh.
     assert_eq!(names(&mirror).await.unwrap().iter().filter(|name| *name != "kube-root-ca.crt").count(), 2);
     proxy.take_seen();
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! What neighbours on one machine and in one network get: no core dump, no file of theirs that is
-//! followed, and no password for a server that a name leads to since the last request.
+//! Protection against other users on the machine and the network: core dumps, planted files, and
+//! passwords for a server whose DNS name now points elsewhere.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
@@ -47,8 +47,8 @@ fn program() -> std::path::PathBuf {
     env!("CARGO_BIN_EXE_terraform-provider-metal").into()
 }
 
-/// Whether a plain program that aborts under `ulimit -c unlimited` is dumped, in a folder of its
-/// own.
+/// Returns true if a program that aborts under `ulimit -c unlimited` leaves a core dump in this
+/// folder.
 fn dumps(folder: &std::path::Path) -> bool {
     use std::io::{Read as _, Write as _};
     let mut child = Command::new("sh")
@@ -59,7 +59,7 @@ fn dumps(folder: &std::path::Path) -> bool {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It answers once the limit is set and it runs.
+    // The program answers once the limit is set and it runs.
     let _ = child.stdin.as_mut().unwrap().write_all(b"x");
     let _ = child.stdout.as_mut().unwrap().read(&mut [0]).unwrap();
     host::signal("ABRT", child.id());
@@ -73,8 +73,8 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     let start = Start { program: Some(program()), shell: Some("ulimit -c unlimited; exec \"$1\""), ..Start::default() };
     let mut host = Host::start_with(start).await;
     let pid = host.child.id().unwrap();
-    // The files of a process that cannot be dumped belong to root, whoever runs it; where root runs
-    // it, the dump itself tells.
+    // Root owns the `/proc` files of an undumpable process. If root runs the test, only the dump
+    // itself is conclusive.
     let owner = fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid();
     assert_eq!(owner, 0);
     host.signal("ABRT");
@@ -92,15 +92,14 @@ async fn the_memory_of_the_provider_is_in_no_core_dump() {
     assert!(dumps(folder.path()) || !root, "no process is dumped here, and root sees no owner: this shows nothing");
 }
 
-/// A plugin of a kubeconfig writes what it likes; the host logs what its provider prints, and so
-/// does a CI job.
+/// A kubeconfig's exec plugin can print secrets; hosts and CI jobs log the provider's output.
 #[test]
 fn what_an_exec_plugin_writes_to_standard_error_reaches_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let (config, ran) = (folder.path().join("kubeconfig"), folder.path().join("ran"));
     let script =
         format!("read line && echo sentinel-in >&2; echo sentinel-err >&2; echo ran > {}; exit 3", ran.display());
-    // As most files have it: without interactiveMode.
+    // Most files omit interactiveMode.
     let text = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{ "name": "c", "cluster": { "server": "https://127.0.0.1:1" } }],
@@ -121,20 +120,20 @@ fn what_an_exec_plugin_writes_to_standard_error_reaches_no_log() {
     assert!(!all.contains("sentinel"), "{all}");
 }
 
-/// Another user of the machine places files and links where the provider will put its socket.
+/// Another local user plants files and links at the expected place of the provider's socket.
 #[tokio::test]
 async fn nothing_in_a_shared_temporary_folder_is_followed_or_shared() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let (shared, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    // The names cannot be known beforehand; these are those that could be.
+    // Socket names are random; these are the predictable candidates.
     for name in ["tf", "tf0", "s", "tf.sock", "plugin"] {
         symlink(elsewhere.path(), shared.path().join(name)).unwrap();
     }
     let mut folders = std::collections::BTreeSet::new();
     for _ in 0..3 {
         let variables = [("TMPDIR", shared.path().display().to_string())].into();
-        // The socket's folder is named by the host; without one it is in TMPDIR.
+        // The host names the socket's folder; the default is TMPDIR.
         let start = Start {
             program: Some(program()),
             variables,
@@ -155,11 +154,11 @@ async fn nothing_in_a_shared_temporary_folder_is_followed_or_shared() {
     assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 5, "something was left");
 }
 
-/// One address behind which another server can be put, as a changed DNS record does it.
+/// An address whose target server can change, like a DNS record.
 struct Name {
     address: String,
     leads_to: Arc<Mutex<u16>>,
-    /// Dropped to end the connections that there are.
+    /// Dropped to end open connections.
     open: Arc<tokio::sync::Mutex<JoinSet<()>>>,
 }
 
@@ -200,8 +199,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
     let (ours, theirs) = (Simulator::start(ours).await.unwrap(), Simulator::start(theirs).await.unwrap());
     let trust = ours.trust().unwrap();
     let pin = parse_fingerprint(&trust.certificate_sha256).unwrap();
-    // The last one trusts any certificate: with it the other server is asked, or this would show
-    // nothing.
+    // `Trust::Anything` proves the test: with it, the other server does receive the request.
     for trust in [Trust::Authority(trust.ca_pem.clone()), Trust::Fingerprint(pin), Trust::Anything] {
         for authentication in [Authentication::Session, Authentication::Basic] {
             let name = Name::of(port(&ours)).await;
@@ -225,7 +223,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
             name.leads_to(port(&theirs)).await;
             let error = loop {
                 match machine.observe().await {
-                    // A connection that just ended is noticed by the request that uses it.
+                    // A request can fail on a connection that just ended.
                     Err(BackendError::Unreachable { .. } | BackendError::ReplyLost { .. }) => {}
                     other => break other.map(|_| ()),
                 }
@@ -238,7 +236,7 @@ async fn a_name_that_leads_elsewhere_since_the_last_request_gets_no_password() {
             let heard = theirs.journal(&JournalQuery::default());
             assert!(heard.is_empty(), "the other server was asked: {heard:?}");
 
-            // Led back, it goes on.
+            // After the name points back, requests succeed again.
             name.leads_to(port(&ours)).await;
             while machine.observe().await.is_err() {}
             backend.close().await;

@@ -1,4 +1,4 @@
-//! The Leases that medik8s's operators share, before a real API server.
+//! The Leases shared by medik8s operators, on a real API server.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "a test of time measures it")]
@@ -24,7 +24,7 @@ use terraform_provider_metal::{
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A namespace for Leases and a node of a name that nobody else has.
+/// A namespace for Leases, and a node with a unique name.
 struct Place {
     cluster: &'static Kubernetes,
     namespace: String,
@@ -52,7 +52,7 @@ impl Place {
         self.leases_of(self.cluster.kubeconfig())
     }
 
-    /// As somebody else's operator left it.
+    /// Writes a Lease of another operator.
     fn foreign(&self, renewed: Timestamp, seconds: u32) {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -88,7 +88,7 @@ async fn a_node_is_taken_again_and_given_back_by_its_holder_only() {
     leases.take(node, "us", HOUR).await.unwrap();
     let first = leases.observe(node).await.unwrap().unwrap();
     assert_eq!((first.identity.as_str(), first.duration, first.expired), ("us", HOUR, false));
-    // It goes with its node.
+    // The Lease is deleted with its node.
     let nodes: Api<Node> = Api::all(Kubernetes::client(&place.cluster.kubeconfig()).await);
     let owner = place.lease().await.metadata.owner_references.unwrap().remove(0);
     assert_eq!((owner.kind.as_str(), Some(owner.uid)), ("Node", nodes.get(node).await.unwrap().metadata.uid));
@@ -112,7 +112,7 @@ async fn what_is_over_is_taken_over_and_what_is_not_is_left_alone() {
     let place = Place::new().await;
     let (leases, node) = (place.leases(), place.node.as_str());
     let now = Timestamp::now();
-    // Also one whose clock is ahead of the API server's.
+    // This includes an operator whose clock is ahead of the API server's.
     for renewed in [now - SignedDuration::from_mins(5), now + SignedDuration::from_mins(5)] {
         place.foreign(renewed, 3600);
         held_by(leases.take(node, "us", HOUR).await, "node-maintenance");

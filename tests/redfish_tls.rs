@@ -1,5 +1,5 @@
-//! TLS of old BMCs: a pinned certificate may be as old as it likes, and a handshake that cannot
-//! work says why.
+//! TLS of old BMCs: a pinned certificate can use outdated algorithms, and a failed handshake
+//! reports its cause.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
@@ -20,8 +20,8 @@ use terraform_provider_metal::{
     maintenance::machine::{MachineView, PowerState},
 };
 
-/// A BMC with the TLS of ten years ago, which no Rust library serves: arguments are the file of key
-/// and certificate, the TLS version and the ciphers.
+/// A BMC with ten-year-old TLS, which no Rust library serves. Arguments: file with key and
+/// certificate, TLS version and ciphers.
 const OLD_BMC: &str = r#"
 import http.server, ssl, sys
 class Bmc(http.server.BaseHTTPRequestHandler):
@@ -43,8 +43,8 @@ print(server.server_address[1], flush=True)
 server.serve_forever()
 "#;
 
-/// A key of 1024 bits and its X.509 v1 certificate, signed with SHA-1, without any name of a host.
-/// Made for this test.
+/// A 1024-bit key and its X.509 v1 certificate, signed with SHA-1, without a host name. Test data
+/// only.
 const OLD: &str = "-----BEGIN PRIVATE KEY-----
 MIICeQIBADANBgkqhkiG9w0BAQEFAASCAmMwggJfAgEAAoGBAOVNvh+T9e2MUmti
 bJo4UrPjTbGZQPZDn+iit0Fi2uOco47UViVXuWvT5HM3nTx6ym3D1FPrwUzN1OZ7

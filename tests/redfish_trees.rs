@@ -1,9 +1,9 @@
-//! Reads recorded trees of real BMCs and tells what works on each: the table in
-//! `tests/README.md`.
+//! Reads recorded Redfish trees of real BMCs and reports the working features of each: the table
+//! in `tests/README.md`.
 //!
-//! What sushy-tools serves out of sushy's own samples is read at each run of the tests. The
-//! recordings are not part of the project. `REDFISH_TREES` names a folder of files, one for each
-//! BMC: a JSON object that has the body of each resource under its path.
+//! Each test run reads sushy's samples, served by sushy-tools. The recordings are not part of the
+//! project. `REDFISH_TREES` names a folder with one file per BMC: a JSON object with each
+//! resource's body under its path.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a server that starts is given real time")]
 
@@ -34,7 +34,7 @@ use tokio::{
     net::TcpListener,
 };
 
-/// Serves a tree; a path with a last slash is the same one.
+/// Serves a tree, with or without a trailing slash.
 async fn serve(tree: Arc<BTreeMap<String, Value>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -92,7 +92,7 @@ async fn row(machine: &dyn Machine) -> Result<String, String> {
     Ok(out)
 }
 
-/// The machine behind an address.
+/// Returns the machine at an address.
 fn machine(port: u16, system_id: Option<&str>) -> Arc<dyn Machine> {
     let server = ServerSettings {
         endpoint: format!("http://127.0.0.1:{port}").parse().unwrap(),
@@ -127,7 +127,7 @@ async fn what_works_on_each_recorded_bmc() {
             .map(str::to_owned)
             .collect();
         let port = serve(Arc::new(tree)).await;
-        // As it is, and with a system_id where that is asked for.
+        // Without `system_id`, and with each `system_id` of a BMC that requires it.
         for system_id in std::iter::once(None).chain(systems.into_iter().map(Some)) {
             let machine = machine(port, system_id.as_deref());
             let name = file.file_stem().unwrap().to_string_lossy().into_owned();
@@ -137,8 +137,7 @@ async fn what_works_on_each_recorded_bmc() {
     }
 }
 
-/// `sushy-static` of sushy-tools: a Redfish service that serves files, with HTTP/1.0. Dropping it
-/// stops it.
+/// `sushy-static` from sushy-tools: a file-based Redfish service over HTTP/1.0. It stops on drop.
 struct Static {
     child: Child,
     port: u16,
@@ -158,11 +157,11 @@ fn tool(path: &str) -> PathBuf {
     file
 }
 
-/// How often it is looked whether it listens, and the pause between: a minute and a half.
+/// Number of start checks, 90 seconds in total.
 const MOST_LOOKS: usize = 3_000;
 const LOOK: Duration = Duration::from_millis(30);
 
-/// Whether the folder with this resource is served there: another process may have taken the port.
+/// Returns true if this folder is served there, because another process can have taken the port.
 fn serves(port: u16, resource: &str) -> bool {
     let asked = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).and_then(|mut stream| {
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -186,8 +185,7 @@ impl Static {
         let own = format!("Own{}", uuid::Uuid::new_v4().simple());
         fs::create_dir(folder.path().join(&own)).unwrap();
         fs::write(folder.path().join(&own).join("index.json"), "{}").unwrap();
-        // It takes no port of the system's choice, so that another process may take the one that
-        // was free.
+        // It cannot choose a port itself, so another process can take the free port first.
         for _ in 0..10 {
             let port = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
             let mut child = Command::new(tool("sushy/bin/sushy-static"))
@@ -214,7 +212,7 @@ impl Static {
     }
 }
 
-/// The samples of sushy, which it brings with its own tests.
+/// Returns sushy's own test samples.
 fn samples() -> PathBuf {
     let lib = tool("ironic/lib");
     let python =
@@ -228,7 +226,7 @@ fn sample(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(samples().join(name)).unwrap()).unwrap()
 }
 
-/// A service out of samples: a system, drives, and the settings object where there is one.
+/// Builds a service from samples: a system, drives, and the optional settings object.
 fn service(system: &str, others: &[&str], settings: Option<&str>) -> BTreeMap<String, Value> {
     let all = ["root.json", "system_collection.json", "manager_collection.json", system]
         .into_iter()

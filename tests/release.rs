@@ -1,6 +1,5 @@
-//! What `tools/release` makes of a commit, and what it refuses, with a program that was built
-//! elsewhere: the packaging is the same, and nothing is compiled. Two real builds are compared by
-//! `tools/packaging/reproduce`.
+//! Tests `tools/release` with a prebuilt program: packaging is real, but nothing is compiled.
+//! `tools/packaging/reproduce` compares two real builds.
 #![cfg(unix)]
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
@@ -30,25 +29,25 @@ fn succeeded(command: &mut Command) -> String {
     said
 }
 
-/// Whether a command succeeded, and all that it printed.
+/// Returns true on success, and the command's complete output.
 fn everything_said(command: &mut Command) -> (bool, String) {
     let output = run(command);
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     (output.status.success(), said)
 }
 
-/// Writes a program of the shell.
+/// Writes a shell script.
 fn script(file: &Path, text: &str) {
     fs::write(file, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Makes a folder that is a whole PATH: it has these tools, and nothing else.
+/// Creates a folder with these tools, for use as the entire PATH.
 fn link_tools(folder: &Path, tools: &[&str]) {
     fs::create_dir(folder).unwrap();
     for tool in tools {
         let found = match *tool {
-            // On the PATH it may be a script that needs more tools.
+            // `python3` on the PATH can be a script that needs further tools.
             "python3" => succeeded(Command::new(tool).args(["-c", "import sys; print(sys.executable)"])),
             _ => succeeded(Command::new("sh").args(["-c", &format!("command -v {tool}")])),
         };
@@ -56,8 +55,7 @@ fn link_tools(folder: &Path, tools: &[&str]) {
     }
 }
 
-/// A clone of this checkout, with the tools as they are in the work tree, and a program that stands
-/// for a built one.
+/// A checkout clone with the work tree's tools and a stand-in for the built program.
 struct Checkout {
     folder: TempDir,
     tree: PathBuf,
@@ -90,7 +88,7 @@ impl Checkout {
             let _ = fs::remove_dir_all(&to);
             succeeded(Command::new("cp").arg("-R").arg(Path::new(ROOT).join(path)).arg(to));
         }
-        // What python left beside its sources here is no part of a commit.
+        // Remove Python's cache: it is not part of a commit.
         let _ = fs::remove_dir_all(this.tree.join("tools/packaging/__pycache__"));
         this.commit();
         fs::write(this.program(), "a program").unwrap();
@@ -115,7 +113,7 @@ impl Checkout {
         git(&["commit", "--quiet", "--allow-empty", "--message", "As in the work tree"]);
     }
 
-    /// `tools/release` without anything of this environment that could sign.
+    /// `tools/release` without the environment variables that enable signing.
     fn release(&self, platforms: &[&str]) -> Command {
         let mut command = Command::new(self.tree.join("tools/release"));
         for platform in platforms {
@@ -130,7 +128,7 @@ impl Checkout {
         command
     }
 
-    /// `make` in this checkout, without settings of a `make` that runs the tests.
+    /// Runs a Makefile target in this checkout, without variables from an outer run.
     fn make(&self, target: &str) -> Command {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.tree).arg(target);
@@ -140,14 +138,14 @@ impl Checkout {
         command
     }
 
-    /// Whether `tools/packaging/try` accepts the archive of this program with a PATH, and what it
-    /// prints.
+    /// Returns true if `tools/packaging/try` accepts this program's archive with a PATH, and its
+    /// output.
     fn tried(&self, platform: &str, program: &[u8], path: &str) -> (bool, String) {
         self.pack(platform, program);
         everything_said(self.try_it(platform).env("PATH", path))
     }
 
-    /// Makes the archive of this program, and has the hosts that it is tried with.
+    /// Creates this program's archive and provides the hosts for the trial.
     fn pack(&self, platform: &str, program: &[u8]) {
         fs::create_dir_all(self.archives()).unwrap();
         fs::write(self.program(), program).unwrap();
@@ -227,7 +225,7 @@ fn a_release_has_the_files_that_registries_ask_for() {
     assert!(listed("windows_amd64.zip").contains(&format!("terraform-provider-metal_v{VERSION}.exe ")));
 }
 
-/// All that CONTRIBUTING.md describes, and all that the tests of mirrors and lock files have.
+/// Includes everything that CONTRIBUTING.md, the mirror tests and the lock file tests need.
 #[test]
 fn a_release_without_names_is_of_every_platform() {
     let checkout = Checkout::new("checkout");
@@ -273,7 +271,7 @@ fn the_bill_names_what_is_linked_and_the_statement_how_it_was_made() {
         assert!(component["purl"].as_str().unwrap().starts_with("pkg:cargo/"), "{component}");
         assert!(lock.contains(component["hashes"][0]["content"].as_str().unwrap()), "{component}");
     }
-    // No registry has the crates of this repository: nobody shall look for them there.
+    // The local crates use `pkg:generic`, because no registry contains them.
     let own: Vec<_> = own.iter().map(|one| one["purl"].as_str().unwrap()).collect();
     let expected =
         ["maintenance-protocol", "shown-text", "tf-plugin-server"].map(|name| format!("pkg:generic/{name}@{VERSION}"));
@@ -303,7 +301,7 @@ fn the_bill_names_what_is_linked_and_the_statement_how_it_was_made() {
     assert!(build["internalParameters"]["tools"]["rustc"].as_str().unwrap().starts_with("rustc 1."));
 }
 
-/// Other folders, another time and another user's mask.
+/// The folder, the time and the umask differ.
 #[test]
 fn the_same_commit_and_program_give_the_same_bytes() {
     let (one, other) = (Checkout::new("checkout"), Checkout::new("a checkout elsewhere"));
@@ -313,7 +311,7 @@ fn the_same_commit_and_program_give_the_same_bytes() {
     succeeded(&mut other.release(&["linux_arm64", "linux_amd64"]));
     assert_eq!(files(&one.archives()), files(&other.archives()));
     for file in files(&one.archives()) {
-        // It names the commands, which differ here.
+        // The provenance contains the commands, which differ here.
         if file == name("provenance.intoto.json") {
             continue;
         }
@@ -328,7 +326,7 @@ fn the_same_commit_and_program_give_the_same_bytes() {
     }
 }
 
-/// The environment is that of a release: with a key, and with another target folder.
+/// Uses a release's environment: a signing key and a different target folder.
 #[test]
 fn two_builds_are_compared_without_their_signatures_and_each_in_its_own_folder() {
     let checkout = Checkout::new("checkout");
@@ -360,7 +358,7 @@ fn a_checkout_with_changes_and_an_undescribed_version_are_refused() {
 
     let changelog = fs::read_to_string(checkout.tree.join("CHANGELOG.md")).unwrap();
     assert!(changelog.contains(&format!("\n## {VERSION}")));
-    // A version that only begins alike is another one.
+    // A version with the same prefix is a different version.
     fs::write(
         checkout.tree.join("CHANGELOG.md"),
         changelog.replace(&format!("\n## {VERSION}"), &format!("\n## {VERSION}-rc1")),
@@ -371,13 +369,13 @@ fn a_checkout_with_changes_and_an_undescribed_version_are_refused() {
     checkout.refuses(&format!("no section '## {VERSION}'"));
 }
 
-/// A key ring of one test, with the agent that gpg starts for it.
+/// A key ring for one test, with its gpg agent.
 struct Keys(TempDir);
 
 impl Keys {
-    /// A ring with one key of an algorithm, and its fingerprint.
+    /// Creates a ring with one key and returns the key's fingerprint.
     fn with(algorithm: &str, passphrase: &str) -> (Self, String) {
-        // Its socket has a path of at most 107 bytes.
+        // A socket path has at most 107 bytes.
         let this = Self(tempfile::Builder::new().prefix("k").tempdir_in("/tmp").unwrap());
         fs::set_permissions(this.0.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let make = ["--batch", "--pinentry-mode", "loopback", "--passphrase", passphrase];
@@ -416,7 +414,7 @@ fn checksums_are_signed_with_the_key_of_the_environment() {
     succeeded(release.env("RELEASE_GPG_PASSPHRASE", "a passphrase"));
     let folder = checkout.archives();
 
-    // With nothing but the public key, as a host has it.
+    // A host has only the public key.
     let public = folder.join("public.gpg");
     succeeded(keys.gpg().args(["--batch", "--output"]).arg(&public).args(["--export", &fingerprint]));
     for signed in ["SHA256SUMS", "provenance.intoto.json"].map(name) {
@@ -451,8 +449,7 @@ fn a_key_that_registries_refuse_and_a_missing_one_are_found_before_the_build() {
     }
 }
 
-/// What `make release` says of the programs that it made. Those that start are driven by both
-/// hosts, which takes a build.
+/// Covers only the report. Driving the programs with both hosts would need a build.
 #[test]
 fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     let checkout = Checkout::new("checkout");
@@ -488,7 +485,7 @@ fn a_program_is_started_before_it_is_released_or_named_as_not_run() {
     }
 }
 
-/// Processes of Wine outlive their server for a moment, and write their files meanwhile.
+/// Wine processes outlive their server briefly and still write files.
 #[test]
 fn nothing_is_left_of_wine_after_a_program_was_tried() {
     let checkout = Checkout::new("checkout");
@@ -513,7 +510,7 @@ fn nothing_is_left_of_wine_after_a_program_was_tried() {
     assert_eq!(files(&temporary), BTreeSet::new(), "{said}");
 }
 
-/// What the set-up asks Debian for, on a machine with a processor and with some emulators.
+/// Covers the Debian packages that the set-up installs, given the CPU and existing emulators.
 #[test]
 fn emulators_that_a_release_needs_and_the_machine_lacks_are_installed() {
     let checkout = Checkout::new("checkout");
@@ -544,8 +541,7 @@ fn emulators_that_a_release_needs_and_the_machine_lacks_are_installed() {
     assert_eq!(asked("x86_64", &[], &[("ALLOW_NOT_RUN", "1")]), "");
 }
 
-/// Before the build: it takes hours, and a missing emulator should not be found after it. A build
-/// alone needs no emulator.
+/// The check comes before the build, which takes hours. A build alone does not need an emulator.
 #[test]
 fn a_release_brings_its_emulators() {
     let checkout = Checkout::new("checkout");
@@ -558,7 +554,7 @@ fn a_release_brings_its_emulators() {
     assert!(said.contains("step release of") && !said.contains("emulators"), "{said}");
 }
 
-/// Clippy and the tests see the code of this system only.
+/// Clippy and the tests compile code for this system only.
 #[test]
 fn code_for_windows_and_macos_is_compiled_without_a_release() {
     let checkout = Checkout::new("checkout");
@@ -573,7 +569,7 @@ fn code_for_windows_and_macos_is_compiled_without_a_release() {
         assert!(!checked.status.success(), "{broken} does not compile");
     }
 
-    // What the long tests call, without running it.
+    // The stand-ins only print their arguments.
     let tools = checkout.folder.path().join("tools");
     fs::create_dir(&tools).unwrap();
     for tool in ["cargo", "make"] {
@@ -590,7 +586,7 @@ fn code_for_windows_and_macos_is_compiled_without_a_release() {
     assert!(!called("postgres").contains("make"), "one store alone was asked for");
 }
 
-/// Flags of C compilers are one text, in which spaces separate them.
+/// C compiler flags form one string, separated by spaces.
 #[test]
 fn a_checkout_whose_path_has_spaces_is_named_to_the_c_compiler_whole() {
     let checkout = Checkout::new("a checkout");
@@ -600,7 +596,7 @@ fn a_checkout_whose_path_has_spaces_is_named_to_the_c_compiler_whole() {
         fs::create_dir_all(folder).unwrap();
     }
     script(&tools.join("rustup"), "echo x86_64-unknown-linux-musl");
-    // Split as the crate `cc` does it.
+    // Split like the crate `cc`.
     let split = "import os, shlex\n\
                  split = shlex.split if os.environ.get(\"CC_SHELL_ESCAPED_FLAGS\") else str.split\n\
                  print(*split(os.environ[\"CFLAGS\"]), sep=\"\\n\")";
@@ -631,8 +627,8 @@ fn help_lists_every_described_target_in_one_column() {
     assert_eq!(help.lines().collect::<Vec<_>>(), lines);
 }
 
-/// A dynamic program would pass on the machine of the release. Where no emulator runs it, this is
-/// all that is known of it.
+/// A dynamic program would run on the release machine. Without an emulator this check is the only
+/// one.
 #[test]
 fn a_program_that_breaks_a_promise_is_refused_before_it_runs() {
     let checkout = Checkout::new("checkout");
@@ -649,7 +645,7 @@ fn a_program_that_breaks_a_promise_is_refused_before_it_runs() {
     }
 }
 
-/// What `tools/packaging/program.py` says of a program, and whether it accepts it.
+/// Returns true if `tools/packaging/program.py` accepts a program, and its output.
 fn judged(platform: &str, content: &[u8]) -> (bool, String) {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("program");
@@ -670,11 +666,11 @@ const AARCH64: u16 = 183;
 const DYNAMIC: u32 = 2;
 const LOADER: u32 = 3;
 const GLIBC: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
-/// Where the first byte of a file of `elf` is while the program runs.
+/// Load address of a file from `elf`.
 const BASE: u64 = 0x40_0000;
 
-/// A program for Linux, as `<elf.h>` has it: one segment that is the whole file and starts with the
-/// code, and more segments, each with its kind and its content.
+/// A Linux program as in `<elf.h>`. Its first segment covers the file and starts with the code;
+/// `more` lists further segments as kind and content.
 fn elf(processor: u16, code: &[u8], more: &[(u32, Vec<u8>)]) -> Vec<u8> {
     let heads = 64 + 56 * (more.len() + 1);
     let size = heads + code.len() + more.iter().map(|(_, content)| content.len()).sum::<usize>();
@@ -704,10 +700,10 @@ fn elf(processor: u16, code: &[u8], more: &[(u32, Vec<u8>)]) -> Vec<u8> {
 /// Code for x86-64 that exits with status 1.
 const FAILS: [u8; 12] = [0xBF, 1, 0, 0, 0, 0xB8, 60, 0, 0, 0, 0x0F, 5];
 
-/// Code for x86-64 that writes a text to its output and exits with status 0.
+/// Returns x86-64 code that prints a text and exits with status 0.
 fn prints(text: &str) -> Vec<u8> {
     let length = u32::try_from(text.len()).unwrap().to_le_bytes();
-    // The text stands 21 bytes after the instruction that takes its address.
+    // The text starts 21 bytes after the instruction that loads its address.
     let mut code = vec![0xBF, 1, 0, 0, 0, 0x48, 0x8D, 0x35, 21, 0, 0, 0, 0xBA];
     code.extend(length);
     code.extend([0xB8, 1, 0, 0, 0, 0x0F, 5, 0x31, 0xFF, 0xB8, 60, 0, 0, 0, 0x0F, 5]);
@@ -715,7 +711,7 @@ fn prints(text: &str) -> Vec<u8> {
     code
 }
 
-/// The entries of a dynamic section, and behind them the names that they point into.
+/// A dynamic section's entries, followed by their strings.
 fn dynamic(entries: &[(u64, u64)], names: &[u8]) -> (u32, Vec<u8>) {
     let numbers = entries.iter().flat_map(|(tag, value)| [*tag, *value]);
     (DYNAMIC, numbers.flat_map(u64::to_le_bytes).chain(names.iter().copied()).collect())
@@ -727,7 +723,7 @@ fn a_program_that_no_image_of_a_host_would_start_is_refused() {
     const NAMES: u64 = 5;
     const FLAGS: u64 = 30;
     for (platform, processor) in [("linux_amd64", X86_64), ("linux_arm64", AARCH64)] {
-        // As the linker makes it for a static program that loads at any address.
+        // A static PIE, as linkers write it.
         let mut anywhere = elf(processor, b"", &[dynamic(&[(FLAGS, 8), (0, 0)], b"")]);
         anywhere[16] = 3;
         for whole in [elf(processor, b"", &[]), anywhere] {
@@ -736,12 +732,12 @@ fn a_program_that_no_image_of_a_host_would_start_is_refused() {
         }
     }
     let whole = elf(X86_64, b"code", &[]);
-    // The names stand behind two heads of segments and three entries.
+    // The strings follow two segment headers and three entries.
     let names = BASE + 64 + 2 * 56 + 3 * 16;
     let library = dynamic(&[(NEEDED, 1), (NAMES, names), (0, 0)], b"\0libc.so.6\0");
     let nameless = dynamic(&[(NEEDED, 1), (0, 0)], b"");
     let mut sections = whole.clone();
-    // A table of one section behind the end of the file.
+    // A section table with one entry, past the file's end.
     sections[40..48].copy_from_slice(&(whole.len() as u64).to_le_bytes());
     sections[58..62].copy_from_slice(&[64, 0, 1, 0]);
     let mut object = whole.clone();
@@ -775,7 +771,7 @@ fn a_program_that_no_image_of_a_host_would_start_is_refused() {
 const MACH_AMD64: u32 = 0x0100_0007;
 const MACH_ARM64: u32 = 0x0100_000C;
 
-/// The head of a program for macOS, as `<mach-o/loader.h>` has it.
+/// A macOS program's header, as in `<mach-o/loader.h>`.
 fn mach_o(processor: u32, libraries: &[&str], signed: bool) -> Vec<u8> {
     let numbers = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     // LC_BUILD_VERSION: macOS 11.0.
@@ -808,7 +804,7 @@ fn a_program_that_no_mac_would_start_is_refused() {
     let unsigned = mach_o(MACH_AMD64, &system, false);
     let (good, said) = judged("darwin_amd64", &unsigned);
     assert!(good && said.contains("not signed"), "{said}");
-    // LC_VERSION_MIN_MACOSX, in which linkers write the versions before 10.14.
+    // LC_VERSION_MIN_MACOSX, in which linkers write versions before 10.14.
     let mut older = unsigned;
     older[32..36].copy_from_slice(&0x24_u32.to_le_bytes());
     older[40..44].copy_from_slice(&((10_u32 << 16) | (12 << 8)).to_le_bytes());
@@ -819,7 +815,7 @@ fn a_program_that_no_mac_would_start_is_refused() {
         program[44..48].copy_from_slice(&version.to_le_bytes());
         program
     };
-    // LC_UUID, which says nothing of versions.
+    // LC_UUID, which contains no version.
     let mut silent = whole.clone();
     silent[32..36].copy_from_slice(&0x1B_u32.to_le_bytes());
     refused(&[

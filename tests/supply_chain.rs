@@ -1,8 +1,7 @@
-//! What the program is built from: where crates come from, under which licences, and which ones are
-//! there twice.
+//! Checks the program's crates: their source, licences and duplicate versions.
 //!
-//! `cargo metadata` tells it from the lock file, without a network. Advisories are asked by
-//! `make lint` (`tools/deny`).
+//! `cargo metadata` reads them from the lock file, without a network. `tools/deny` checks
+//! advisories.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 
 use std::{
@@ -14,10 +13,10 @@ use std::{
 
 use serde_json::Value;
 
-/// The only place that crates come from.
+/// The only allowed source of crates.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Licences that the program may be shipped under, together with its own.
+/// Licences that are compatible with shipping the program under its own licence.
 const LICENCES: [&str; 12] = [
     "MIT",
     "Apache-2.0",
@@ -33,7 +32,7 @@ const LICENCES: [&str; 12] = [
     "CDLA-Permissive-2.0",
 ];
 
-/// Crates that speak protocols or hold keys: of these one version is enough, and is looked after.
+/// Protocol and cryptography crates, allowed in one version only.
 const ONCE: [&str; 12] = [
     "tonic",
     "rustls",
@@ -49,19 +48,18 @@ const ONCE: [&str; 12] = [
     "rustls-pemfile",
 ];
 
-/// What is there all the same, with the reason. tf-provider 0.2.2 has no features to leave its own
-/// server out; nothing here calls it, and the linker leaves it out
-/// ([`the_program_holds_no_code_of_the_second_ones`]).
+/// Known duplicates with the crate that causes each. tf-provider 0.2.2 cannot omit its own server;
+/// the linker drops that unused code ([`the_program_holds_no_code_of_the_second_ones`]).
 const TWICE: [(&str, &str); 2] = [("tonic", "tf-provider"), ("rcgen", "tf-provider")];
 
-/// Unmaintained, with who brings it.
+/// Unmaintained crates, each with its dependent.
 const UNMAINTAINED: [(&str, &str); 1] = [("rustls-pemfile", "tf-provider")];
 
 struct Graph {
     packages: BTreeMap<String, Value>,
-    /// Who is built with whom, for this platform.
+    /// Dependencies of each crate on this platform.
     uses: BTreeMap<String, Vec<String>>,
-    /// What is linked into the program, by id.
+    /// IDs of the crates linked into the program.
     linked: BTreeSet<String>,
 }
 
@@ -109,14 +107,14 @@ impl Graph {
         self.linked.iter().filter(|user| self.uses[*user].iter().any(|used| used == id)).collect()
     }
 
-    /// Whether every way to a crate goes through another one.
+    /// Returns true if every dependency path to a crate passes through `through`.
     fn only_through(&self, id: &str, through: &str) -> bool {
         let users = self.users(id);
         !users.is_empty() && users.iter().all(|user| self.name(user) == through || self.only_through(user, through))
     }
 }
 
-/// Whether a licence expression can be met with the licences above.
+/// Returns true if the licences above can satisfy an expression.
 fn allowed(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ");
     let parts = top_level(&expression, " AND ");
@@ -134,7 +132,7 @@ fn allowed(expression: &str) -> bool {
     }
 }
 
-/// Splits outside of parentheses.
+/// Splits outside parentheses.
 fn top_level(text: &str, word: &str) -> Vec<String> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, character) in text.char_indices() {
@@ -186,7 +184,7 @@ fn what_speaks_protocols_or_holds_keys_is_there_once() {
     }
 }
 
-/// The sources of a crate leave their paths in the program, at every place that can panic.
+/// A crate's source paths appear in the program wherever its code can panic.
 #[test]
 fn the_program_holds_no_code_of_the_second_ones() {
     let graph = Graph::read();
@@ -225,7 +223,7 @@ fn python_packages_have_hashes() {
     assert!(fs::read_to_string(folder.join("common.sh")).unwrap().contains("--require-hashes"));
 }
 
-/// `tools/deny` with a stand-in for cargo-deny: what it prints, and whether it succeeds.
+/// Runs `tools/deny` with a stand-in for cargo-deny. Returns success and output.
 #[cfg(unix)]
 fn deny(script: &str) -> (bool, String) {
     use std::os::unix::fs::PermissionsExt as _;

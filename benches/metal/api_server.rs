@@ -1,5 +1,4 @@
-//! What waiting and refreshing cost an API server: the parts that are the same for every system of
-//! a cluster.
+//! API server load of waits and refreshes: the parts shared by all cluster backends.
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -22,7 +21,7 @@ use crate::{
 
 const LOOK: Duration = Duration::from_secs(20);
 
-/// How many of these list or watch the kinds with these paths, and how many there are.
+/// Counts list requests, watch requests and all requests for these paths.
 pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
     let of_all = |one: &Seen| {
         let path = one.path.split('?').next().unwrap_or_default();
@@ -33,9 +32,9 @@ pub fn told(seen: &[Seen], kinds: &[&str]) -> (usize, usize, usize) {
     (lists, watches, seen.len())
 }
 
-/// So many creates wait in one process for what the system says of their servers; then all are
-/// granted. `entered`: how many are asked there; `watches`: those since the start; `asked`: how
-/// many requests there were, at least since `watches` was read.
+/// Starts creates that wait in one process for the system's approval, then grants them all.
+/// `entered` returns the number of queued requests, and `watches` describes the watches so far.
+/// The last counter covers all requests, at least since the `watches` call.
 pub async fn waiting(
     system: &str,
     config: &Value,
@@ -52,7 +51,7 @@ pub async fn waiting(
         while entered().await < servers.len() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        // Lets the last ones settle into their wait.
+        // Gives the last creates time to start waiting.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let watches = watches();
         let (before, used, begin) = (asked(), processor_time(provider.pid()), Instant::now());
@@ -76,8 +75,8 @@ pub async fn waiting(
     (row, held)
 }
 
-/// Reads them all again in a new process through a proxy that counts, and in another one without
-/// it; how long the second took, and its row.
+/// Refreshes all resources in a new process through a counting proxy, and again without the proxy.
+/// Returns the second duration and its row.
 pub async fn refresh(
     proxy: &Proxy,
     kinds: &[&str],
@@ -98,9 +97,8 @@ pub async fn refresh(
     (time, format!("{}, {lists} lists of {all} requests to the API server", ms(time)))
 }
 
-/// The same refresh of these objects by `kubernetes_manifest`, after the reference of a row; empty
-/// where there is no program of it. That provider sends no token without TLS, so it asks through no
-/// proxy, and nothing else may ask meanwhile.
+/// Times the same refresh by `kubernetes_manifest`; empty without its program. That provider sends
+/// no token without TLS, so it bypasses the proxy, and no other client can run at the same time.
 pub async fn by_manifest(
     kubernetes: &Kubernetes,
     kubeconfig: &Path,

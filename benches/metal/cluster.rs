@@ -1,8 +1,8 @@
-//! Servers of a cluster: what waiting and refreshing cost its API server.
+//! A cluster's servers: API server load of waits and refreshes.
 //!
-//! A real API server with the definitions of metal-operator v0.7, and no operator: what it would do
-//! to a maintenance is done here, once for each, so that nothing but the provider asks while it is
-//! measured.
+//! The setup has a real API server with the CRDs of metal-operator v0.7. Instead of the operator,
+//! the benchmark updates each maintenance once, so that only the provider sends requests during a
+//! measurement.
 use std::time::Instant;
 
 use bmc_simulator::{Simulator, SimulatorConfig};
@@ -57,7 +57,7 @@ async fn with(servers: usize) -> Vec<Row> {
     rows
 }
 
-/// So many creates wait in one process for their servers; then each is granted.
+/// Starts creates that wait in one process for their servers, then grants all requests.
 async fn waiting(world: &World, config: &Value, servers: usize) -> (Row, Vec<Held>) {
     let servers: Vec<String> = (1..=servers).map(|number| format!("node{number}")).collect();
     let entered = async || world.list(Kind::Legacy).await.len();
@@ -67,7 +67,7 @@ async fn waiting(world: &World, config: &Value, servers: usize) -> (Row, Vec<Hel
     api_server::waiting("metal-operator", config, &servers, entered, watches, asked, grant).await
 }
 
-/// Does what the operator does with a request that nobody has to allow.
+/// Grants requests without approval, like the operator.
 async fn grant(world: &World) {
     let granted = stream::iter(world.list(Kind::Legacy).await).map(async |object| {
         let (key, server) = (Key::of(&object), Key::cluster(text(&object, "/spec/serverRef/name")));
@@ -89,9 +89,9 @@ fn watches(requests: &[Request]) -> String {
     kinds.join(", ")
 }
 
-/// Reads them all again in a new process, beside a client that gets each of their objects.
+/// Refreshes all servers in a new process, and compares with a client that gets each object.
 async fn refresh(world: &World, config: &Value, held: &[Held]) -> Row {
-    // The first one after a create notes in the store that the state has them.
+    // The first refresh after a create records in the store that the state contains the hold.
     let provider = Provider::configured(config).await;
     let begin = Instant::now();
     provider.refresh_all(held).await;

@@ -1,9 +1,8 @@
-//! Machines of Cluster API before plain Redfish servers: what waiting and refreshing cost the API
-//! server.
+//! Cluster API Machines on plain Redfish servers: API server load of waits and refreshes.
 //!
-//! A real API server with the definitions of Machines, simulated BMCs, and no controller: what the
-//! two controllers would say of a Machine is written here, once for each, so that nothing but the
-//! provider asks while it is measured. Requests are counted by a proxy, and times taken without it.
+//! The setup has a real API server with the Machine CRDs and simulated BMCs. Instead of the two
+//! controllers, the benchmark writes each Machine's labels once, so that only the provider sends
+//! requests during a measurement. A proxy counts requests; times are measured without it.
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
@@ -27,7 +26,7 @@ use crate::{
     table::Row,
 };
 
-/// The kinds that are listed, as their paths end.
+/// Path suffixes of the listed resources.
 const KINDS: [&str; 2] = ["/machines", "/nodes"];
 
 pub async fn measure() -> Vec<Row> {
@@ -87,18 +86,18 @@ async fn machines(world: &World) -> Vec<Value> {
     all.items.into_iter().map(|one| serde_json::to_value(one).unwrap()).collect()
 }
 
-/// How many Machines are labelled `requested`.
+/// Counts the Machines labelled `requested`.
 async fn requested(world: &World) -> usize {
     machines(world).await.iter().filter(|one| one["metadata"]["labels"][MAINTENANCE] == "requested").count()
 }
 
-/// What the controllers would say once a Node is drained.
+/// Writes the controllers' labels for a drained Node.
 async fn approve(world: &World, name: &str) {
     world.label_node(name, json!({ STATE: "in-maintenance", MACHINE_MAINTENANCE: "true" })).await;
     world.label_machine(name, json!({ MAINTENANCE: "approved" })).await;
 }
 
-/// So many creates wait in one process until their Machines are approved; then all are.
+/// Starts creates that wait in one process for their Machines, then approves all Machines.
 async fn waiting(world: &World, proxy: &Proxy, config: &Value, names: &[String]) -> (Row, Vec<Held>) {
     let servers: Vec<String> = (1..=names.len()).map(|number| format!("node{number}")).collect();
     let grant = async || {
@@ -110,7 +109,7 @@ async fn waiting(world: &World, proxy: &Proxy, config: &Value, names: &[String])
     api_server::waiting("Cluster API", config, &servers, entered, watches, || proxy.count(), grant).await
 }
 
-/// Reads them all again in a new process, beside a client that gets each of their objects.
+/// Refreshes all Machines in a new process, and compares with a client that gets each object.
 async fn refresh(
     world: &World,
     kubernetes: &Kubernetes,

@@ -1,4 +1,4 @@
-//! One dead BMC among ten: what it costs the others, and how fast a stop ends the wait for it.
+//! One dead BMC among ten: its effect on the others, and the time to stop a wait for it.
 use std::time::Instant;
 
 use bmc_simulator::{Availability, Fault, Simulator, SimulatorConfig};
@@ -11,7 +11,7 @@ use crate::{
     table::Row,
 };
 
-/// What `Provider::start` gives a request.
+/// Request timeout of `Provider::start`.
 const REQUEST_TIMEOUT: &str = "3 s";
 
 pub async fn measure() -> Vec<Row> {
@@ -50,8 +50,8 @@ pub async fn measure() -> Vec<Row> {
         );
         provider.end().await;
         if how == 1 {
-            // Another process: this one knows that the BMC is down, and does not ask it again so
-            // soon.
+            // A new process, because the current process has marked the BMC as down and delays its
+            // next request.
             let provider = Provider::start(&simulator, &store).await;
             rows.push(stopped(&provider, &held[4]).await);
             provider.end().await;
@@ -70,7 +70,7 @@ async fn refresh(provider: &Provider, held: &[Held]) -> (std::time::Duration, us
     (begin.elapsed(), warnings.iter().sum())
 }
 
-/// From StopProvider to the answer of a read that waits for the silent BMC.
+/// Measures from StopProvider until a read that waits for the silent BMC returns.
 async fn stopped(provider: &Provider, silent: &Held) -> Row {
     let read = async {
         provider.read(silent).await;

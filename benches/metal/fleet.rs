@@ -1,5 +1,5 @@
-//! A whole fleet held and given back by one run, as a host with `-parallelism` of its size does it:
-//! whether one server costs as much among a thousand as among a hundred.
+//! A whole fleet held and released by one run with matching `-parallelism`: cost per server for a
+//! hundred and a thousand servers.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
@@ -14,7 +14,7 @@ use crate::{
 
 const SIZES: [usize; 3] = [100, 300, 1000];
 
-/// What one server costs in a fleet.
+/// Cost per server in a fleet.
 struct Cost {
     requests: f64,
     held: Duration,
@@ -63,7 +63,7 @@ async fn of(size: usize) -> Cost {
     let folder = tempfile::tempdir().unwrap();
     let provider = Provider::start(&simulator, &folder.path().join("metal.db")).await;
     simulator.clear_journal();
-    // Waits for a turn at a BMC count as waiting.
+    // Waiting for a free BMC connection counts against the timeout.
     let more = json!({ "timeouts": { "create": "30m", "update": null, "delete": "30m" } });
     let begin = Instant::now();
     let all = (1..=size).map(|number| {

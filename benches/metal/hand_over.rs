@@ -1,4 +1,4 @@
-//! From one holder's release to the next one's start, by the store's own audit.
+//! Time from one holder's release to the next holder's start, from the store's audit log.
 use std::{path::Path, time::Duration};
 
 use bmc_simulator::{Simulator, SimulatorConfig};
@@ -13,7 +13,7 @@ use crate::{
     table::Row,
 };
 
-/// How many take the server one after the other.
+/// Number of consecutive holders.
 const TURNS: usize = 60;
 
 pub async fn measure() -> Vec<Row> {
@@ -60,7 +60,7 @@ pub async fn open(store: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(store).busy_timeout(Duration::from_secs(30)).connect().await.unwrap()
 }
 
-/// The times between `released` of one and `admitted` of the next.
+/// Returns the times between `released` of one holder and `admitted` of the next.
 async fn gaps(store: &Path) -> Vec<Duration> {
     let mut database = open(store).await;
     let query = "SELECT at, what FROM audit WHERE what IN ('admitted', 'released') ORDER BY id";
@@ -72,7 +72,7 @@ async fn gaps(store: &Path) -> Vec<Duration> {
     gaps
 }
 
-/// What a small write to the same file takes, as the store does it.
+/// Times a small write to the same file, with the store's settings.
 async fn transaction(store: &Path) -> Duration {
     let mut database = open(store).await;
     sqlx::query("CREATE TABLE bench (n INTEGER)").execute(&mut database).await.unwrap();

@@ -1,5 +1,5 @@
-//! Nodes of OpenStack Ironic: what holding, releasing and refreshing them costs Ironic's API,
-//! beside openstacksdk doing the same. Requests are counted in Ironic's own log.
+//! OpenStack Ironic: API load of holds, releases and refreshes, compared with openstacksdk.
+//! Requests are counted in Ironic's log.
 use std::{
     path::Path,
     time::{Duration, Instant},
@@ -16,21 +16,19 @@ use crate::{
     table::Row,
 };
 
-/// Nodes that are listed.
+/// Number of listed nodes.
 const NODES: usize = 1000;
-/// Nodes that are held, unless `BENCH_IRONIC_HELD` says another number: 200 take six minutes on two
-/// cores.
+/// Default number of held nodes (`BENCH_IRONIC_HELD`): 200 take six minutes on two cores.
 const HELD: usize = 200;
 /// As `-parallelism=50`.
 const AT_ONCE: usize = 50;
 
-/// As many at once as the provider sends requests to one Ironic: with 50 Ironic's server resets
-/// connections, and openstacksdk, which does not send such a request again, ends with an error.
+/// Same parallelism as the provider uses for one Ironic. With 50, Ironic resets connections, and
+/// openstacksdk fails because it does not retry.
 const SDK_AT_ONCE: usize = 16;
 
-/// The same by the client library of OpenStack: maintenance, power off, power on, out of
-/// maintenance. A connection that is reset is counted, and the call, which leads to a state, made
-/// again.
+/// The same steps with openstacksdk: maintenance, power off, power on, end of maintenance. Reset
+/// connections are counted, and the idempotent call is retried.
 const SDK: &str = r#"
 import sys, time, openstack
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +55,7 @@ with ThreadPoolExecutor(int(sys.argv[3])) as pool:
 print(len(resets))
 "#;
 
-/// What Ironic was asked.
+/// Requests to Ironic.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     requests: usize,
@@ -87,7 +85,7 @@ impl Asked {
     }
 }
 
-/// Copies a node in the database.
+/// Script that copies a node in the database.
 const COPY: &str = r#"
 import sqlite3, sys, uuid
 db = sqlite3.connect(sys.argv[1], timeout=30)
@@ -100,7 +98,7 @@ for number in range(2, int(sys.argv[2]) + 1):
 db.commit()
 "#;
 
-/// The nodes as openstacksdk lists them, with all fields.
+/// Script that lists the nodes with openstacksdk, with all fields.
 const LIST: &str = r#"
 import sys, openstack
 cloud = openstack.connect(auth_type="none", baremetal_endpoint_override=sys.argv[1], baremetal_api_version="1.95")
@@ -135,7 +133,7 @@ pub async fn measure() -> Vec<Row> {
     }))
     .await;
 
-    // Once without counting, so that what is made at the first request is made.
+    // Warm-up, without counting.
     assert_eq!(provider.names().await.len(), NODES);
     let (before, begin) = (asked(&ironic), Instant::now());
     assert_eq!(provider.names().await.len(), NODES);

@@ -1,7 +1,7 @@
-//! Servers whose Kubernetes Nodes were drained: what a refresh costs the API server.
+//! Drained Kubernetes Nodes: API server load of a refresh.
 //!
-//! A real API server, simulated BMCs, and Nodes without a kubelet, so that nothing but the provider
-//! asks. Requests are counted by a proxy, and times taken without it.
+//! The setup has a real API server, simulated BMCs, and Nodes without a kubelet, so that only the
+//! provider sends requests. A proxy counts requests; times are measured without it.
 use std::{path::Path, time::Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
@@ -29,7 +29,7 @@ pub async fn measure() -> Vec<Row> {
     rows
 }
 
-/// The name of a Node; those of each measurement differ.
+/// Name of a Node, unique to each measurement.
 fn node(servers: usize, number: usize) -> String {
     format!("drained-{servers}-{number}")
 }

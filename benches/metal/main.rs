@@ -1,9 +1,8 @@
-//! `make bench`: the shipped binary against named references, as ratios of one run.
+//! Benchmarks: compare the shipped binary with named references, as ratios within one run.
 //!
-//! This program plays four parts: the host that drives the provider, the machines behind it (the
-//! simulator), and, started again with [`plain_client::ROLE`] set, the plain client that refreshes
-//! are compared with, or, with [`stores_worker::ROLE`], one of the processes that wait in a
-//! coordination store. Sections may be named: `make bench`, with `BENCH="start refresh"`. Each
+//! This program contains the host that drives the provider and the simulated machines. As a child
+//! process it is the plain client for refreshes ([`plain_client::ROLE`]) or a waiter in a
+//! coordination store ([`stores_worker::ROLE`]). `BENCH="start refresh"` selects sections. Each
 //! section writes its own table into `docs/performance.md` when it ends.
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +72,7 @@ fn main() {
 /// Measures one section.
 type Measure = fn() -> LocalBoxFuture<'static, Vec<Row>>;
 
-/// Every section, in the order in which they run.
+/// All sections in order.
 const SECTIONS: [(&str, Measure); 17] = [
     ("start", || start::measure().boxed_local()),
     ("refresh", || refresh::measure().boxed_local()),
@@ -94,7 +93,7 @@ const SECTIONS: [(&str, Measure); 17] = [
     ("stores-history", || stores_history::measure().boxed_local()),
 ];
 
-/// Those that run only where they are named: a whole run would take minutes longer.
+/// Sections that run only if selected, because they take minutes.
 const ONLY_NAMED: [&str; 1] = ["ironic"];
 
 async fn run(named: &[String]) {
@@ -107,7 +106,7 @@ async fn run(named: &[String]) {
     for (name, measure) in SECTIONS.into_iter().filter(|(name, _)| wanted(name)) {
         let rows = measure().await;
         println!("\n{}", table::markdown(&rows));
-        // A build without optimisation says nothing about the times.
+        // Times of an unoptimised build are meaningless.
         if !cfg!(debug_assertions) {
             table::write(&page, name, &rows);
         }

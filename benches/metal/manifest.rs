@@ -1,5 +1,5 @@
-//! The same refresh by `kubernetes_manifest`, for whoever has that provider: `KUBERNETES_PROVIDER`
-//! names its program. No registry of programs is asked, and the Go module proxy has none of its
+//! The same refresh with `kubernetes_manifest`, if `KUBERNETES_PROVIDER` names that provider's
+//! program. It is not downloaded: no registry is contacted, and the Go module proxy lacks its
 //! newer versions.
 use std::{
     env, fs,
@@ -21,8 +21,8 @@ use crate::{
 const USER: &str = "manifest";
 const SOURCE: &str = "example.com/other/kubernetes";
 
-/// Has a real host refresh a state that holds these objects; in words, what that took. `None`: the
-/// program was not given.
+/// Refreshes a state with these objects in a real host. Returns the duration in words, or `None`
+/// without the program.
 pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<String> {
     let kubeconfig = world.kubernetes.user(USER, &["system:masters"]);
     let listed = world.list(kind).await;
@@ -42,7 +42,7 @@ pub async fn refresh(world: &World, kind: Kind, objects: &[Key]) -> Option<Strin
     Some(format!("{lists} lists and {gets} gets of {} requests, {} with its host", asked.len(), ms(took)))
 }
 
-/// The same for these manifests, reached with a kubeconfig; how long it took.
+/// Same as `refresh`, for these manifests and this kubeconfig. Returns the duration.
 pub async fn of(kubeconfig: &Path, manifests: Vec<Value>) -> Option<Duration> {
     let program = PathBuf::from(env::var_os("KUBERNETES_PROVIDER")?);
     let folder = tempfile::tempdir().unwrap();
@@ -97,7 +97,7 @@ pub async fn of(kubeconfig: &Path, manifests: Vec<Value>) -> Option<Duration> {
     Some(took)
 }
 
-/// The type of a value as a state writes it.
+/// Returns a value's type in the state's format.
 fn type_of(value: &Value) -> Value {
     match value {
         Value::Null => json!("dynamic"),

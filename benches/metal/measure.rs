@@ -1,4 +1,4 @@
-//! Figures of a process, and of series of figures.
+//! Measures processes, and summarises series of durations.
 use std::{fs, time::Duration};
 
 /// Highest resident memory of a process so far, in MiB.
@@ -6,14 +6,14 @@ pub fn peak_memory(pid: u32) -> f64 {
     status(pid, "VmHWM:") / 1024.0
 }
 
-/// A number of `/proc/PID/status`.
+/// Returns a number from `/proc/PID/status`.
 fn status(pid: u32, key: &str) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Processor time that a process has used so far.
+/// CPU time that a process has used so far.
 pub fn processor_time(pid: u32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     // After the command's name in parentheses: the state, then fields 4 and onwards of proc(5).
@@ -23,7 +23,7 @@ pub fn processor_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 1000 / per_second)
 }
 
-/// The given share of a series, 0.5 for its median.
+/// Returns the given percentile; 0.5 is the median.
 pub fn percentile(of: &[Duration], share: f64) -> Duration {
     let mut sorted = of.to_vec();
     sorted.sort_unstable();
@@ -42,12 +42,12 @@ pub fn middle(of: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// How often `of` is as long as `reference`.
+/// Returns `of` as a multiple of `reference`.
 pub fn ratio(of: Duration, reference: Duration) -> f64 {
     of.as_secs_f64() / reference.as_secs_f64()
 }
 
-/// Milliseconds for people.
+/// Formats milliseconds.
 pub fn ms(of: Duration) -> String {
     let ms = of.as_secs_f64() * 1000.0;
     if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.0} ms") }

@@ -1,8 +1,8 @@
-//! Hosts of Metal3: what waiting and refreshing cost their API server.
+//! Metal3 hosts: API server load of waits and refreshes.
 //!
-//! A real API server with the definitions of the hosts, simulated BMCs, and no operator: what it
-//! would do to a host is done here, once for each, so that nothing but the provider asks while it
-//! is measured. Requests are counted by a proxy, and times taken without it.
+//! The setup has a real API server with the host CRDs and simulated BMCs. Instead of an operator,
+//! the benchmark writes each host's status once, so that only the provider sends requests during a
+//! measurement. A proxy counts requests; times are measured without it.
 use std::{path::Path, time::Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -22,7 +22,7 @@ use crate::{
     table::Row,
 };
 
-/// The kinds that are listed, as their paths end.
+/// Path suffixes of the listed resources.
 const KINDS: [&str; 2] = ["/baremetalhosts", "/secrets"];
 
 pub async fn measure() -> Vec<Row> {
@@ -33,7 +33,7 @@ pub async fn measure() -> Vec<Row> {
     rows
 }
 
-/// What the operator would have made of a host.
+/// Writes a host's status, like the operator.
 async fn manage(world: &World, name: &str) {
     world.add(name, json!({"image": {"url": "https://images.example/os.raw"}})).await;
     let label = json!({"metadata": {"labels": {"environment.metal3.io": "baremetal"}}});
@@ -67,7 +67,7 @@ fn config(world: &World, folder: &Path, kubeconfig: &Path) -> Value {
     })
 }
 
-/// So many creates wait in one process until their hosts are detached; then all are.
+/// Starts creates that wait in one process for their hosts, then detaches all hosts.
 async fn waiting(world: &World, proxy: &Proxy, config: &Value, names: &[String]) -> (Row, Vec<Held>) {
     let grant = async || {
         let detached = json!({"operationalStatus": "detached"});
@@ -85,7 +85,7 @@ async fn world_status(world: &World, name: String, status: Value) {
     world.merge_status("BareMetalHost", &name, status).await;
 }
 
-/// The hosts that are to be detached.
+/// Returns the hosts with a detach request.
 async fn entered(world: &World) -> Vec<String> {
     let all = hosts(world).await.into_iter();
     let all = all.filter(|host| !host["metadata"]["annotations"][DETACHED].is_null());
@@ -98,7 +98,7 @@ async fn hosts(world: &World) -> Vec<Value> {
     all.items.into_iter().map(|host| serde_json::to_value(host).unwrap()).collect()
 }
 
-/// Reads them all again in a new process, beside a client that gets each of their objects.
+/// Refreshes all hosts in a new process, and compares with a client that gets each object.
 async fn refresh(world: &World, proxy: &Proxy, counted: &Value, direct: &Value, held: &[Held]) -> Row {
     let (time, measured) = api_server::refresh(proxy, &KINDS, (counted, direct), held).await;
     let names = entered(world).await;

@@ -1,4 +1,4 @@
-//! What a refresh is compared with: a client that does nothing but GET, in a process of its own.
+//! Baseline for refreshes: a separate process that only sends GET requests.
 use std::{
     fs,
     path::Path,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::provider::AT_ONCE;
 
-/// The variable that makes this program the client.
+/// Environment variable that turns this program into the client.
 pub const ROLE: &str = "METAL_BENCH_PLAIN_CLIENT";
 
 #[derive(Serialize, Deserialize)]
@@ -21,12 +21,11 @@ struct Task {
     username: String,
     password: String,
     ca_certificate: Option<String>,
-    /// What is asked, one machine after the other, each with all of its requests in order.
+    /// Request paths, one list per machine.
     machines: Vec<Vec<String>>,
 }
 
-/// Has another process ask every machine so many times; returns how long that took it, its start
-/// left out.
+/// Runs the client against every machine. Returns the duration without its start.
 pub async fn time(simulator: &Simulator, folder: &Path, requests_per_machine: usize) -> Duration {
     let account = simulator.credentials();
     let inventory: serde_json::Value = serde_saphyr::from_str(&simulator.inventory()).unwrap();
@@ -52,7 +51,7 @@ pub async fn time(simulator: &Simulator, folder: &Path, requests_per_machine: us
     Duration::from_secs_f64(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap())
 }
 
-/// The other process: prints the seconds it took.
+/// Runs the client process, which prints its duration in seconds.
 pub async fn run(task: &str) {
     let task: Task = serde_json::from_slice(&fs::read(task).unwrap()).unwrap();
     let mut client = reqwest::Client::builder().timeout(Duration::from_mins(1));

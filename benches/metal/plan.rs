@@ -1,4 +1,4 @@
-//! Planning many maintenances on one store: reads of the queue, and time per resource.
+//! Plans of many maintenances on one store: queue reads, and time per resource.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
@@ -14,9 +14,8 @@ use crate::{
 
 const SERVERS: usize = 1000;
 
-/// A plan of as many maintenances as there are servers, of which every tenth is held by somebody.
-/// Beside it: a plain client that makes as many requests to the BMCs, which is what remains without
-/// a store.
+/// Plans one maintenance per server, with every tenth server held by another owner. The reference
+/// is a plain client with the same number of BMC requests and no store.
 pub async fn measure() -> Vec<Row> {
     let mut config = SimulatorConfig::with_systems(SERVERS).behind_one_bmc();
     config.journal = JournalMode::CountOnly;

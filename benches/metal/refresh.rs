@@ -1,4 +1,4 @@
-//! Refreshing many held servers: requests, connections, time beside a plain client, memory.
+//! Refreshes of many held servers: requests, connections, time relative to a plain client, memory.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{JournalMode, Simulator, SimulatorConfig};
@@ -43,7 +43,7 @@ async fn layout(name: &str, shared: bool, size: usize) -> Vec<Row> {
 
     let mut rows = Vec::new();
     for latency in [Duration::ZERO, LATENCY] {
-        // The largest fleet tells how it is with a slow BMC.
+        // Slow BMCs are measured for the largest fleet alone.
         if !latency.is_zero() && size != SIZES[2] {
             continue;
         }
@@ -54,12 +54,12 @@ async fn layout(name: &str, shared: bool, size: usize) -> Vec<Row> {
     rows
 }
 
-/// What a session costs once per BMC is not counted as a request of each of its machines.
+/// Requests per machine, rounded so that the session per BMC does not count.
 fn per_machine(requests: u64, machines: usize) -> usize {
     (usize::try_from(requests).unwrap() + machines / 2) / machines
 }
 
-/// The client asks every machine as often as the provider did.
+/// The client sends the same number of requests per machine as the provider.
 async fn refresh(
     simulator: &Simulator,
     held: &[Held],
@@ -72,7 +72,7 @@ async fn refresh(
     let mut wires = Vec::new();
     let mut references = Vec::new();
     let (mut requests, mut opened, mut peak) = (0, 0, 0_f64);
-    // The first round is thrown away; at 100 ms it would be the same.
+    // The first round is discarded; with 100 ms latency it would equal the others.
     let rounds = if latency.is_zero() { 4 } else { 1 };
     for round in 0..rounds {
         let provider = Provider::start(simulator, &folder.join("metal.db")).await;
@@ -87,7 +87,7 @@ async fn refresh(
         opened = connections() - before;
         peak = peak.max(peak_memory(provider.pid()));
         simulator.set_latency(Duration::ZERO);
-        // What the host's wire costs alone, in the same process.
+        // Cost of the wire protocol alone, in the same process.
         let begin = Instant::now();
         let reads = stream::iter(0..held.len()).map(async |number| provider.read_what_asks_nobody(number).await);
         reads.buffer_unordered(AT_ONCE).collect::<()>().await;

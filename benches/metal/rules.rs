@@ -1,4 +1,4 @@
-//! The pure rules: time per call.
+//! Time per call of the pure rules.
 use std::{
     collections::HashMap,
     hint::black_box,
@@ -21,7 +21,7 @@ use crate::{measure::median, table::Row};
 
 const ROUNDS: usize = 31;
 
-/// The median time of one call, over rounds of many.
+/// Returns the median time per call, over several rounds.
 fn per_call(calls: u32, mut call: impl FnMut()) -> Duration {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
@@ -54,7 +54,7 @@ fn window(schedule: &str) -> WindowSpec {
     }
 }
 
-/// A server with so many living waiters; the last of them.
+/// Returns a server with this many connected waiters, and the last waiter.
 fn crowd(waiters: u32) -> (ServerLock, Leases, Uid, Fence) {
     let now: Timestamp = "2026-11-21T10:00:00Z".parse().unwrap();
     let mut lock = ServerLock::new(LockKey("key".into()));
@@ -95,7 +95,7 @@ pub fn measure() -> Vec<Row> {
                 lock: &lock,
                 leases: &leases,
                 now,
-                // Worked out anew each time: the first who looks at a view.
+                // Not cached, as for the first reader of a view.
                 queue: &Queue::default(),
                 uid: &uid,
                 fence: generation,

@@ -1,5 +1,4 @@
-//! From the start of the process to its schema, and the memory it takes, beside a small provider
-//! written in Go.
+//! Time from process start to schema, and memory, compared with a small provider written in Go.
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -16,7 +15,7 @@ use crate::{
 
 const RUNS: usize = 30;
 
-/// Runs are interleaved, so that a busy moment of the machine meets both.
+/// Runs are interleaved, so that load on the machine affects both.
 pub async fn measure() -> Vec<Row> {
     let ours = PathBuf::from(env!("CARGO_BIN_EXE_terraform-provider-metal"));
     let Some(go) = std::env::var_os("BENCH_GO_PROVIDER").map(PathBuf::from) else {
@@ -53,7 +52,7 @@ async fn start(program: &Path) -> (Duration, f64) {
     (time, peak)
 }
 
-/// Asks for the schema in the protocol that the provider speaks, and throws it away.
+/// Requests the schema in the provider's protocol version and discards it.
 async fn schema(host: &Host) {
     let path = match host.line.split('|').nth(1) {
         Some("5") => "/tfplugin5.Provider/GetSchema",

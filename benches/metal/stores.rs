@@ -1,4 +1,4 @@
-//! Coordination stores as people run them: every commit is on the disk before anybody hears of it.
+//! Coordination stores configured as in production: a commit is on disk before its reply.
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,8 +13,7 @@ use terraform_provider_metal::{
 
 use crate::support::{kubernetes::Kubernetes, postgres::Postgres};
 
-/// Those that are measured: all, or those that `BENCH_STORES` names, as in
-/// `BENCH_STORES="PostgreSQL SQLite"`.
+/// Returns all stores, or those in `BENCH_STORES`, such as `BENCH_STORES="PostgreSQL SQLite"`.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     let named = std::env::var("BENCH_STORES").ok();
     [Kind::Sqlite, Kind::Postgres, Kind::Kubernetes]
@@ -39,7 +38,7 @@ impl Kind {
     }
 }
 
-/// One empty store, with the server behind it.
+/// An empty store with its server.
 pub enum Backing {
     Sqlite(tempfile::TempDir),
     Postgres(Box<Postgres>, String),
@@ -71,7 +70,7 @@ impl Backing {
         }
     }
 
-    /// What [`open`] takes.
+    /// URL for [`open`].
     pub fn url(&self) -> String {
         match self {
             Self::Sqlite(folder) => folder.path().join("metal.db").display().to_string(),
@@ -80,7 +79,7 @@ impl Backing {
         }
     }
 
-    /// How many statements or requests the server has answered so far, where it counts them.
+    /// Number of statements or requests served so far, if the server counts them.
     pub async fn requests(&self) -> Option<u64> {
         match self {
             Self::Sqlite(_) => None,
@@ -99,9 +98,9 @@ impl Backing {
     }
 }
 
-/// A handle, as a process of the provider has it.
+/// Opens a handle, like a provider process.
 pub async fn open(url: &str) -> Arc<dyn Store> {
-    // As `main` does.
+    // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let clock = Arc::new(SystemClock::default());
     let secret = SecretString::from(url);
@@ -114,7 +113,7 @@ pub async fn open(url: &str) -> Arc<dyn Store> {
     }
 }
 
-/// The process of a number, as everybody in the store sees it.
+/// Process identity for a number.
 pub fn runner(number: usize) -> Runner {
     Runner::new(format!("runner-{number}"), "bench", "bench", u32::try_from(number).unwrap())
 }

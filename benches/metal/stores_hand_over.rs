@@ -1,5 +1,4 @@
-//! From the return of one holder's release to the return of the next one's admission, between
-//! processes.
+//! Time from one holder's completed release to the next holder's admission, across processes.
 use std::time::Duration;
 
 use crate::{
@@ -11,8 +10,8 @@ use crate::{
     table::Row,
 };
 
-/// How many wait, how often that is repeated, and how many of each round are looked at: while a
-/// queue of a thousand is looked at, it stays one of hundreds.
+/// Number of waiters, repetitions, and measured holds per round. With a thousand waiters, hundreds
+/// still remain after the measurement.
 const CROWDS: [(usize, usize, usize); 4] = [(1, 60, 1), (10, 10, 10), (100, 2, 100), (1000, 1, 300)];
 
 pub async fn measure() -> Vec<Row> {
@@ -41,19 +40,19 @@ async fn among(kind: Kind, waiters: usize, rounds: usize, most: usize) -> Row {
         let begun = monotonic();
         crowd.wait(&name, waiters, round).await;
         queued += Duration::from_nanos((monotonic() - begun).unsigned_abs());
-        // Lets the last one settle into its wait.
+        // Gives the last waiter time to start waiting.
         tokio::time::sleep(Duration::from_millis(if waiters > 100 { 3000 } else { 150 })).await;
         let before = backing.requests().await;
         let ends = monotonic();
         finish(&*store, &first).await;
         let mut holds = vec![Hold { admitted: 0, ends, ended: monotonic() }];
-        // One may be told before another who was earlier.
+        // Reports from different processes can arrive out of order.
         holds.extend(crowd.holds(waiters.min(most + PROCESSES)).await);
         holds.truncate(most + 1);
         requests += backing.requests().await.unwrap_or_default() - before.unwrap_or_default();
         for pair in holds.windows(2) {
             assert!(pair[1].admitted > pair[0].ends, "strictly one after the other: {pair:?}");
-            // Others see a commit before its reply is back, and may be quicker than that.
+            // Other processes can observe a commit before its reply arrives.
             gaps.push(Duration::from_nanos(u64::try_from(pair[1].admitted - pair[0].ended).unwrap_or(0)));
         }
     }

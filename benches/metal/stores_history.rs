@@ -1,4 +1,4 @@
-//! The way of one maintenance through a store with little history, and with much of it.
+//! One maintenance's store operations, with a short and a long history.
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -20,9 +20,9 @@ use crate::{
 
 const LITTLE: usize = 10;
 const MUCH: usize = 100_000;
-/// The etcd below a cluster is for less than that.
+/// Limited by etcd's size.
 const MUCH_IN_A_CLUSTER: usize = 10_000;
-/// Lock keys of the history, so that each has a part of it.
+/// Number of lock keys that share the history.
 const LOCKS: usize = 100;
 const TURNS: usize = 150;
 
@@ -42,7 +42,7 @@ async fn of(kind: Kind) -> Row {
         let empty = open(&backing.url()).await;
         empty.fill(&history(records)).await.unwrap();
         empty.close().await;
-        // It has another id now.
+        // Filling the store changed its ID, so it is opened again.
         let store = open(&backing.url()).await;
         let heart = keep_alive(store.clone(), runner(0)).await;
         stores.push((backing, store, Vec::new(), heart));
@@ -73,7 +73,7 @@ async fn way(store: &dyn Store, turn: usize) -> Duration {
     begin.elapsed()
 }
 
-/// So many maintenances that are over, with their audit, made by the rules themselves.
+/// Returns ended maintenances with their audit log, created by the rules themselves.
 fn history(records: usize) -> Contents {
     let begin: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut all = Contents { store_id: uuid::Uuid::new_v4().simple().to_string(), ..Contents::default() };
@@ -90,7 +90,7 @@ fn history(records: usize) -> Contents {
         lock.finish(&uid, generation, &over, now).unwrap();
         all.history.append(&mut lock.finished);
         events.append(&mut lock.events);
-        // One line of each is enough.
+        // One line per maintenance is enough.
         all.audit.extend(events.pop());
         events.clear();
     }

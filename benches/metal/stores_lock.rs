@@ -1,4 +1,4 @@
-//! The way of one maintenance through a store, as the engine takes it.
+//! One maintenance's store operations, in the engine's order.
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -18,12 +18,12 @@ use terraform_provider_metal::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// The engine's own figures.
+/// The engine's own values.
 pub const TTL: Duration = Duration::from_secs(30);
 const AGING: Duration = Duration::from_hours(24);
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
-/// A place in the queue and the right to act on it.
+/// A queue position and the right to act on it.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub key: LockKey,
@@ -31,7 +31,7 @@ pub struct Place {
     pub generation: Fence,
 }
 
-/// A wish of a process; each is another incarnation.
+/// Creates a process's request, with a new uid.
 pub fn request(name: &str, runner: &Runner) -> EnqueueRequest {
     EnqueueRequest {
         gates: Vec::new(),
@@ -46,7 +46,7 @@ pub fn request(name: &str, runner: &Runner) -> EnqueueRequest {
     }
 }
 
-/// Applies a transition and returns what it said.
+/// Applies a transition and returns its result.
 async fn apply<T: Send>(
     store: &dyn Store,
     key: &LockKey,
@@ -62,7 +62,7 @@ async fn apply<T: Send>(
     Ok(said.unwrap())
 }
 
-/// Asks for a place and attaches to it. The process has a lease.
+/// Joins the queue and attaches. The process needs a lease.
 pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> Place {
     let joined = apply(store, key, |lock, leases, now| {
         let uid = lock.enqueue(request.clone(), leases, now)?.uid().clone();
@@ -73,7 +73,7 @@ pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) ->
     Place { key: key.clone(), uid, generation }
 }
 
-/// Takes the slot, if it is this one's turn.
+/// Acquires the lock if this record is next in the queue.
 pub async fn try_admit(store: &dyn Store, place: &Place) -> bool {
     let admitted = apply(store, &place.key, |lock, leases, now| {
         lock.drop_absent(leases, now);
@@ -86,7 +86,7 @@ pub async fn try_admit(store: &dyn Store, place: &Place) -> bool {
     admitted.await.unwrap()
 }
 
-/// Waits for the slot and takes it.
+/// Waits for the lock and acquires it.
 pub async fn admit(store: &Arc<dyn Store>, place: &Place) {
     let mut changes = store.changes(&place.key);
     let mut said = String::new();
@@ -132,7 +132,7 @@ pub async fn finish(store: &dyn Store, place: &Place) {
     finished.await.unwrap();
 }
 
-/// The heartbeat of a process, for as long as this value lives.
+/// Renews a process's lease until the value is dropped.
 pub async fn keep_alive(store: Arc<dyn Store>, runner: Runner) -> AbortOnDropHandle<()> {
     store.renew(&runner, TTL).await.unwrap();
     AbortOnDropHandle::new(tokio::spawn(async move {

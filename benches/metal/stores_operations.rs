@@ -1,5 +1,5 @@
-//! What one process gets done in a store, beside what the store's engine can do by itself in the
-//! same run.
+//! Throughput of one process in a store, compared with the store engine's own limit in the same
+//! run.
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -17,9 +17,9 @@ use crate::{
 };
 
 const TASKS: usize = 8;
-/// Lock keys of each task, one after the other.
+/// Sequential lock keys per task.
 const EACH: usize = 40;
-/// The first one makes the keys, and does not count.
+/// The first round creates the keys and does not count.
 const ROUNDS: usize = 6;
 
 const NAMES: [&str; 4] = ["enqueue", "admit", "heartbeat", "release"];
@@ -69,14 +69,14 @@ fn range(of: &[f64]) -> String {
     format!("{least:.0} to {most:.0}")
 }
 
-/// Operations per second.
+/// Returns operations per second.
 fn rate(took: Duration) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a few hundred")]
     let all = (TASKS * EACH) as f64;
     all / took.as_secs_f64()
 }
 
-/// Each operation of all tasks, one kind after the other.
+/// Runs each kind of operation in all tasks, one kind after the other.
 async fn operations(store: &Arc<dyn Store>, round: usize) -> [Duration; 4] {
     let mut took = [Duration::ZERO; 4];
     let mut places = vec![Vec::new(); TASKS];

@@ -1,5 +1,4 @@
-//! What a store's engine can do by itself: transactions that write one row or key, and nothing
-//! else.
+//! Baseline of a store's engine: transactions that write a single row or key.
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -12,16 +11,16 @@ use tokio::sync::Mutex;
 
 use crate::{hand_over, measure::median, stores::Backing, support::kubernetes::Kubernetes};
 
-/// As many connections as a process of the provider has.
+/// Connections per provider process.
 const CONNECTIONS: u32 = 3;
 
-/// About the size of a record.
+/// Approximate size of a record.
 const SIZE: usize = 700;
 
-/// A client without a lock.
+/// A client without locking logic.
 #[derive(Clone)]
 pub enum Plain {
-    /// One writer, as SQLite has one; several would wait for each other by polling.
+    /// A single writer, like SQLite itself; several would poll for its lock.
     Sqlite(Arc<Mutex<SqliteConnection>>),
     Postgres(PgPool),
     Kubernetes(Box<kube::Api<ConfigMap>>),
@@ -50,7 +49,7 @@ impl Plain {
         }
     }
 
-    /// One transaction.
+    /// Runs one transaction.
     pub async fn write(&self, name: &str) {
         let body = "x".repeat(SIZE);
         match self {
@@ -76,7 +75,7 @@ impl Plain {
         }
     }
 
-    /// What one takes, alone.
+    /// Returns the median duration of a single client.
     pub async fn median(&self) -> Duration {
         let mut times = Vec::new();
         for n in 0..200 {
@@ -87,7 +86,7 @@ impl Plain {
         median(&times)
     }
 
-    /// What many take, from tasks that each do theirs one after the other.
+    /// Returns the duration of all writes, from parallel tasks that each write sequentially.
     pub async fn all(&self, round: usize, tasks: usize, each: usize) -> Duration {
         let begin = Instant::now();
         let work = (0..tasks).map(|task| {

@@ -1,5 +1,4 @@
-//! What those cost who wait while nothing happens: to the store, and to the machines that they wait
-//! on.
+//! Cost of idle waiters, for the store and for the machines on which they run.
 use std::time::{Duration, Instant};
 
 use crate::{
@@ -10,8 +9,7 @@ use crate::{
     table::Row,
 };
 
-/// Longer than a lease: each waiter wakes when that of somebody ahead would end, and looks whether
-/// it was renewed.
+/// Longer than a lease, because each waiter checks the lease ahead of it when that would expire.
 const LOOK: Duration = Duration::from_secs(40);
 
 pub async fn measure() -> Vec<Row> {
@@ -32,7 +30,7 @@ async fn with(kind: Kind, waiters: usize) -> Row {
     assert!(try_admit(&*store, &first).await);
     let mut crowd = Crowd::start(&backing.url()).await;
     crowd.wait("lock", waiters, 0).await;
-    // Lets the last ones settle into their wait.
+    // Gives the last waiters time to start waiting.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let used = || crowd.pids().into_iter().map(processor_time).sum::<Duration>();
     let (before, asked, begin) = (used(), backing.requests().await, Instant::now());

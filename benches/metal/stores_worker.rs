@@ -1,5 +1,5 @@
-//! Processes that wait: this program, started again, opens the store and does what it reads line by
-//! line.
+//! Waiting processes: this program, started as a child, opens the store and executes lines of
+//! input.
 use std::{process::Stdio, sync::Arc};
 
 use futures_util::StreamExt as _;
@@ -13,22 +13,22 @@ use crate::{
     stores_lock::{admit, finish, join, keep_alive, request},
 };
 
-/// The variable that makes this program a waiter: the number of the process, and the store.
+/// Environment variable that turns this program into a waiter: process number and store.
 pub const ROLE: &str = "METAL_BENCH_STORE_WORKER";
 
-/// As many processes share the waiters.
+/// Number of processes that share the waiters.
 pub const PROCESSES: usize = 8;
 
-/// How many of a process ask for a place at once: as many as a host has resources under way.
+/// Parallel requests per process, the default parallelism of a host.
 const AT_ONCE: usize = 10;
 
-/// Nanoseconds of the clock that all processes of this machine share.
+/// Nanoseconds of the monotonic clock, which all processes of this machine share.
 pub fn monotonic() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// When somebody was admitted, and when giving back began and ended.
+/// Times of an admission and of the release's start and end.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
     pub admitted: i64,
@@ -36,7 +36,7 @@ pub struct Hold {
     pub ended: i64,
 }
 
-/// The other end: waits as often as it is told to, until its input ends.
+/// Runs in the child: waits as often as ordered, until its input ends.
 pub async fn run(task: &str) {
     let (number, url) = task.split_once(' ').unwrap();
     let number: usize = number.parse().unwrap();
@@ -49,7 +49,7 @@ pub async fn run(task: &str) {
         let (lock, waiters) = (key(name), waiters.parse::<usize>().unwrap());
         let joining = futures_util::stream::iter(0..waiters).map(async |waiter| {
             let place = join(&*store, &lock, &request(&format!("{name}-{number}-{waiter}"), &runner)).await;
-            // It waits from the moment on that it has its place.
+            // The wait starts after the request was queued.
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 admit(&store, &place).await;
@@ -64,7 +64,7 @@ pub async fn run(task: &str) {
     }
 }
 
-/// One such process, from outside. It ends with this value.
+/// Handle of a child process. Dropping it ends the child.
 pub struct Worker {
     pub child: Child,
     tell: ChildStdin,
@@ -90,13 +90,13 @@ impl Worker {
         self.said.next_line().await.unwrap().expect("the worker goes on")
     }
 
-    /// Begins to wait, so many times.
+    /// Starts this many waits.
     async fn wait(&mut self, lock: &str, waiters: usize) {
         self.tell.write_all(format!("{lock} {waiters}\n").as_bytes()).await.unwrap();
         assert_eq!(self.hears().await, "joined");
     }
 
-    /// The next who had the lock.
+    /// Returns the next hold.
     async fn held(&mut self) -> Hold {
         let line = self.hears().await;
         let mut words = line.split(' ');
@@ -117,15 +117,15 @@ impl Crowd {
         Self(workers)
     }
 
-    /// All begin to wait for one lock, which is held. Whoever gets what is left over changes with
-    /// `round`.
+    /// Starts waits in all processes for one held lock. `round` rotates the remainder of the
+    /// division.
     pub async fn wait(&mut self, lock: &str, waiters: usize, round: usize) {
         let share = |n: usize| waiters / PROCESSES + usize::from((n + round) % PROCESSES < waiters % PROCESSES);
         let all = self.0.iter_mut().enumerate().map(|(n, worker)| worker.wait(lock, share(n)));
         futures_util::future::join_all(all).await;
     }
 
-    /// The next holds, whoever has them, in the order in which they were.
+    /// Returns the next holds of all processes, in order.
     pub async fn holds(&mut self, most: usize) -> Vec<Hold> {
         let mut holds = Vec::new();
         while holds.len() < most {

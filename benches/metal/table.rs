@@ -1,16 +1,16 @@
-//! The table of results, printed and written into `docs/performance.md`.
+//! Result tables for the terminal and `docs/performance.md`.
 use std::{fmt::Write as _, fs, path::Path};
 
 /// One result.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Measured quantity.
     pub what: String,
-    /// What came out.
+    /// Measured value.
     pub measured: String,
-    /// What it is compared with, and what came out of that in the same run.
+    /// Reference with its value in the same run.
     pub reference: String,
-    /// The ratio of the two, where there is one.
+    /// Ratio of both values, if meaningful.
     pub ratio: String,
 }
 
@@ -26,7 +26,7 @@ impl Row {
     }
 }
 
-/// The rows as Markdown.
+/// Formats the rows as Markdown.
 pub fn markdown(rows: &[Row]) -> String {
     let mut text = "| what | measured | reference | ratio |\n|---|---|---|---|\n".to_owned();
     for row in rows {
@@ -35,7 +35,7 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// Replaces the table of a section, and leaves the other sections as they are.
+/// Replaces a section's table and keeps the other sections.
 pub fn write(page: &Path, section: &str, rows: &[Row]) {
     let (begin, end) = (format!("<!-- bench:begin {section} -->"), format!("<!-- bench:end {section} -->"));
     let text = fs::read_to_string(page).unwrap();

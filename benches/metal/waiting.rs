@@ -1,4 +1,4 @@
-//! What waiting costs: nothing for the BMC, next to nothing for the processor, one watch for all.
+//! Cost of waiting: BMC requests, CPU time and store watches.
 use std::time::{Duration, Instant};
 
 use bmc_simulator::{Simulator, SimulatorConfig};
@@ -39,7 +39,7 @@ async fn with(waiters: usize) -> Row {
     });
     let look = async {
         enqueued(&store, waiters).await;
-        // Lets the last one settle into its wait.
+        // Gives the last waiter time to start waiting.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (requests, used, begin) = (simulator.counts().requests, processor_time(provider.pid()), Instant::now());
         tokio::time::sleep(LOOK).await;
@@ -64,7 +64,7 @@ async fn with(waiters: usize) -> Row {
     )
 }
 
-/// Waits until so many wait in the store.
+/// Waits until this many requests are queued in the store.
 async fn enqueued(store: &std::path::Path, waiters: usize) {
     let mut database = crate::hand_over::open(store).await;
     loop {

@@ -1,5 +1,5 @@
-//! The action `metal_server_operation`: invoked by hand and by changes of a resource. Terraform
-//! only, because the pinned OpenTofu knows no actions.
+//! The action `metal_server_operation`, invoked manually and by changes to a resource. Terraform
+//! only, because the pinned OpenTofu does not support actions.
 
 use bmc_simulator::{Fault, HeldQuery, JournalQuery, Phase, PowerState};
 
@@ -23,7 +23,7 @@ fn action(what: &str, more: &str) -> String {
     )
 }
 
-/// A resource whose creation and change invoke the action.
+/// A resource that triggers the action on creation and change.
 fn trigger(input: &str) -> String {
     format!(
         "resource \"terraform_data\" \"firmware\" {{\n  input = \"{input}\"\n  lifecycle {{\n    action_trigger {{\n      events = \
@@ -47,12 +47,12 @@ async fn each_invocation_by_hand_makes_it_once() {
     assert!(fleet.resets("node1").is_empty(), "a plan restarted it");
     let run = invoke(&workspace).await.succeeded();
     run.says("tests/op: node1 is restarted without asking its operating system");
-    // How far it is, while it goes on.
+    // Progress messages during the operation.
     run.says("tests/op on node1: ForceRestart").says("tests/op on node1: made");
     assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
     invoke(&workspace).await.succeeded();
     assert_eq!(fleet.resets("node1"), ["ForceRestart", "ForceRestart"]);
-    // An apply without -invoke makes nothing, and no record is left behind.
+    // An apply without `-invoke` runs nothing and leaves no record.
     workspace.apply().await.succeeded();
     assert_eq!(fleet.resets("node1").len(), 2);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -65,7 +65,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"1\" }"));
     invoke(&workspace).await.succeeded();
     invoke(&workspace).await.succeeded().says("An operation was made before").says("Change triggers to make it again");
-    // What only tells people makes nothing.
+    // Descriptive attributes run nothing.
     fleet.configure(&workspace, &action("PowerCycle", "triggers = { firmware = \"1\" }\n    reason = \"firmware\""));
     invoke(&workspace).await.succeeded().says("An operation was made before");
     assert_eq!(fleet.resets("node1"), ["PowerCycle"]);
@@ -78,7 +78,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
     plan.says("Ends tests/op first, an earlier invocation: it made PowerCycle at").is_silent_about("made before");
     invoke(&workspace).await.succeeded().is_silent_about("made before");
     assert_eq!(fleet.resets("node1"), ["PowerCycle", "PowerCycle"]);
-    // Its record stays, holds nothing, and is ended by hand.
+    // Its record remains without a lock, until a person ends it.
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     workspace
         .metal(&["show", "tests/op"])
@@ -86,7 +86,7 @@ async fn with_triggers_it_is_made_once_for_each_set() {
         .succeeded()
         .says("made PowerCycle at")
         .is_silent_about("InMaintenance");
-    // As its page says.
+    // As documented on its page.
     let page = include_str!("../../docs/actions/server_operation.md");
     assert!(page.contains("`terraform-provider-metal release NAMESPACE/NAME`."), "another command is tried below");
     workspace.metal(&["release", "tests/op"]).await.succeeded();
@@ -103,7 +103,7 @@ async fn a_change_of_a_resource_invokes_it() {
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), resets, "{input}");
     }
-    // Many resources and one set of triggers: one restart, and no error.
+    // Many resources with one set of triggers run one restart, without an error.
     let many = trigger("x").replace("input =", "count = 3\n  input =");
     fleet.configure(&workspace, &format!("{many}{}", action("GracefulRestart", "triggers = { all = \"3\" }")));
     workspace.apply().await.succeeded().says("An operation was made before");
@@ -157,7 +157,7 @@ async fn killed_after_the_bmc_accepted_it_is_not_made_again() {
         if before == 0 {
             again.says("An operation could not be proven");
         }
-        // The killed invocation is answered now: what comes next is another one.
+        // The killed invocation is answered now; the next invocation is independent.
         let next = invoke(&workspace).await.succeeded();
         if more.is_empty() {
             assert_eq!(applied(), before + 1, "{phase:?}");
@@ -231,7 +231,7 @@ async fn what_cannot_be_done_is_an_error() {
     fleet.until("node1", PowerState::Off).await;
     fleet.configure(&workspace, &action("ForceRestart", "when_off = \"error\""));
     invoke(&workspace).await.failed().says("ForceRestart of node1 failed").says("the server is off");
-    // The resource that invokes it is created, and does not invoke it again by itself.
+    // The triggering resource is created, and does not invoke the action again on its own.
     fleet.configure(&workspace, &format!("{}{}", trigger("1"), action("ForceRestart", "when_off = \"error\"")));
     workspace.apply().await.failed().says("ForceRestart of node1 failed");
     workspace.plan().await.is_empty();

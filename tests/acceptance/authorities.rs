@@ -1,4 +1,4 @@
-//! The certificate authorities of a machine: small container images have none.
+//! A machine's certificate authorities, which small container images lack.
 
 use crate::support::{
     simulator::{Fleet, maintenance},

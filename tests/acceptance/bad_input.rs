@@ -1,4 +1,4 @@
-//! Bad input is a clear error with the attribute's path, and nothing is changed.
+//! Invalid input causes a clear error with the attribute's path and changes nothing.
 
 use bmc_simulator::{Fault, FaultAction, FaultBody, JournalQuery, Personality, ResetType, SimulatorConfig};
 

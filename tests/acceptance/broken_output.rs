@@ -1,5 +1,5 @@
-//! Output never changes the effect of a command: each command runs with outputs that cannot be
-//! written, and has the same effect and status as with good outputs.
+//! Output never changes a command's effect: each command runs with unwritable outputs, and has the
+//! same effect and status as with working outputs.
 
 use std::{
     collections::BTreeMap,
@@ -19,10 +19,10 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// What both outputs of a command are.
+/// State of a command's stdout and stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Output {
-    /// They can be written.
+    /// Writable.
     Good,
     /// A pipe whose reader has ended, as in `2>&1 | head -1`.
     NoReader,
@@ -60,21 +60,21 @@ fn commands(of: &clap::Command, before: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What a command needs.
+/// Precondition of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
-    /// Nothing that another command changes.
+    /// Independent of other commands.
     Nothing,
-    /// Its own maintenance, which holds a server.
+    /// A separate maintenance with a held server.
     Held,
-    /// Its own maintenance in the queue.
+    /// A separate maintenance in the queue.
     Enqueued,
-    /// Its own maintenance, which waits for approval.
+    /// A separate maintenance that waits for approval.
     Unapproved,
 }
 
-/// A command line, its needs, and its status. `ID` stands for the maintenance, `GENERATION` for its
-/// generation. A command that is not listed here fails the test.
+/// Returns a command line, its precondition and its status. `ID` and `GENERATION` are replaced. A
+/// command without an entry fails the test.
 fn case(path: &str) -> (&'static str, Needs, i32) {
     match path {
         "check" => ("check node1", Needs::Nothing, 0),
@@ -98,19 +98,19 @@ fn case(path: &str) -> (&'static str, Needs, i32) {
         "store export" => ("store export", Needs::Nothing, 1),
         "store import" => ("store import no-such-file", Needs::Nothing, 1),
         "store inspected" => ("store inspected tests/held0 --reason x", Needs::Nothing, 0),
-        // Runs last: it fences every process.
+        // Runs last, because it fences every process.
         "store restored" => ("store restored --reason x", Needs::Nothing, 0),
         path => panic!("add a case for {path}"),
     }
 }
 
-/// Returns true if the answer is all that the command is for. It fails on a full disk.
+/// Returns true for commands whose only purpose is output. They fail on a full disk.
 fn only_answers(path: &str) -> bool {
     let answers = ["check", "queue", "show", "history", "watch", "claims", "completion", "server history"];
     answers.contains(&path) || path.starts_with("audit ") || ["store roles", "store check"].contains(&path)
 }
 
-/// Runs a command with such outputs. Returns its status, unless a signal or a panic ended it.
+/// Runs a command with these outputs. Returns its status, or `None` after a signal or a panic.
 async fn status(workspace: &Workspace, arguments: &[&str], output: Output) -> Option<i32> {
     let status = workspace.metal_status(arguments, |command| {
         if output == Output::Closed {
@@ -138,13 +138,13 @@ async fn every_command_does_the_same_when_its_output_cannot_be_written() {
     let mut paths = Vec::new();
     commands(&cli::command(), "", &mut paths);
     paths.sort_by_key(|path| path == "store restored");
-    // Each output needs its own maintenance on its own server.
+    // Each output needs a separate maintenance on a separate server.
     let mut cells = Vec::new();
     let mut used = BTreeMap::new();
     for path in &paths {
         let (line, needs, expected) = case(path);
         for output in OUTPUTS {
-            // Nothing but a signal ends it.
+            // Only a signal ends it.
             if path == "watch" && [Output::Good, Output::Closed].contains(&output) {
                 continue;
             }
@@ -192,7 +192,7 @@ async fn every_command_does_the_same_when_its_output_cannot_be_written() {
     for (path, output, line, needs, expected, number) in cells {
         let id = match needs {
             Needs::Nothing => String::new(),
-            // tests/held0 stays for `show`.
+            // tests/held0 is reserved for `show`.
             Needs::Held => format!("tests/held{}", number + 1),
             Needs::Enqueued => format!("tests/enqueued{number}"),
             Needs::Unapproved => format!("tests/unapproved{number}"),
@@ -228,7 +228,7 @@ async fn every_command_does_the_same_when_its_output_cannot_be_written() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Ignored, such a value would select another store.
+/// If ignored, such a value would select another store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arguments_and_variables_that_are_not_utf_8_are_errors() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -254,7 +254,7 @@ async fn arguments_and_variables_that_are_not_utf_8_are_errors() {
     plan.succeeded();
 }
 
-/// A log that goes to a file has plain lines, and each once.
+/// A log in a file has plain lines without duplicates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_lines_are_plain_and_come_once_unless_a_terminal_shows_them() {
     let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));

@@ -1,8 +1,7 @@
-//! The jobs of `examples/ci/`: their shell parts, as they are in the files, run with the installed
-//! provider.
+//! Runs the shell scripts of the jobs in `examples/ci/` unchanged, with the installed provider.
 //!
-//! What a forge does itself (checkout, conditions, turns of jobs) is not run here. `gh` and `curl`
-//! are stand-ins that write down how they were called.
+//! The forge's own features (checkout, conditions, job order) are not tested. Stand-ins for `gh`
+//! and `curl` record their arguments.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -18,7 +17,7 @@ use crate::support::{
     workspace::{RUN_LIMIT, Workspace},
 };
 
-/// Where the scripts come from.
+/// CI system of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forge {
     GitHub,
@@ -43,7 +42,7 @@ impl Forge {
         serde_saphyr::from_str(&text).unwrap()
     }
 
-    /// The scripts of a job, in the order in which the forge runs them, each in a shell of its own.
+    /// Returns a job's scripts in the order in which the forge runs them, each in a new shell.
     fn scripts(self, job: &str) -> Vec<String> {
         let file = self.file();
         match self {
@@ -56,7 +55,7 @@ impl Forge {
         }
     }
 
-    /// What runs after a job that failed.
+    /// Returns the script that runs after a failed job.
     fn after_failure(self) -> String {
         let file = self.file();
         match self {
@@ -71,7 +70,7 @@ impl Forge {
 
     fn start(self, workspace: &Workspace, script: &str) -> Running {
         match self {
-            // As the runner starts it.
+            // With the runner's shell options.
             Self::GitHub => {
                 workspace.start_program("bash", &["--noprofile", "--norc", "-eo", "pipefail", "-c", script])
             }
@@ -79,13 +78,13 @@ impl Forge {
         }
     }
 
-    /// Starts the only script of the job that applies or releases.
+    /// Starts the only script of the apply or release job.
     fn start_maintain(self, workspace: &mut Workspace, task: &str) -> Running {
         workspace.set("TASK", task);
         let job = if self == Self::GitHub { "maintain" } else { task };
         let scripts = self.scripts(job);
         assert_eq!(scripts.len(), 1, "{scripts:?}");
-        // Nobody waits ten minutes for a lock that no run has.
+        // Shortens the ten-minute wait for the state lock.
         let (patient, limit) = ("-lock-timeout=10m", "-lock-timeout=\"${LOCK_TIMEOUT:-10m}\"");
         assert!(scripts[0].contains(patient), "{scripts:?}");
         self.start(workspace, &scripts[0].replace(patient, limit))
@@ -96,8 +95,8 @@ impl Forge {
     }
 }
 
-/// A checkout as the examples want it: configuration, comment.py and a lock file, installed from a
-/// mirror.
+/// Creates a checkout as the examples expect it: configuration, comment.py and a lock file,
+/// installed from a mirror.
 async fn checkout(host: Host, fleet: &Fleet) -> Workspace {
     let mut workspace = Workspace::new(host);
     fleet.configure(&workspace, "");
@@ -153,8 +152,8 @@ async fn a_request_is_planned_and_commented(host: Host, forge: Forge) {
     assert!(fleet.changes("node1").is_empty(), "a plan changes nothing");
 }
 
-/// A job of another repository holds the server; this one waits, is applied, killed in its middle,
-/// continued and released.
+/// While another repository's job is the holder, this job waits, is killed during its apply,
+/// continues and releases the server.
 async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let (fleet, states) = (Fleet::new(1).await, StateServer::start().await);
     let mut workspace = checkout(host, &fleet).await;
@@ -166,7 +165,7 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let waiting = forge.start_maintain(&mut workspace, "apply");
     waiting.until_it_logs("queued, 1 ahead", SOON).await;
 
-    // It is killed at the first change of the server that it makes.
+    // Killed at its first change to the server.
     let fault = fleet.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*Reset").times(1));
     other.destroy().await.succeeded();
     fleet.simulator.wait_held(&HeldQuery::default(), SOON).await.unwrap();
@@ -177,7 +176,7 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     let after = forge.start(&workspace, &forge.after_failure()).wait(RUN_LIMIT).await.succeeded();
     after.says("node1").says("ops/bios-node1");
 
-    // The killed job left the state locked. The next one names the lock, and is told to end it.
+    // The killed job left the state locked. The next job's error shows how to unlock it.
     let lock = states.lock().expect("it was killed while it had it");
     workspace.set("LOCK_TIMEOUT", "1s");
     forge.maintain(&mut workspace, "apply").await.failed().says("Error acquiring the state lock").says(&lock);
@@ -192,8 +191,8 @@ async fn a_job_waits_is_killed_and_goes_on(host: Host, forge: Forge) {
     after.says("No server is held");
 }
 
-/// What a forge does itself: a job that is cancelled, or ended before the provider ends its own
-/// wait, says nothing.
+/// Checks the forge's settings, because a job that is cancelled before the provider's own timeout
+/// loses its report.
 #[test]
 fn jobs_of_one_state_take_turns_and_end_after_the_provider() {
     let page = fs::read_to_string(repository("docs/resources/server_maintenance.md")).unwrap();

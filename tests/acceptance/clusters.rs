@@ -1,5 +1,5 @@
-//! Clusters that a configuration names and that cannot be used: the plan says which setting is
-//! wrong, the apply fails with the same words, and no server is touched.
+//! Configured clusters that are unusable: the plan names the wrong setting, the apply fails with
+//! the same text, and no server is touched.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ for_one_host! {
             (format!("cluster_api = {{ {machines}, {bare} }}"), "it serves no Machines"),
         ] {
             fleet.configure_with(&workspace, &block, &off);
-            // The plan that it begins with says it as well.
+            // The apply's own plan shows it as well.
             let apply = workspace.apply().await.failed();
             assert!(apply.words().matches(says).count() > 1, "{block}: {says:?} is not said twice:\n{}", apply.output);
             assert_eq!(fleet.changes("node1"), Vec::<String>::new(), "{block}");

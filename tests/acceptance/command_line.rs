@@ -1,4 +1,4 @@
-//! The binary run by hand.
+//! The command line.
 
 use std::{fs, path::Path};
 
@@ -34,8 +34,7 @@ async fn what_is_shown_can_be_read_by_people_and_by_scripts() {
     workspace.destroy().await.succeeded();
 }
 
-/// No false all-clear: a store that is not there, and a server that nobody knows, are not servers
-/// that are free.
+/// A missing store or an unknown server must not be reported as free servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -47,7 +46,7 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
             .succeeded()
             .says("\"queue\": []")
             .says("\"format_version\": \"1.0\"");
-        // Each time: the look before made none.
+        // On every call, because reading creates no store.
         workspace.metal(command).await.failed().says("there is no coordination store yet at sqlite://");
     }
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
@@ -60,7 +59,8 @@ async fn a_look_makes_no_store_and_knows_no_server_that_was_never_asked_for() {
     workspace.metal(&["queue"]).await.succeeded().says("waited for in sqlite://");
 }
 
-/// The first command of a newcomer: it reads only, makes no store, and names what is wrong.
+/// `check` is a new user's first command: read-only, without creating a store, and with the failed
+/// checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -84,7 +84,7 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     ] {
         run.says(line);
     }
-    // Checked again: the first one made no store.
+    // The first call created no store.
     let json = workspace.metal(&["check", "node1", "--json"]).await.succeeded();
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((&json["usable"], &json["store"]["exists"]), (&true.into(), &false.into()), "{json}");
@@ -92,7 +92,7 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     assert_eq!(sha256.len(), 64);
     assert_eq!(fleet.changes("node1"), [""; 0]);
 
-    // What it prints is what can be copied.
+    // The printed fingerprint can be copied into the inventory.
     let endpoint = json["servers"][0]["endpoint"].as_str().unwrap().to_owned();
     workspace.set("METAL_REDFISH_CA_CERTIFICATE_FILE", "");
     workspace.write("servers.yaml", &format!("node1: {{endpoint: '{endpoint}', certificate_sha256: {sha256}}}\n"));
@@ -117,7 +117,7 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
     workspace.metal(&["check"]).await.failed().says("refused the credentials").says("tried once");
 }
 
-/// On a terminal `watch` stays in one place, and ends with Ctrl-C.
+/// On a terminal `watch` redraws in place, and Ctrl-C ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -134,8 +134,7 @@ async fn watch_on_a_terminal_shows_the_queue_in_one_place() {
     watch.wait(SOON).await;
 }
 
-/// `make install` puts the command on the PATH, and hosts find the provider without any
-/// configuration.
+/// Installation puts the command on the PATH, and hosts find the provider without configuration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     let mut workspace = Workspace::new(Host::OpenTofu);
@@ -151,7 +150,7 @@ async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     workspace.set("PATH", path);
     workspace.start_program(&install, &[]).wait(SOON).await.succeeded().says("(on the PATH)");
     workspace.start_program("terraform-provider-metal", &["--version"]).wait(SOON).await.succeeded().says("0.1.0");
-    // The host's own configuration, which has no development override.
+    // The host's own configuration, without a development override.
     fs::write(workspace.root().join("cli.tfrc"), "").unwrap();
     workspace.write(
         "main.tf",
@@ -161,7 +160,8 @@ async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     workspace.run(&["providers", "schema", "-json"]).await.succeeded().says("metal_server_maintenance");
 }
 
-/// An enqueued hold needs no host to go on: drive prepares it, watch shows it, history keeps it.
+/// An enqueued hold continues without a host: `drive` prepares it, `watch` and the history show
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
     let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -178,7 +178,7 @@ async fn an_enqueued_hold_is_driven_watched_and_kept_in_the_history() {
     let watch = workspace.start_metal(&["watch"]);
     watch.until_it_says("tests/second", SOON).await;
 
-    // Interrupted while it waits, it keeps its place.
+    // An interrupted waiter keeps its queue position.
     let drive = workspace.start_metal(&["drive", "tests/second"]);
     drive.until_it_says("queued, ", SOON).await;
     drive.interrupt();

@@ -1,5 +1,4 @@
-//! `kill -9` of host and provider at every request that a maintenance makes: nothing is lost and
-//! nothing is done twice.
+//! Kills host and provider at every request of a maintenance: nothing is lost or repeated.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -16,17 +15,17 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// More requests than any run makes.
+/// Upper bound for a run's requests.
 const MANY: usize = 60;
-/// Runs of the walk at once.
+/// Number of parallel runs.
 const AT_ONCE: usize = 4;
 
-/// The requests of a walk: of a method (`None`: of any), the first and then each at this distance.
+/// Requests of a walk: the method (`None` for any) and the distance between two kills.
 type Steps = [(Option<&'static str>, usize)];
-/// Each request that changes something. Where only the record has moved on since the last of them
-/// is left to the reads of [`EACH`].
+/// Each changing request. Kills after the last change, when only the record advances, are covered
+/// by [`EACH`].
 const CHANGES: [(Option<&str>, usize); 2] = [(Some("POST"), 1), (Some("PATCH"), 1)];
-/// Every request (`EVERY_REQUEST=1`), for which `make soak` has the time.
+/// Every request (`EVERY_REQUEST=1`, for the soak test).
 const EACH: [(Option<&str>, usize); 1] = [(None, 1)];
 
 struct Walk {
@@ -36,7 +35,7 @@ struct Walk {
     host: Host,
 }
 
-/// What a run is killed in.
+/// Command that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum During {
     Apply,
@@ -57,7 +56,8 @@ impl Walk {
         maintenance(node, node, &more)
     }
 
-    /// Kills a run of a new server at its `nth` request of this method. `false`: it makes fewer.
+    /// Kills a run for a new server at its `nth` request of this method. Returns false if there
+    /// are fewer.
     async fn dies_at(&self, (method, nth): (Option<&str>, usize), during: During, phase: Phase) -> bool {
         let node = format!("node{}", self.used.fetch_add(1, Relaxed) + 1);
         let what = format!("{during:?} killed at {} {nth}, {phase:?}", method.unwrap_or("request"));
@@ -115,14 +115,14 @@ impl Walk {
         self.fleet.simulator.boots(node).unwrap().iter().map(|boot| format!("{:?}", boot.booted_from)).collect()
     }
 
-    /// How often a reset took effect.
+    /// Counts the resets that took effect.
     fn applied(&self, node: &str, reset: &str) -> usize {
         let journal = self.fleet.simulator.journal(&JournalQuery::system(node));
         let resets = journal.iter().filter(|entry| entry.applied && entry.path.contains("ComputerSystem.Reset"));
         resets.filter(|entry| entry.body.as_ref().is_some_and(|body| body["ResetType"] == reset)).count()
     }
 
-    /// From the first request to the last.
+    /// Kills at each step from the first request to the last.
     async fn walk(&self, during: During, phase: Phase, steps: &Steps) {
         for (method, step) in steps {
             let mut walked = 0;

@@ -1,5 +1,5 @@
-//! A host that allows to defer is told to, while the provider's own configuration is not known.
-//! Only experimental builds of Terraform allow it.
+//! Deferred changes while the provider's configuration is unknown. Only experimental builds of
+//! Terraform support this.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ const HELD: &str = "metal_server_maintenance.held";
 const LATE: &str = "resource \"terraform_data\" \"late\" {\n  input = \"team-a\"\n}\n";
 const LATE_OWNER: &str = "owner = terraform_data.late.output";
 
-/// Runs a command of an experimental build, which allows to defer.
+/// Runs a command in an experimental build with deferral.
 async fn experimental(workspace: &Workspace, command: &str, more: &[&str]) -> Run {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/support/experimental_terraform.py");
     let python = tool("terraform/bin/python");
@@ -25,7 +25,7 @@ async fn experimental(workspace: &Workspace, command: &str, more: &[&str]) -> Ru
     workspace.start_program(&python.to_string_lossy(), &[&arguments, more].concat()).wait(RUN_LIMIT).await
 }
 
-/// What a plan defers, with the change and the reason.
+/// Returns a plan's deferred changes with their reasons.
 async fn deferred(workspace: &Workspace, number: u32) -> Vec<String> {
     let file = workspace.folder().join(format!("deferring-{number}")).display().to_string();
     experimental(workspace, "plan", &[&format!("-out={file}")]).await.succeeded();
@@ -52,12 +52,12 @@ async fn everything_waits_for_the_run_in_which_the_provider_is_known() {
     assert_eq!(workspace.resource(HELD).await, None);
     assert_eq!(fleet.changes("node1"), [""; 0]);
 
-    // The next run has all it needs.
+    // The next run has all values.
     assert_eq!(deferred(&workspace, 2).await, [""; 0]);
     experimental(&workspace, "apply", &["-auto-approve"]).await.succeeded().says("1 added, 0 changed, 0 destroyed");
     assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
 
-    // An owner that is not known once more, and a server that is held: it stays so.
+    // With an unknown owner again, a held server stays held.
     let (before, body) = (workspace.resource(HELD).await, body.replace("input", "triggers_replace = 1\n  input"));
     fleet.configure_with(&workspace, LATE_OWNER, &body);
     assert_eq!(deferred(&workspace, 3).await, [read, waits("no-op")]);
@@ -85,7 +85,8 @@ resource "terraform_data" "work" {
 }
 "#;
 
-/// A host does not defer what depends on an ephemeral resource alone, and opens it in the apply.
+/// A host does not defer changes that depend on an ephemeral resource alone, and opens it in the
+/// apply.
 #[tokio::test]
 async fn what_depends_on_a_lock_is_done_under_it_although_the_plan_deferred_it() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));

@@ -1,4 +1,4 @@
-//! A BMC or a store that does not answer never fails the refresh of the others.
+//! A BMC or a store without response never fails the refresh of other servers.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ for_one_host! {
 async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
     fleet.configure(&workspace, &all(1));
-    // Longer than the run may take once it was interrupted.
+    // Longer than the allowed time after an interrupt.
     let path = workspace.folder().join("main.tf");
     let patient =
         std::fs::read_to_string(&path).unwrap().replace("request_timeout = \"3s\"", "request_timeout = \"15s\"");
@@ -66,12 +66,12 @@ async fn a_silent_bmc_does_not_hold_up_ctrl_c() {
     workspace.destroy().await.succeeded();
 }
 
-/// A process that keeps all others from the embedded store until it ends.
+/// Starts a process that locks the embedded store exclusively until it ends.
 async fn locked(workspace: &Workspace) -> tokio::process::Child {
     locked_with(workspace, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE").await
 }
 
-/// One that begins by these statements, and ends with its transaction.
+/// Starts a process that runs these statements and ends with its transaction.
 pub async fn locked_with(workspace: &Workspace, how: &str) -> tokio::process::Child {
     let file = workspace.state_home().join("terraform-provider-metal/coordination.sqlite");
     assert!(file.exists(), "{}", file.display());
@@ -132,12 +132,12 @@ for_one_host! {
             assert_eq!(fleet.changes("node1"), [] as [String; 0], "nothing was asked of it");
             fleet.simulator.remove_fault(fault).unwrap();
         }
-        // Nothing of it is switched where it is only locked.
+        // A lock alone does not need the power state.
         let fault = fleet.simulator.inject(Fault::show("/PowerState", serde_json::Value::Null));
         fleet.configure(&workspace, &hold(""));
         workspace.apply().await.succeeded();
         fleet.simulator.remove_fault(fault).unwrap();
-        // Its power is read before the first change of it.
+        // The power is read before its first change.
         fleet.configure(&workspace, &hold("server_power = \"Off\""));
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
@@ -146,7 +146,7 @@ for_one_host! {
     }
 }
 
-/// The host and the command line say the same about a store that cannot be made.
+/// The host and the command line report the same error for a store that cannot be created.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_cannot_be_made_is_an_error_that_names_it() {
     let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));

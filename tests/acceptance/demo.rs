@@ -1,4 +1,4 @@
-//! What `make demo` runs, as it is run there.
+//! Runs the demo script unchanged.
 
 use std::{env, process::Command};
 

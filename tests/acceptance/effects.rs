@@ -1,4 +1,4 @@
-//! Every plan that switches or boots a server says so, in the diff of each resource and in warnings
+//! Every plan that powers or boots a server reports it, in each resource's diff and in warnings
 //! that do not hide each other.
 
 use serde_json::json;
@@ -16,7 +16,7 @@ const HELD: &str = "metal_server_maintenance.held";
 const SWITCHED: &str = "Servers will be switched or booted";
 const RESTORED: &str = "Servers will be switched or booted to restore them";
 
-/// The provider's diagnostics of a plan, in full.
+/// Returns the provider's complete diagnostics for a plan.
 async fn said(workspace: &Workspace, more: &[&str]) -> String {
     let arguments = [&["plan", "-input=false", "-json"], more].concat();
     diagnostics(&workspace.run(&arguments).await.succeeded().stdout)
@@ -31,7 +31,7 @@ for_each_host! {
         assert_eq!(plan.change(HELD)["after"]["effect"], "node1 is switched off");
         workspace.apply_saved(&plan).await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["effect"], "node1 is switched off");
-        // In place.
+        // In-place change.
         configure("server_power = \"On\"");
         let plan = workspace.plan().await;
         assert_eq!(plan.change(HELD)["actions"], json!(["update"]));
@@ -41,12 +41,12 @@ for_each_host! {
         let plan = workspace.plan().await;
         assert_eq!(plan.change(HELD)["after"]["effect"], "node1 is switched off");
         plan.run.is_silent_about(SWITCHED);
-        // Given back, and replaced.
+        // Release and replacement.
         let destroy = said(&workspace, &["-destroy"]).await;
         assert!(destroy.contains(RESTORED) && destroy.contains("node1 is switched on."), "{destroy}");
         let replace = said(&workspace, &["-replace", HELD]).await;
         assert!(!replace.contains("is ahead"), "{replace}");
-        // The host drops the warnings of such a creation; its effect is in the plan.
+        // The host drops this creation's warnings, but the plan contains the effect.
         workspace.run(&["plan", "-input=false", "-replace", HELD, "-out=replace"]).await.succeeded();
         let replace = workspace.json(&["show", "-json", "replace"]).await;
         let change = &replace["resource_changes"][0]["change"];
@@ -171,7 +171,7 @@ resource "metal_server_maintenance" "all" {
         let effect = plan.change(&format!("metal_server_maintenance.all[{}]", n - 1))["after"]["effect"].clone();
         assert!(effect.as_str().unwrap().contains(&format!("node{n} is switched off")), "{effect}");
     }
-    // Each kind is shown, although the host folds what is alike.
+    // Each kind is shown, although the host merges similar warnings.
     for (summary, server) in [
         ("An approval is missing", "node11: team-db (contact: #db), no approval yet"),
         ("Other maintenance is ahead", "node12: 1 ahead: tests/disk-swap"),

@@ -1,5 +1,5 @@
-//! `ephemeral "metal_server_lock"`: a lock for one run. Terraform only, because the pinned OpenTofu
-//! knows no ephemeral resources.
+//! `ephemeral "metal_server_lock"`: a lock for one run. Terraform only, because the pinned
+//! OpenTofu does not support ephemeral resources.
 
 use bmc_simulator::PowerState;
 
@@ -21,7 +21,7 @@ fn lock(more: &str) -> String {
     )
 }
 
-/// Work under the lock, which goes on until a file is there.
+/// Work under the lock that continues until a file exists.
 const WORK: &str = r#"
 resource "terraform_data" "work" {
   depends_on       = [ephemeral.metal_server_lock.run]
@@ -36,7 +36,7 @@ async fn world() -> (Fleet, Workspace) {
     (Fleet::new(1).await, Workspace::new(Host::Terraform))
 }
 
-/// An apply in the middle of its work.
+/// Starts an apply that pauses during its work.
 async fn working(fleet: &Fleet, workspace: &Workspace, more: &str) -> Running {
     fleet.configure(workspace, &format!("{}{WORK}", lock(more)));
     let apply = workspace.start_apply();
@@ -59,7 +59,7 @@ async fn it_is_held_for_one_apply_and_never_in_a_plan() {
     apply.wait(SOON).await.succeeded();
     fleet.until("node1", PowerState::On).await;
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-    // Nothing of it is in the state.
+    // The state does not contain it.
     let state = workspace.state().await.to_string();
     assert!(!state.contains("lock_key"), "{state}");
 }
@@ -151,7 +151,8 @@ async fn an_interrupt_of_the_work_restores_and_releases() {
     let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
     apply.interrupt();
     apply.wait(PATIENCE).await.failed();
-    // Terraform 1.15.5 closes nothing then. It waits for the end of the provider, which restores.
+    // Terraform 1.15.5 does not close the resource here, so the provider restores the server on
+    // exit.
     assert_eq!(fleet.system("node1").power, PowerState::On);
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
@@ -162,7 +163,8 @@ async fn the_next_run_of_the_same_configuration_adopts_the_lock_of_a_killed_one(
         let (fleet, workspace) = world().await;
         let apply = working(&fleet, &workspace, "server_power = \"Off\"").await;
         if only_the_host {
-            // Its provider notices, and frees nothing either: others may still work on the server.
+            // The provider notices but does not release either, because others can still be
+            // working.
             let providers = apply.providers();
             apply.kill_host();
             let gone = async || providers.iter().all(|pid| !process::is_alive(*pid)).then_some(());
@@ -170,7 +172,7 @@ async fn the_next_run_of_the_same_configuration_adopts_the_lock_of_a_killed_one(
         }
         apply.kill_everything();
         drop(apply);
-        // Silence frees nothing.
+        // A disconnect does not release the lock.
         workspace.metal(&["queue"]).await.succeeded().says("tests/lock");
         assert_eq!(fleet.system("node1").power, PowerState::Off);
         workspace.write("go-on", "");
@@ -201,7 +203,7 @@ async fn the_lock_of_a_killed_run_is_released_by_its_expiry_through_restore() {
     drop(apply);
     fleet.configure(&other, &maintenance("node1", "next", ""));
     other.start_apply().wait(PATIENCE * 2).await.succeeded();
-    // Whenever this process was given time: not before the lock had expired.
+    // Independent of scheduling: the takeover follows the lock's expiry.
     let moment = async |name: &str, time: &str| {
         let shown = other.metal(&["show", name, "--json"]).await.succeeded();
         let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -209,7 +211,7 @@ async fn the_lock_of_a_killed_run_is_released_by_its_expiry_through_restore() {
     };
     assert!(moment("tests/next", "admitted_at").await >= moment("tests/lock", "expires_at").await);
     other.metal(&["show", "tests/lock"]).await.succeeded().says("(expired)");
-    // Restored before it was freed.
+    // The server was restored before its release.
     assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
     let held = other.resource("metal_server_maintenance.held").await.unwrap();
     assert_eq!((&held["state"], &held["previous_power_state"]), (&"InMaintenance".into(), &"On".into()), "{held}");
@@ -259,7 +261,7 @@ resource "terraform_data" "work" {
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
-/// The provider's own configuration is known in the apply only.
+/// The provider's own configuration is known only during the apply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_goes_on_where_the_provider_is_not_known_yet() {
     let (fleet, workspace) = world().await;
@@ -299,7 +301,7 @@ async fn the_example_of_a_claimed_server_waits_for_its_owner() {
     let example = example.replace("rack1-node7", "node1");
     let approved = "resource \"metal_maintenance_approval\"";
     let (before, after) = example.split_once(approved).unwrap();
-    // Without the approval, and at once.
+    // Without the approval, and immediately.
     let (_, checks) = after.split_once("# What the checks say").unwrap();
     let unapproved = checks.replace("metal_maintenance_approval.db", "metal_server_claim.db").replace("10m", "1s");
     fleet.configure(&workspace, &format!("{before}#{unapproved}"));

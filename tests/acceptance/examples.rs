@@ -1,4 +1,4 @@
-//! Every example is valid on both hosts; the guide's is applied.
+//! Every example is valid on both hosts, and the guide's example is applied.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ fn examples() -> Vec<PathBuf> {
     found
 }
 
-/// The example as a user has it, with the address under which the tests serve the provider.
+/// Copies the example, with the provider's address in the tests.
 fn place(workspace: &Workspace, example: &Path) {
     let text = fs::read_to_string(example).unwrap();
     let text = text.replace("localhost/metal-maintenance/metal", provider::SOURCE);
@@ -42,13 +42,13 @@ for_each_host! {
         let workspace = Workspace::new(host);
         workspace.write("bmc-ca.pem", "");
         for example in examples {
-            // This OpenTofu knows none of these.
+            // This OpenTofu version does not support these.
             let newer = ["functions", "actions", "ephemeral-resources"];
             let is_newer = example.components().any(|part| newer.iter().any(|kind| part.as_os_str() == *kind));
             if host == Host::OpenTofu && is_newer {
                 continue;
             }
-            // Nor does it know ephemeral variables and identities.
+            // Nor does it support ephemeral variables and identities.
             let newer = ["ephemeral.tf", "import-by-identity.tf"];
             if host == Host::OpenTofu && newer.iter().any(|name| example.ends_with(name)) {
                 continue;
@@ -75,7 +75,7 @@ for_each_host! {
         }
         fleet.command_line(&mut workspace);
         workspace.metal(&["check", "node1"]).await.succeeded().says("node1: usable").says("virtual_media: yes");
-        // Held, and not touched.
+        // Held and unchanged.
         workspace.apply().await.succeeded().says("state = \"InMaintenance\"").says("was = \"On\"");
         workspace.metal(&["queue"]).await.succeeded().says("guide/first-maintenance");
         assert_eq!(fleet.changes("node1"), [""; 0]);
@@ -138,7 +138,7 @@ for_each_host! {
             workspace.set(&format!("TF_VAR_{name}"), value);
         }
         workspace.apply().await.succeeded().says("flashing 2.19 over https://127.0.0.1:");
-        // Another firmware is another hold, and the work is done under it again.
+        // A new firmware version replaces the hold and repeats the work.
         workspace.set("TF_VAR_firmware", "2.20");
         let again = workspace.apply().await.succeeded();
         let order = [

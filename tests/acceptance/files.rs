@@ -1,4 +1,4 @@
-//! Files that other users may change, and secrets that a file may name.
+//! Files that other users can change, and secrets that a file can reference.
 #![cfg(unix)]
 
 use std::{
@@ -31,7 +31,7 @@ for_one_host! {
             refused.says(says).says("inventory_password_").is_silent_about(SENTINEL);
             assert!(fleet.simulator.journal(&bmc_simulator::JournalQuery::default()).is_empty(), "{names}: a BMC was asked");
         }
-        // What is allowed by name goes, and only there.
+        // An explicitly allowed variable works, but only at its place.
         workspace.set("METAL_NODE1", "simulated-password");
         workspace.write("servers.yaml", &format!("{inventory}  password_env: METAL_NODE1\n"));
         workspace.apply().await.succeeded();
@@ -57,7 +57,7 @@ for_one_host! {
             fs::set_permissions(&file, Permissions::from_mode(usual)).unwrap();
         }
         workspace.plan().await.is_empty();
-        // Users who share it on purpose say so, and are warned.
+        // Users who share it must declare that, and get a warning.
         let url = format!("coordination_url = \"sqlite://{}?shared=true\"", store.display());
         fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
         fleet.configure_with(&workspace, &url, &maintenance("node1", "m", ""));
@@ -65,7 +65,7 @@ for_one_host! {
         fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
         fleet.configure(&workspace, &maintenance("node1", "m", ""));
 
-        // A password that others may read is used, and warned of.
+        // A password readable by others works, with a warning.
         workspace.write("password", "simulated-password\n");
         let text = fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
         let named = text.replace("password        = \"simulated-password\"", "password_file   = \"${path.module}/password\"");

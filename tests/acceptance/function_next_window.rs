@@ -1,4 +1,5 @@
-//! `next_window`: called by Terraform, because the pinned OpenTofu knows no functions of providers.
+//! `next_window`, called by Terraform because the pinned OpenTofu does not support provider
+//! functions.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What people read, word for word: plans, the queue, a maintenance, and every kind of error. A
-//! change of words shows up here and is read aloud before it is accepted (`cargo insta review`).
+//! Golden files of all texts for people: plans, the queue, a maintenance and every kind of error.
+//! Review each change with `cargo insta review`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// Compares a text with its golden file, without what differs from run to run.
+/// Compares a text with its golden file, ignoring variable parts.
 macro_rules! golden {
     ($name:literal, $text:expr) => {
         insta::with_settings!({
@@ -41,21 +41,21 @@ macro_rules! golden {
     };
 }
 
-/// The provider's diagnostics of a command that prints JSON lines, each once: an apply plans too.
-/// In an order of their own, because resources are planned side by side.
+/// Returns the provider's diagnostics in a command's JSON output, without duplicates, because an
+/// apply plans too. They are sorted, because resources are planned in parallel.
 pub fn diagnostics(output: &str) -> String {
     let mut found = std::collections::BTreeSet::new();
     for line in output.lines() {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let diagnostic = &line["diagnostic"];
         let Some(summary) = diagnostic["summary"].as_str() else { continue };
-        // The second depends on the account that runs the tests.
+        // The second warning depends on the account that runs the tests.
         if summary.contains("development overrides") || summary.contains("Another coordination store") {
             continue;
         }
         let severity = diagnostic["severity"].as_str().unwrap();
         let at = diagnostic["address"].as_str().unwrap_or("-");
-        // `one_store.rs` compares the line about the store, which differs in each run.
+        // `one_store.rs` compares the store line, which differs in each run.
         let detail = diagnostic["detail"].as_str().unwrap().lines().filter(|line| !line.starts_with("Store: "));
         let detail = detail.collect::<Vec<_>>().join("\n    ");
         found.insert(format!("{severity}: {summary}  [{at}]\n    {detail}\n"));
@@ -156,7 +156,7 @@ async fn errors_say_what_failed_why_and_what_to_do() {
         assert!(said.contains("error:"), "{title}: {said}");
         text.push_str(&format!("# {title}\n{said}\n"));
     };
-    // In the way of asking.
+    // Errors in the request.
     let usual = |more: &str| maintenance("node1", "m", more);
     for (title, body) in [
         ("An unknown server", maintenance("node9", "m", "")),
@@ -175,7 +175,8 @@ async fn errors_say_what_failed_why_and_what_to_do() {
         fleet.configure(&workspace, &body);
         note(title, plan(&workspace).await);
     }
-    // A second one of that name, somebody else's, in use, held by ourselves.
+    // Name conflicts: a second hold, another owner's, one in use, and one held by this
+    // configuration.
     fleet.configure(&workspace, &usual("reason = \"first\""));
     workspace.apply().await.succeeded();
     let other = workspace.beside();
@@ -201,7 +202,7 @@ async fn errors_say_what_failed_why_and_what_to_do() {
     let asks = maintenance("node2", "asks", "timeouts = { create = \"1s\" }").replace("Enforced", "OwnerApproval");
     fleet.configure(&other, &asks);
     note("No answer in time", apply(&other).await);
-    // The machine.
+    // Errors of the machine.
     let bmc = |name: &str| fleet.simulator.bmc_of(name).unwrap();
     fleet.simulator.set_availability(&bmc("node3"), Availability::Refusing).await.unwrap();
     fleet.configure(&other, &maintenance("node3", "away", "timeouts = { create = \"1s\" }"));
@@ -224,7 +225,7 @@ async fn errors_say_what_failed_why_and_what_to_do() {
         ),
     );
     note("An image that cannot be had", apply(&other).await);
-    // Taken away meanwhile.
+    // A forced release during the hold.
     let mut workspace = workspace;
     fleet.command_line(&mut workspace);
     let show = workspace.metal(&["show", "tests/m", "--json"]).await.succeeded().stdout;
@@ -252,7 +253,7 @@ async fn changes_that_fail_releases_that_stand_and_other_states() {
     let never = format!(", ready_when = {{ url = \"{}\" }}", images.url("never"));
     fleet.configure(&holder, &boots("other.iso", &never));
     let failed = apply(&holder).await;
-    // Which step the time limit ends at is up to the machine.
+    // The step that times out depends on the machine's speed.
     let step = without_step(&failed);
     text.push_str(&format!("\n# A change that is undone\n{step}"));
     fleet.configure(&holder, &boots("rescue.iso", ""));
@@ -290,7 +291,7 @@ async fn changes_that_fail_releases_that_stand_and_other_states() {
     golden!("holds", text);
 }
 
-/// One server and one lock, and a call whose effect is still to come.
+/// Two servers with one lock, and a call with a pending effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_change_their_identity_and_calls_that_are_late() {
     const NEW_BOARD: &str = "5d5d5544-0037-4010-8052-b4c04f4d3332";
@@ -332,14 +333,14 @@ async fn servers_that_change_their_identity_and_calls_that_are_late() {
     run.until_it_logs("GracefulShutdown", SOON).await;
     run.terminate();
     run.wait(SOON).await;
-    // The server goes off after that, and is only given back then.
+    // The pending shutdown completes first, and then the server is released.
     text.push_str(&format!("\n# Given back while a shutdown is under way\n{}", destroy(&holder).await));
     let show = holder.metal(&["show", "tests/late"]).await.succeeded().stdout;
     text.push_str(&format!("$ show tests/late\n{show}\n# What the BMC was told\n{:?}\n", fleet.resets("node3")));
     golden!("identities", text);
 }
 
-/// A diagnostic without the step at which a time limit ended.
+/// Removes the step that timed out from a diagnostic.
 fn without_step(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! `hand_over`: from one maintenance to the next without a restore.
+//! `hand_over`: moves a server from one maintenance to the next without a restore.
 
 use bmc_simulator::PowerState;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ for_one_host! {
         waiting.wait(SOON).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
 
-        // The next one does not ask for it.
+        // The next maintenance does not request it.
         fleet.configure(&first, &maintenance("node1", "c", ""));
         let waiting = first.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;

@@ -1,4 +1,4 @@
-//! The servers and clients of the harness do what the tests rely on.
+//! Checks the harness's servers and clients.
 
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
-//! Texts of other teams and of BMCs: nothing in them acts on a terminal, a CI log or a comment.
+//! Texts from other teams and BMCs cannot affect a terminal, a CI log or a comment.
 
 use crate::support::{
     simulator::{Fleet, SOON, maintenance},
     workspace::Workspace,
 };
 
-/// Clears a screen, forges a row of the queue and a command of a CI system, makes a link, turns a
-/// sentence around, approves in Markdown.
+/// Clears the screen, forges a queue line and a CI command, creates a link, reverses text
+/// direction, and adds an approval in Markdown.
 const HOSTILE: &str =
     "eve\u{1b}[2J\n::add-mask::on\nInMaintenance  tests/forged\u{1b}]8;;http://x\u{7}\u{202e}| **approved** @team |";
 
@@ -40,7 +40,7 @@ for_one_host! {
         }
         ours.metal(&["queue"]).await.succeeded().says("eve\\u{1b}[2J");
 
-        // The comment on a pull request.
+        // The pull request comment.
         let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/guides/pull-request-comment");
         let preview = r#"{"prior_state": {"values": {"root_module": {"resources": [{"type": "metal_maintenance_preview", "values": {
             "previews": [{"server": "node1", "effect": "is locked.", "owner": "a | **approved**", "approval_missing": true,

@@ -1,5 +1,5 @@
-//! The hosts run: both programs, their exit codes, plans and state, and what an interrupt and a
-//! kill do to them. Holds the harness itself to the truth, without our provider.
+//! Tests the harness without the provider: both hosts, their exit codes, plans and state, and the
+//! effect of interrupts and kills.
 
 use std::fs;
 
@@ -29,8 +29,8 @@ output "kept" {
 }
 "#;
 
-/// Creates a resource whose provisioner says its process number and then waits for `end` to be
-/// created; `exec` keeps it one process.
+/// A resource whose provisioner prints its process ID and waits for the file `end`; `exec` keeps
+/// it a single process.
 const WAITING: &str = r#"
 resource "terraform_data" "waiting" {
   provisioner "local-exec" {
@@ -130,7 +130,7 @@ for_each_host! {
 
 for_each_host! {
     async fn output_comes_while_the_run_goes_on(host) {
-        // The provisioner waits for a file that is only made after its first line was seen.
+        // The provisioner waits for a file that the test creates after the first line.
         let workspace = builtin(
             r#"resource "terraform_data" "one" {
                  provisioner "local-exec" {

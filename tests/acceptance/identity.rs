@@ -1,4 +1,4 @@
-//! One server has one lock, whatever it shows of its identity at the moment.
+//! One server has one lock, whatever identity it currently reports.
 
 use bmc_simulator::{Identity, SimulatorConfig, SystemChange, SystemUuid};
 
@@ -9,14 +9,14 @@ use crate::support::{
 
 const NEW_BOARD: &str = "5d5d5544-0037-4010-8052-b4c04f4d3332";
 
-/// Changes what a server reports as its UUID.
+/// Changes the UUID that a server reports.
 fn report(fleet: &Fleet, server: &str, uuid: SystemUuid) {
     let identity = Identity { uuid, ..fleet.system(server).identity };
     let change = SystemChange { identity: Some(identity), ..SystemChange::default() };
     fleet.simulator.change_system(server, change).unwrap();
 }
 
-/// The lock keys of all that is held or waits.
+/// Returns the lock keys of all held servers and waiters.
 async fn lock_keys(workspace: &Workspace) -> Vec<String> {
     let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
     let queue: serde_json::Value = serde_json::from_str(&queue.stdout).unwrap();
@@ -55,7 +55,7 @@ for_each_host! {
         workspace.write("servers.yaml", &inventory);
         workspace.apply().await.succeeded();
         assert_eq!(lock_keys(&workspace).await, ["rack1-node7"]);
-        // Another configuration without lock_key is led to the same lock by serial number and
+        // Another configuration without `lock_key` finds the same lock by serial number and
         // address.
         let other = workspace.beside();
         fleet.configure_with(&other, "owner = \"team-b\"", &maintenance("node1", "w", "wait_for = \"Enqueued\""));
@@ -78,7 +78,7 @@ for_one_host! {
         let refused = other.apply().await.failed();
         refused.says("node1 is known under another lock").says(&format!("belongs to the lock {old}")).says(NEW_BOARD);
         let shown = refused.words();
-        // It may hold spaces.
+        // The serial number can contain spaces.
         let serial = shown.split_once("serial:").unwrap().1.split_once(" belongs to").unwrap().0;
         let serial = format!("serial:{serial}");
         let address = shown.split_whitespace().find(|word| word.starts_with("address:")).unwrap().to_owned();
@@ -97,7 +97,7 @@ for_one_host! {
         other.apply().await.succeeded();
         assert_eq!(lock_keys(&other).await, [NEW_BOARD]);
         other.metal(&["store", "check"]).await.succeeded();
-        // The old name leads there, too.
+        // The old name refers to it, too.
         fleet.configure_with(&workspace, "owner = \"team\"", &maintenance("node1", "m", "wait_for = \"Enqueued\""));
         workspace.apply().await.succeeded();
         assert_eq!(lock_keys(&other).await, [NEW_BOARD, NEW_BOARD]);

@@ -72,7 +72,7 @@ for_one_host! {
         assert_eq!(fleet.resets("node1"), ["ForceRestart"], "its power is unchanged");
         assert_eq!(fleet.system("node1").power, PowerState::On);
 
-        // One that is only locked stays Paused, and counts as restored.
+        // A server that is only locked stays Paused, and counts as restored.
         let (fleet, workspace) = (paused(|_| {}).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "m", ""));
         workspace.apply().await.succeeded();

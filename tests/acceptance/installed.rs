@@ -1,9 +1,8 @@
-//! Installed as by a user who has nothing but the archives: from a folder and over HTTPS, with
-//! `init` and a lock file, without a development override. Then another version comes while a
-//! server is held.
+//! Installs the provider like a user, from a folder and over HTTPS, with `init` and a lock file.
+//! The version then changes while a server is held.
 //!
-//! Both versions are one program under two version numbers. The tests show that hosts install,
-//! verify and exchange the archives, and that a state passes from one version to the other.
+//! Both versions contain the same program. The tests show that hosts install, verify and exchange
+//! the archives, and that both versions can read each other's state.
 
 use std::fs;
 
@@ -24,7 +23,7 @@ const LOCK_FILE: &str = ".terraform.lock.hcl";
 fn with_version(workspace: &Workspace, version: &str) {
     let source = provider::SOURCE;
     let wanted = format!("metal = {{ source = \"{source}\", version = \"= {version}\" }}");
-    // Files with this ending change what others say.
+    // Files with this suffix override others.
     workspace.write("version_override.tf", &format!("terraform {{\n  required_providers {{\n    {wanted}\n  }}\n}}\n"));
 }
 
@@ -37,7 +36,7 @@ fn off(reason: &str) -> String {
 }
 
 /// # Panics
-/// When a run started another program than the installed one of this version.
+/// If a run started a different program than this installed version.
 #[track_caller]
 fn ran_version(run: &Run, version: &str) {
     let installed = format!("{}/{version}/{HERE}/terraform-provider-metal_v{version}", provider::SOURCE);
@@ -45,8 +44,8 @@ fn ran_version(run: &Run, version: &str) {
     assert!(!run.log.contains("target/debug/terraform-provider-metal"), "{} started what cargo built", run.command);
 }
 
-/// One server, a workspace that says which program it starts, and a configuration that locks the
-/// server.
+/// Prepares one server, a workspace that reports the started program, and a configuration that
+/// locks the server.
 async fn held_by_the_version_before(host: Host, workspace: &mut Workspace) -> Fleet {
     assert_eq!(workspace.host(), host);
     let fleet = Fleet::new(1).await;
@@ -59,8 +58,7 @@ async fn held_by_the_version_before(host: Host, workspace: &mut Workspace) -> Fl
     fleet
 }
 
-/// The newer version takes over a held server, changes it and hands it back to the older one, which
-/// releases it.
+/// The newer version takes over and changes a held server; the older version then releases it.
 async fn up_and_back(fleet: &Fleet, workspace: &Workspace) {
     let resets = fleet.resets("node1");
     with_version(workspace, VERSIONS[1]);
@@ -75,8 +73,7 @@ async fn up_and_back(fleet: &Fleet, workspace: &Workspace) {
     init(workspace, &["-upgrade"]).await.succeeded();
     let plan = workspace.plan().await;
     ran_version(&plan.is_empty().run, VERSIONS[0]);
-    // As the plan shows it: `show` cannot read a state with attributes that the other version does
-    // not have.
+    // Read from the plan, because `show` fails on a state with attributes of another version.
     let known = plan.json["prior_state"]["values"]["root_module"]["resources"].as_array().expect("a state");
     let held = known.iter().find(|resource| resource["address"] == HELD).expect("still held");
     assert_eq!(held["values"]["state"], "InMaintenance");
@@ -122,7 +119,7 @@ for_each_host! {
         let locked = fs::read_to_string(workspace.folder().join(LOCK_FILE)).unwrap();
         assert_eq!(locked.matches("\"h1:").count(), PLATFORMS.len(), "{locked}");
 
-        // As in CI: what is locked is installed, from anywhere, and nothing else.
+        // As in CI: only locked archives are installed, from any source.
         init(&workspace, &["-lockfile=readonly"]).await.succeeded();
         let (honest, exchanged) = (NetworkMirror::start(false).await, NetworkMirror::start(true).await);
         let mut other = workspace.beside();
@@ -130,7 +127,7 @@ for_each_host! {
         with_version(&other, VERSIONS[1]);
         other.write(LOCK_FILE, &locked);
         exchanged.install_from(&mut other);
-        // Its own hash is right, so only the lock file tells.
+        // The mirror's hash matches, so only the lock file detects the exchange.
         let refused = init(&other, &[]).await;
         assert!(exchanged.asked().iter().any(|path| path.contains(".zip")), "{:?}", exchanged.asked());
         refused.failed().says("checksums");

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: a waiter leaves the queue, a server that is being prepared stays held and in
-//! the state.
+//! Ctrl-C and SIGTERM: a waiter leaves the queue; a server in preparation stays held and in the
+//! state.
 
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
-//! Kubernetes Nodes that run on the servers are drained first and uncordoned once they are Ready
-//! again.
+//! Nodes on the servers are drained before maintenance, and uncordoned after they are Ready again.
 //!
-//! A real API server judges evictions by disruption budgets. What no controller and no kubelet does
-//! here, a stand-in does: it ends Pods that are to be deleted, and renews the Node's Lease and
-//! condition while the server runs.
+//! A real API server applies disruption budgets to evictions. A stand-in replaces the controllers
+//! and the kubelet: it removes terminating Pods, and renews the Node's Lease and condition while
+//! the server runs.
 
 mod again;
 mod economy;
@@ -37,7 +36,7 @@ use crate::{
     },
 };
 
-/// A kubelet that acts while its server runs and `up` says so.
+/// A kubelet that works while its server runs and `up` is true.
 struct Kubelet {
     up: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -56,7 +55,7 @@ async fn set_ready(client: &Client, node: &str, ready: bool) {
     nodes.patch_status(node, &PatchParams::default(), &Patch::Merge(conditions)).await.unwrap();
 }
 
-/// One round of a kubelet's work.
+/// One kubelet sync.
 async fn work(client: &Client, node: &str, namespace: &str) {
     set_ready(client, node, true).await;
     let lease = json!({
@@ -90,7 +89,7 @@ impl Place {
         let node = format!("drained-{namespace}");
         cluster.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}).to_string());
         let client = Kubernetes::client(&cluster.kubeconfig()).await;
-        // The API notes who sets a field of what was made by a named client, as kubelets are.
+        // The API server records a field manager for named clients, and kubelets have a name.
         let node_now =
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "labels": {"app": "node"}}});
         let nodes: Api<Node> = Api::all(client.clone());
@@ -111,9 +110,9 @@ impl Place {
         Self { cluster, client, namespace, node, kubelet: Kubelet { up, task } }
     }
 
-    /// The provider's arguments.
+    /// Returns the provider's arguments.
     fn drained(&self, more: &str) -> String {
-        // With no more rights than the file gives that is meant for it.
+        // Uses only the matching role file's permissions.
         let roles =
             std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/kubernetes-node.yaml")).unwrap();
         self.cluster.apply(&roles);
@@ -124,7 +123,7 @@ impl Place {
         )
     }
 
-    /// A running Pod of the Node.
+    /// Creates a running Pod on the Node.
     pub async fn pod(&self, name: &str, controller: Option<&str>, more: Value) {
         let owners = controller.map(
             |kind| json!([{ "apiVersion": "apps/v1", "kind": kind, "name": "app", "uid": "u-1", "controller": true }]),
@@ -146,7 +145,8 @@ impl Place {
         self.pods().patch_status(name, &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
     }
 
-    /// A disruption budget for the Pods of that name, as its controller would keep it.
+    /// Creates a disruption budget for this name's Pods, with the status that its controller would
+    /// set.
     pub async fn budget(&self, name: &str, allowed: i32) {
         let budget = json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name },
@@ -175,14 +175,14 @@ impl Place {
         nodes.get(&self.node).await.unwrap().spec.unwrap_or_default().unschedulable == Some(true)
     }
 
-    /// Our annotations on the Node.
+    /// Counts this program's annotations on the Node.
     pub async fn marks(&self) -> usize {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let annotations = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default();
         annotations.keys().filter(|key| key.starts_with("terraform-provider-metal/")).count()
     }
 
-    /// Changes an annotation; returns what it was.
+    /// Changes an annotation and returns its previous value.
     async fn mark(&self, key: &str, value: &str) -> String {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let before = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default().remove(key).unwrap();
@@ -206,7 +206,7 @@ impl Place {
 
     async fn went_down(&self) {
         self.kubelet.up.store(false, Ordering::SeqCst);
-        // Its last round may still be under way.
+        // Its last sync can still be running.
         eventually("the Node is not Ready", SOON, async || {
             set_ready(&self.client, &self.node, false).await;
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
@@ -218,7 +218,7 @@ impl Place {
     }
 }
 
-/// Our annotation: the store of the maintenance that cordoned a Node.
+/// Annotation that names the cordoning maintenance's store.
 const STORE: &str = "terraform-provider-metal/store";
 const OFF: &str = "server_power = \"Off\"";
 
@@ -258,7 +258,7 @@ for_one_host! {
         fleet.until("node1", PowerState::On).await;
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON).await;
         assert!(place.cordoned().await, "its server starts");
-        // A run that is killed in this wait is continued by the next.
+        // The next run continues this wait after a kill.
         destroy.kill_everything();
         let _ = destroy.wait(SOON).await;
         assert!(place.cordoned().await && place.marks().await > 0);
@@ -279,7 +279,7 @@ for_one_host! {
         assert!(place.cordoned().await);
         place.cordon(false).await;
         workspace.plan().await.only_replaces(HELD).run.says("A drained Node accepts Pods again").says(&place.node);
-        // Its workloads may be back: nothing under the hold stops them.
+        // Its workloads can run again, because this hold does not stop them.
         let second = workspace.beside();
         let restart = "resource \"metal_server_operation\" \"op\" {\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"restart\"\n  \
                        operation = \"ForceRestart\"\n  maintenance_id = \"tests/m\"\n}\n";
@@ -304,7 +304,7 @@ for_one_host! {
         assert_eq!((place.cordoned().await, place.marks().await, fleet.resets("node1").len()), (false, 0, 0));
         assert_eq!(place.names().await, ["alone", "scratch"]);
 
-        // A budget that never allows it: the time limit ends it, and the Node gets Pods again.
+        // The budget never allows the eviction, so the timeout ends it and the Node is uncordoned.
         place.budget("scratch", 0).await;
         let allowed = "delete_emptydir_data = true, force = true, drain_timeout = \"7s\"";
         fleet.configure_with(&workspace, &place.drained(allowed), &maintenance("node1", "m", OFF));
@@ -348,7 +348,7 @@ for_one_host! {
                 "resource \"metal_server_boot_configuration\" \"pxe\" {{\n  server = \"node1\"\n  method = \"pxe\"\n  {power}\n}}\n"
             )
         };
-        // The next start only: what runs goes on.
+        // Only the next start boots differently; the running system continues.
         fleet.configure_with(&workspace, &place.drained(""), &boots(""));
         workspace.apply().await.succeeded();
         assert_eq!((place.names().await.len(), place.cordoned().await), (1, false));
@@ -380,8 +380,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert_eq!((place.cordoned().await, fleet.system("node1").power), (true, PowerState::Off));
 
-        // The command line has no kubernetes_node: the record says which Node, the environment
-        // where.
+        // Without `kubernetes_node` on the command line, the record supplies the Node and the
+        // environment the cluster.
         fleet.command_line(&mut workspace);
         workspace.set("METAL_NODE_KUBECONFIG", place.cluster.kubeconfig().display().to_string());
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
@@ -408,7 +408,7 @@ for_one_host! {
         assert!(place.cordoned().await, "the server was not restored, so its Node is not uncordoned by itself");
 
         workspace.metal(&tidy).await.failed().says("stays cordoned for tests/m, which has ended: it is not Ready");
-        // What the API server still believes of a kubelet that died is not a word of it.
+        // A `Ready` condition that outlives its kubelet does not count.
         set_ready(&place.client, &place.node, true).await;
         workspace.metal(&tidy).await.failed().says("its kubelet is not heard");
         assert!(place.cordoned().await);

@@ -1,4 +1,4 @@
-//! `terraform query` finds what a lost state held, and its generated configuration imports it.
+//! `terraform query` finds a lost state's objects, and its generated configuration imports them.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// A query of every type that can be imported.
+/// A query for every importable type.
 const EVERYTHING: &str = r#"
 list "metal_server_maintenance" "lost" {
   provider = metal
@@ -71,8 +71,8 @@ resource "metal_maintenance_approval" "all" {{
         )
 }
 
-/// A boot configuration under the maintenance `held` of a server, a claim on the server, and its
-/// approval.
+/// Returns a boot configuration under the maintenance `held` of a server, a claim on the server,
+/// and its approval.
 pub fn beside_a_maintenance(server: &str) -> String {
     format!(
         r#"
@@ -94,8 +94,8 @@ resource "metal_maintenance_approval" "all" {{
     )
 }
 
-/// Queries in a workspace whose state and configuration are lost, and imports so many by what the
-/// query generates.
+/// Runs the query in an empty workspace, and imports `number` objects with the generated
+/// configuration.
 pub async fn import_what_is_found(lost: &Workspace, says: &[&str], number: usize) {
     lost.write("lost.tfquery.hcl", EVERYTHING);
     lost.run(&["validate", "-no-color", "-query"]).await.succeeded();
@@ -106,7 +106,7 @@ pub async fn import_what_is_found(lost: &Workspace, says: &[&str], number: usize
     let generated = fs::read_to_string(lost.folder().join("found.tf")).unwrap();
     assert_eq!(generated.matches("import {").count(), number, "{generated}");
     assert_eq!(generated.matches("identity = {").count(), number, "{generated}");
-    // Apply takes over the lost state's records.
+    // The apply takes over the lost state's records.
     let managed = ["maintenance", "boot_configuration"].map(|kind| format!("resource \"metal_server_{kind}\""));
     let changed: usize = managed.iter().map(|kind| generated.matches(kind).count()).sum();
     lost.plan().await.run.says(&format!("{number} to import, 0 to add, {changed} to change, 0 to destroy"));
@@ -121,7 +121,7 @@ async fn a_lost_state_is_found_and_imported_again() {
     workspace.apply().await.succeeded();
     let requests = fleet.changes("node1").len();
 
-    // The state and the configuration are lost.
+    // A workspace without state and configuration.
     let lost = workspace.beside();
     fleet.configure(&lost, "");
     import_what_is_found(
@@ -186,7 +186,7 @@ async fn arguments_select() {
     asked.write("lost.tfquery.hcl", &whole);
     let json = asked.run(&["query", "-json"]).await.succeeded();
     assert!(json.stdout.contains("\"power_state\":\"On\""), "{}", json.stdout);
-    // What is wrong is said before anything is read.
+    // Errors are reported before any read.
     for (type_name, arguments, says) in [
         ("metal_server_maintenance", "states = [\"Held\"]", "\"Held\" is not one of \"Pending\""),
         ("metal_server_boot_configuration", "states = [\"Held\"]", "\"Held\" is not one of \"Pending\""),
@@ -222,7 +222,7 @@ async fn a_store_that_does_not_answer_is_an_error() {
     run(&workspace, EVERYTHING).await.failed().says("store.db");
 }
 
-// A host that does not know queries reads nothing of them, also where the file is there.
+// A host without queries ignores the file.
 #[tokio::test]
 async fn an_old_host_is_not_disturbed() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));

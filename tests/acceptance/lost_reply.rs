@@ -1,5 +1,4 @@
-//! A reply that is lost after the machine did what was asked: it is observed, and nothing is asked
-//! twice.
+//! Lost replies to executed requests: the result is observed, and no request is repeated.
 
 use bmc_simulator::{Fault, JournalQuery};
 

@@ -1,8 +1,8 @@
-//! Acceptance tests: the built provider under the pinned OpenTofu and Terraform, against servers
-//! that speak Redfish, with the end state read by a client that is not ours.
+//! Acceptance tests: the built provider under the pinned OpenTofu and Terraform, against Redfish
+//! servers. An independent client reads the final state.
 //!
-//! One test target, so that the harness is compiled and linked once. Each file beside this one
-//! holds the tests of one resource, data source or theme; `support/` is the harness.
+//! All tests form one target, so that the harness is compiled and linked once. Each sibling file
+//! covers one resource, data source or topic; `support/` contains the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(
     clippy::disallowed_methods,

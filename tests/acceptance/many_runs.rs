@@ -1,5 +1,5 @@
-//! Many CI jobs at once, each with a checkout of its own, on one store. `MANY_RUNS=200` makes it as
-//! many as an organisation has; `make soak` does so.
+//! Many parallel CI jobs with separate checkouts on one store. `MANY_RUNS=200` (soak test) matches
+//! a large organisation.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// So many runs for one server.
+/// Runs per server.
 const PER_SERVER: usize = 10;
 
 /// Available memory of this machine, in KiB.
@@ -81,7 +81,7 @@ async fn many_runs_on_one_store_all_have_their_turn() {
         let name = format!("node{}", node + 1);
         let after = fleet.system(&name);
         assert_eq!((after.power, &after.boot), (before.power, &before.boot), "{name}");
-        // Off and on again for each run, and nothing between.
+        // Each run powers off and on again, with no other change.
         let resets = fleet.resets(&name);
         let of_this = (0..runs).filter(|run| run % servers == node).count();
         assert_eq!(resets.len(), 2 * of_this, "{name}: {resets:?}");

@@ -1,4 +1,5 @@
-//! `metal_server_claim` and `metal_maintenance_approval`: an owner is asked, sees it, and answers.
+//! `metal_server_claim` and `metal_maintenance_approval`: request, review and approval by the
+//! owner.
 
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use crate::support::{
 const CLAIM: &str = "metal_server_claim.db";
 const APPROVAL: &str = "metal_maintenance_approval.yes";
 
-/// The owner's side: a claim, and more.
+/// Configures the owner: a claim and more.
 fn owner(fleet: &Fleet, workspace: &Workspace, more: &str) {
     let body = format!(
         r##"
@@ -33,7 +34,7 @@ fn approval(more: &str) -> String {
     )
 }
 
-/// The side that asks: a maintenance of node1.
+/// Configures the requester: a maintenance of node1.
 fn asker(fleet: &Fleet, workspace: &Workspace, more: &str) {
     let body = format!(
         "resource \"metal_server_maintenance\" \"held\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \"bios\"\n  \
@@ -74,7 +75,7 @@ for_each_host! {
         assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "Used");
         assert!(theirs.plan().await.changes().is_empty(), "an approval that was used is no drift");
 
-        // What has started goes on without it.
+        // A started maintenance continues without the approval.
         owner(&fleet, &theirs, "");
         theirs.apply().await.succeeded();
         assert!(ours.plan().await.changes().is_empty());
@@ -92,7 +93,7 @@ for_each_host! {
         asker(&fleet, &ours, "");
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
-        // And the next one too.
+        // The next maintenance is approved too.
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
     }
@@ -102,8 +103,8 @@ for_each_host! {
     async fn one_maintenance_is_approved_beforehand_by_the_digest_of_its_plan(host) {
         let (fleet, ours, theirs) = sides(host).await;
         asker(&fleet, &ours, "timeouts = { create = \"1s\" }");
-        // The first try is not answered in time and keeps its place; its digest is in the owner's
-        // claim.
+        // The first run times out and keeps its queue position; the owner's claim shows its
+        // digest.
         ours.apply().await.failed().says("waiting for approval by team-db");
         theirs.refresh().await.succeeded();
         let digest = theirs.resource(CLAIM).await.unwrap()["pending"][0]["digest"].as_str().unwrap().to_owned();
@@ -115,7 +116,7 @@ for_each_host! {
         asker(&fleet, &ours, "timeouts = { create = \"5m\" }");
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
-        // It was for one run. The next one is asked for anew.
+        // The approval covered one run. The next run needs a new approval.
         asker(&fleet, &ours, "timeouts = { create = \"1s\" }");
         ours.apply().await.failed().says("was for an earlier run");
     }
@@ -145,8 +146,7 @@ for_each_host! {
         let (fleet, ours, theirs) = sides(host).await;
         let mut theirs = theirs;
         fleet.command_line(&mut theirs);
-        // Somebody else holds the server, so that the approval can be given and taken back before
-        // the start.
+        // The server is held, so the approval can be given and withdrawn before the start.
         let holder = ours.beside();
         fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
         holder.apply().await.succeeded();
@@ -182,7 +182,7 @@ for_each_host! {
 for_one_host! {
     async fn an_expired_approval_is_none_and_an_unanswered_request_escalates(host) {
         let (fleet, ours, theirs) = sides(host).await;
-        // Held by somebody, so that the approval expires before the start.
+        // The server is held, so the approval expires before the start.
         let holder = ours.beside();
         fleet.configure(&holder, &crate::support::simulator::maintenance("node1", "before", ""));
         holder.apply().await.succeeded();
@@ -242,7 +242,7 @@ for_each_host! {
             owner(&fleet, &theirs, &approval(more));
             theirs.try_plan().await.failed().says(says).says("with metal_maintenance_approval.yes");
         }
-        // A maintenance that is over, and one that has started.
+        // One ended maintenance and one started maintenance.
         let enforced = |ours: &Workspace| fleet.configure(ours, &crate::support::simulator::maintenance("node1", "m", ""));
         enforced(&ours);
         ours.apply().await.succeeded();
@@ -250,7 +250,7 @@ for_each_host! {
         theirs.try_plan().await.failed().says("Maintenance has already started");
         ours.destroy().await.succeeded();
         theirs.try_plan().await.failed().says("tests/m has ended (Completed)");
-        // Only the owner's word counts, and a server has one owner.
+        // Only the owner can approve, and a server has one owner.
         let stranger = ours.beside();
         let body = "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n";
         fleet.configure_with(&stranger, "owner = \"somebody\"", body);

@@ -1,4 +1,4 @@
-//! `data.metal_maintenance_preview`: what a plan says, as data.
+//! `data.metal_maintenance_preview`: a plan's report as data.
 
 use bmc_simulator::Availability;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `data.metal_maintenance_queue`: who holds servers and who waits.
+//! `data.metal_maintenance_queue`: holders and waiters.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `data.metal_maintenance_window`: when a window opens.
+//! `data.metal_maintenance_window`: a window's next opening.
 
 use serde_json::json;
 

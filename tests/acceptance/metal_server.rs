@@ -1,4 +1,4 @@
-//! `data.metal_server`: what a server is now and who holds it.
+//! `data.metal_server`: a server's current state and holder.
 
 use bmc_simulator::Availability;
 use serde_json::json;
@@ -60,7 +60,7 @@ for_each_host! {
         assert_eq!((&node["check"]["role"], &node["system_id"]), (&json!("Administrator"), &json!("1")), "{node}");
         assert!(node["endpoint"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{node}");
 
-        // The configuration is wrong, and says so; nothing is away.
+        // The error states that the configuration is wrong, not that the BMC is unreachable.
         let right = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
         workspace.write("main.tf", &right.replace("simulated-password", "wrong"));
         workspace.try_plan().await.failed().says("refused the credentials").is_silent_about("did not answer");

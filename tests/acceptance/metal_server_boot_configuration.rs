@@ -1,4 +1,4 @@
-//! `metal_server_boot_configuration`: what a server boots, under a hold and in a turn of its own.
+//! `metal_server_boot_configuration`: the boot source, under a hold and with its own lock.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::json;
@@ -182,7 +182,7 @@ for_each_host! {
     }
 }
 
-/// An owner claims node1; another team boots it.
+/// Returns a server claimed by one owner and booted by another team.
 async fn of_another_owner(host: crate::support::host::Host) -> (Fleet, Workspace, Workspace) {
     let (fleet, ours) = (Fleet::new(1).await, Workspace::new(host));
     let theirs = ours.beside();
@@ -213,7 +213,7 @@ for_one_host! {
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
         ours.plan().await.is_empty();
 
-        // The owner said yes to the first, and not to this.
+        // The owner approved only the first boot.
         as_ops(&fleet, &ours, "method = \"disk\"\n  server_power = \"On\"");
         ours.try_plan().await.succeeded().says("An approval is missing").says("boots by disk");
         let waiting = ours.start_apply();
@@ -226,7 +226,7 @@ for_one_host! {
         assert_eq!(fleet.resets("node1").len(), 4);
         ours.metal(&["store", "check"]).await.succeeded();
 
-        // An answer that does not come in time leaves what is in force, and the server free.
+        // Without a timely approval the previous configuration stays, and the server is free.
         let patient = "policy = \"OwnerApproval\"\n  timeouts = { update = \"3s\" }";
         as_ops(&fleet, &ours, &format!("method = \"pxe\"\n  server_power = \"On\"\n  {patient}"));
         let late = ours.apply().await.failed();
@@ -235,7 +235,7 @@ for_one_host! {
         ours.metal(&["queue"]).await.succeeded().is_silent_about("waiting since");
         assert_eq!(fleet.resets("node1").len(), 4);
 
-        // Giving back needs no second word.
+        // The release does not require a second approval.
         ours.destroy().await.succeeded();
         assert!(fleet.runs("node1").contains("Disk"));
     }
@@ -254,7 +254,7 @@ for_each_host! {
         waiting.interrupt();
         waiting.wait(SOON).await.failed().says("left the queue");
 
-        // With the own hold there is nothing to wait for: it is named.
+        // The own hold would block this forever, so the error names it.
         let hold = maintenance("node1", "m", "");
         fleet.configure(&workspace, &hold);
         workspace.apply().await.succeeded();
@@ -283,7 +283,7 @@ for_each_host! {
             fleet.configure(&workspace, &body);
             workspace.apply().await.succeeded();
             workspace.plan().await.is_empty();
-            // Another configuration of the same owner does not get it by asking for the same.
+            // Another configuration of the same owner cannot adopt it with the same request.
             let second = workspace.beside();
             let alone = boot(body.rsplit_once("server = \"node1\"").unwrap().1.trim().trim_end_matches('}').trim_end());
             let alone = alone.replace("metal_server_maintenance.held.id", "\"tests/m\"");

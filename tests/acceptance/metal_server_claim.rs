@@ -1,4 +1,4 @@
-//! `metal_server_claim` by itself; with approvals it is in `metal_maintenance_approval.rs`.
+//! `metal_server_claim` alone; `metal_maintenance_approval.rs` covers it with approvals.
 
 use serde_json::json;
 
@@ -34,13 +34,13 @@ for_each_host! {
         assert!(other.plan().await.changes().is_empty());
         other.import("metal_server_claim.none", "db/b").await.failed();
 
-        // Replaced, also where the host hands nothing to the destroy.
+        // Replacement, including on hosts that pass no configuration to the destroy.
         workspace.run(&["apply", "-auto-approve", "-replace=metal_server_claim.db"]).await.succeeded();
         workspace.run(&["taint", ADDRESS]).await.succeeded();
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
         workspace.metal(&["claims"]).await.succeeded().says("No claims in sqlite://");
-        // The other workspace's is gone with it.
+        // The other workspace's claim is deleted with it.
         assert_eq!(other.plan().await.change(ADDRESS)["actions"], json!(["create"]));
         assert!(fleet.changes("node1").is_empty(), "a claim touches no server");
     }
@@ -54,7 +54,7 @@ for_each_host! {
         owner.apply().await.succeeded();
         fleet.configure(&asker, &maintenance("node1", "first", ""));
         asker.apply().await.succeeded();
-        // What has started is not asked any more; what waits behind it is.
+        // A started maintenance does not need approval anymore; the request behind it does.
         owner.refresh().await.succeeded().is_silent_about("Maintenance pending");
         let second = asker.beside();
         fleet.configure(&second, &maintenance("node1", "second", "wait_for = \"Enqueued\"\n  reason = \"fan\""));

@@ -1,4 +1,4 @@
-//! `metal_server_maintenance`: held, prepared, given back.
+//! `metal_server_maintenance`: hold, preparation and release.
 
 use bmc_simulator::{Fault, PowerState};
 use serde_json::json;
@@ -313,7 +313,7 @@ for_each_host! {
         workspace.apply().await.succeeded();
         workspace.run(&["apply", "-auto-approve", "-replace=metal_server_maintenance.held"]).await.succeeded();
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown"]);
-        // A state that is tainted is replaced too, and so is one whose triggers changed.
+        // A tainted state or changed triggers also replace it.
         workspace.run(&["taint", "metal_server_maintenance.held"]).await.succeeded();
         workspace.apply().await.succeeded();
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\"\n  triggers = { run = \"2\" }"));

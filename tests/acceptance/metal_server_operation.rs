@@ -1,4 +1,4 @@
-//! `metal_server_operation`: one power operation, once per trigger, under the lock.
+//! `metal_server_operation`: one power operation per trigger, under the lock.
 
 use bmc_simulator::{Fault, HeldQuery, Personality, Phase, PowerState, ResetType, SimulatorConfig};
 
@@ -27,11 +27,11 @@ for_each_host! {
         let made = workspace.resource(ADDRESS).await.unwrap();
         assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
         assert!(workspace.plan().await.changes().is_empty());
-        // What only tells people changes in place and makes nothing.
+        // Descriptive attributes change in place, without an operation.
         fleet.configure(&workspace, &operation("ForceRestart", "reason = \"hung\""));
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
-        // Nobody holds the server, and the queue does not show what is over.
+        // The server is free, and the queue omits ended operations.
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
         fleet.configure(&workspace, &operation("ForceRestart", "triggers = { run = \"2\" }"));
@@ -39,7 +39,7 @@ for_each_host! {
         assert_eq!(fleet.resets("node1"), ["ForceRestart", "ForceRestart"]);
         workspace.destroy().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), 2);
-        // Written again after a destroy, it is made again.
+        // Recreated after a destroy, the resource runs the operation again.
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1").len(), 3);
     }
@@ -56,7 +56,7 @@ for_one_host! {
         plan.is_silent_about("Queue:").is_silent_about("Takes over");
         workspace.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), ["ForceRestart"]);
-        // What its own state replaces is made again.
+        // `-replace` runs the operation again.
         let again = ["apply", "-auto-approve", "-input=false", "-no-color", "-replace=metal_server_operation.now"];
         workspace.run(&again).await.succeeded().is_silent_about("made before");
         assert_eq!(fleet.resets("node1").len(), 2);
@@ -117,7 +117,7 @@ for_each_host! {
         fleet.configure(&holder, &maintenance("node1", "m", ""));
         holder.apply().await.succeeded();
         fleet.configure(&other, &operation("ForceRestart", ""));
-        // Of the same owner: a turn of its own would wait for its own configuration.
+        // Same owner: a separate lock would wait for this configuration's own maintenance.
         other.apply().await.failed().says("node1 is held by tests/m").says("maintenance_id");
         let theirs = operation("ForceRestart", "").replace("\"op\"", "\"theirs\"");
         fleet.configure_with(&other, "owner = \"others\"", &theirs);
@@ -148,7 +148,7 @@ for_each_host! {
             eventually("a held reset", SOON, async || fleet.simulator.held(&query).into_iter().next()).await;
             run.kill_everything();
             drop(run);
-            // The BMC notices that nobody is there.
+            // The BMC detects the disconnect.
             let gone = async || fleet.simulator.held(&query).is_empty().then_some(());
             eventually("the end of the request", SOON, gone).await;
             let applied = |fleet: &Fleet| fleet.simulator.journal(&bmc_simulator::JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset")).iter().filter(|entry| entry.applied).count();
@@ -158,7 +158,7 @@ for_each_host! {
             if before == 1 {
                 assert_eq!((applied(&fleet), &made["outcome"]), (1, &"Proven".into()), "{phase:?}: made twice");
             } else {
-                // It never arrived, and nothing shows that: better not made than made twice.
+                // The request never arrived, but nothing proves that, so it is not repeated.
                 assert_eq!((applied(&fleet), &made["outcome"]), (0, &"Unproven".into()), "{phase:?}");
                 again.says("An operation could not be proven").says("change triggers");
             }

@@ -1,4 +1,4 @@
-//! `data.metal_servers`: the inventory, and how the command line gets it.
+//! `data.metal_servers`: the inventory, and its use on the command line.
 
 use bmc_simulator::{Availability, JournalQuery};
 use secrecy::ExposeSecret as _;
@@ -28,7 +28,7 @@ fn configuration(fleet: &Fleet, extra: &str) -> String {
     )
 }
 
-/// The simulator's inventory has one form only.
+/// Converts the simulator's inventory, which always has the same form.
 fn as_json(yaml: &str) -> String {
     let mut servers = serde_json::Map::new();
     let mut name = String::new();

@@ -1,5 +1,5 @@
-//! `moved` from a resource whose provisioners did the maintenance: nothing of it is kept, and the
-//! maintenance is created.
+//! `moved` from a resource with provisioners: the old resource is dropped and a maintenance is
+//! created.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -41,7 +41,7 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
     assert!(workspace.folder().join("made").exists());
     fleet.configure(&workspace, &EXAMPLE.replace("rack1-node7", "node1"));
 
-    // Without a refresh the host has the moved state, whose destroy does not change anything.
+    // Without a refresh, the host has the moved state, whose destroy changes nothing.
     let blind = workspace.run(&["plan", "-refresh=false", "-no-color", "-input=false"]).await.succeeded();
     blind.says("A moved resource is created as a maintenance").says("1 to add, 0 to change, 1 to destroy");
 
@@ -53,13 +53,13 @@ async fn a_resource_with_provisioners_becomes_a_maintenance() {
     assert_eq!(workspace.resource("metal_server_maintenance.bios").await.unwrap()["state"], "InMaintenance");
     assert_eq!(workspace.resource("terraform_data.bios").await, None);
     assert!(!workspace.folder().join("undone").exists());
-    // The block may stay.
+    // The block can stay.
     workspace.plan().await.is_empty();
     workspace.destroy().await.succeeded();
 }
 
-/// A resource of the provider `null`, which cannot be had here. The host asks it for its schema
-/// alone, so another program may stand in its place.
+/// The `null` provider is not available here. Another program replaces it, because the host reads
+/// only its schema.
 #[tokio::test]
 async fn a_null_resource_becomes_a_maintenance() {
     let (fleet, mut workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));
@@ -115,7 +115,7 @@ async fn what_cannot_be_moved_is_refused() {
     assert!(workspace.resource("terraform_data.bios").await.is_some(), "nothing was changed");
 }
 
-// A host that knows no moves across types says so itself, and changes nothing.
+// A host without moves across types reports that itself, and changes nothing.
 #[tokio::test]
 async fn an_old_host_refuses_it_unharmed() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -125,7 +125,7 @@ async fn an_old_host_refuses_it_unharmed() {
     fleet.configure(&workspace, &(maintenance("node1", "m", "") + MOVED));
     workspace.try_plan().await.failed().says("Resource type mismatch");
     assert_eq!(fs::read_to_string(workspace.folder().join("terraform.tfstate")).unwrap(), before);
-    // The same without the block: the old resource is destroyed, the new one made.
+    // Without the block, the old resource is destroyed and the new resource created.
     fleet.configure(&workspace, &maintenance("node1", "m", ""));
     workspace.apply().await.succeeded().says("1 added, 0 changed, 1 destroyed");
     workspace.destroy().await.succeeded();

@@ -1,4 +1,4 @@
-//! The name of a maintenance is looked up at plan, and a successor follows its predecessor.
+//! Plans look up the maintenance's name, and a successor follows its predecessor.
 
 use crate::support::{
     simulator::{Fleet, maintenance},
@@ -15,7 +15,7 @@ for_each_host! {
         holder.apply().await.succeeded();
         holder.plan().await.is_empty();
         let other = holder.beside();
-        // What create would refuse for certain.
+        // Conflicts that create would always refuse.
         fleet.configure(&other, &body("node2", "reason = \"disk\""));
         other.plan().await.run.says("A name is in use").says("tests/m is already used for another server");
         other.apply().await.failed().says("tests/m is already used for another server");
@@ -23,7 +23,7 @@ for_each_host! {
         other.plan().await.run.says("A name is in use").says("exists with another specification").says("\"memory\"");
         fleet.configure_with(&other, "owner = \"others\"", &body("node1", "reason = \"disk\""));
         other.try_plan().await.failed().says("tests/m belongs to another owner");
-        // What a person may settle before apply.
+        // Conflicts that a person can resolve before the apply.
         fleet.configure(&other, &body("node1", "reason = \"disk\""));
         other.plan().await.run.says("Another state manages a maintenance");
         fleet.configure(&other, &body("node1", "reason = \"disk\"\n  adopt = true"));
@@ -44,8 +44,7 @@ for_each_host! {
         );
         fleet.configure(&workspace, &(maintenance("node1", "m", "reason = \"one\"") + &operation("1")));
         workspace.apply().await.succeeded();
-        // Another server, another specification, another name; each under the resource that has the
-        // old one.
+        // A changed server, specification and name, each on the resource with the old one.
         for (server, name, run) in [("node1", "m", "2"), ("node2", "m", "3"), ("node2", "n", "4")] {
             let body = maintenance(server, name, &format!("reason = \"run {run}\"\n  triggers = {{ run = \"{run}\" }}"));
             let operation = if server == "node1" { operation(run) } else { String::new() };
@@ -89,7 +88,7 @@ for_one_host! {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
         fleet.configure(&workspace, &maintenance("node1", "first", ""));
         workspace.apply().await.succeeded();
-        // A plan that is given up announces nothing any more.
+        // A discarded plan does not leave a lasting effect.
         fleet.configure(&workspace, &maintenance("node1", "second", ""));
         workspace.plan().await.run.says("A renamed maintenance follows its predecessor");
         fleet.configure(&workspace, &maintenance("node1", "first", ""));

@@ -12,7 +12,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// A row of `queue`.
+/// Returns a `queue` row.
 async fn row(workspace: &Workspace, id: &str) -> Value {
     let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
     let queue: Value = serde_json::from_str(&queue.stdout).unwrap();

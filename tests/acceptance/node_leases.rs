@@ -1,5 +1,5 @@
-//! Kubernetes Nodes that run on the servers: the Leases that medik8s's operators share are honoured
-//! and taken.
+//! Nodes on the servers: the provider respects and acquires the Leases shared by medik8s
+//! operators.
 
 use bmc_simulator::{Fault, HeldQuery, Phase, PowerState};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -35,14 +35,14 @@ impl Place {
         Self { cluster, namespace, node, leases }
     }
 
-    /// A workspace on a machine of its own.
+    /// Creates a workspace on a separate machine.
     fn machine(&self, host: Host) -> Workspace {
         let mut workspace = Workspace::new(host);
         workspace.set("METAL_COORDINATION_URL", self.cluster.store(&self.namespace));
         workspace
     }
 
-    /// The provider's arguments.
+    /// Returns the provider's arguments.
     fn minded(&self, more: &str) -> String {
         let Self { node, namespace, .. } = self;
         format!("node_leases = {{ nodes = {{ node1 = \"{node}\" }}, namespace = \"{namespace}\", {more} }}")
@@ -56,12 +56,12 @@ impl Place {
         self.leases.get_opt(&self.name()).await.unwrap()
     }
 
-    /// Who holds the Node.
+    /// Returns the Node's Lease holder.
     async fn holder(&self) -> Option<String> {
         self.lease().await?.spec?.holder_identity
     }
 
-    /// As an operator of medik8s holds it, until an hour after this.
+    /// Acquires the Lease like a medik8s operator, for one hour.
     fn hold(&self, since: jiff::Timestamp) {
         let spec = json!({
             "holderIdentity": "node-maintenance", "leaseDurationSeconds": 3600, "leaseTransitions": 4,
@@ -91,7 +91,7 @@ for_one_host! {
         let waiting = workspace.start_apply();
         waiting.until_it_logs("waiting for its Node", SOON).await;
         workspace.metal(&["queue"]).await.succeeded().says(&format!("Node {}, held by \"node-maintenance\"", place.node));
-        // Nobody else waits for that.
+        // Other servers do not wait.
         fleet.configure(&other, &maintenance("node1", "other", "server_power = \"Off\""));
         other.apply().await.succeeded();
         other.destroy().await.succeeded();
@@ -122,7 +122,7 @@ for_one_host! {
     async fn a_lease_is_given_back_with_its_server_whoever_does_that(host) {
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let mut workspace = place.machine(host);
-        // One that is over, of an operator that is gone, keeps nobody.
+        // An expired Lease of a deleted operator does not block.
         place.hold(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(2));
         fleet.configure_with(&workspace, &place.minded("take = true"), &maintenance("node1", "m", "server_power = \"Off\""));
         let _ = fleet.simulator.inject(Fault::hold(Phase::Before).on_request("POST", "*ComputerSystem.Reset").times(1));
@@ -142,7 +142,7 @@ for_one_host! {
 
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
-        // On the command line nothing tells which Nodes there are: the record does.
+        // The command line lacks a list of Nodes, so the record supplies them.
         fleet.command_line(&mut workspace);
         let generation = workspace.resource("metal_server_maintenance.held").await.unwrap()["generation"].to_string();
         workspace.metal(&["release", "tests/m", "--generation", &generation, "--reason", "test"]).await.succeeded();
@@ -159,7 +159,7 @@ for_one_host! {
         workspace.destroy().await.succeeded();
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();
 
-        // Without `take` it is looked at, and nothing is written.
+        // Without `take` the Lease is read but not written.
         fleet.configure_with(&workspace, &place.minded("take = false"), &maintenance("node1", "m", "server_power = \"Off\""));
         workspace.plan().await.run.says(&format!("Node: {}, not held.", place.node));
         workspace.apply().await.succeeded();
@@ -214,8 +214,8 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert!(place.holder().await.is_some());
 
-        // The record knows the cluster: what another one says of a Node of this name counts for
-        // nothing.
+        // The record contains the cluster. A Node of the same name in another cluster does not
+        // count.
         let other = Kubernetes::start();
         let elsewhere = format!("take = true, kubeconfig = \"{}\"", other.kubeconfig().display());
         fleet.configure_with(&workspace, &place.minded(&elsewhere), &off);
@@ -267,7 +267,7 @@ for_one_host! {
         assert_eq!(fleet.changes("node1"), [""; 0]);
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("tests/m");
 
-        // A runner whose role says nothing of these Leases.
+        // A runner whose role lacks permissions for these Leases.
         let elsewhere = Place::new().await;
         let role = json!([
             {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "runner"}, "rules": [
@@ -287,7 +287,7 @@ for_one_host! {
         workspace.apply().await.failed().says(missing);
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("tests/m");
 
-        // With the guide's role it works.
+        // The guide's role is sufficient.
         let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guides/many-runners.md")).unwrap();
         let role = guide.split("```yaml\n").filter_map(|rest| rest.split("```").next());
         let role = role.into_iter().find(|block| block.contains("name: metal-node-leases")).unwrap();

@@ -1,5 +1,4 @@
-//! One state for each hold: what one state knows, another one takes over only when its user says
-//! so.
+//! One state per hold: another state's user must consent to take it over.
 
 use bmc_simulator::{JournalQuery, PowerState};
 
@@ -20,8 +19,8 @@ for_each_host! {
         fleet.configure(&first, &off(""));
         first.apply().await.succeeded();
         first.plan().await.is_empty();
-        // A copy of the configuration: the same owner, name and specification, but a state of its
-        // own.
+        // The same configuration with the same owner, name and specification, but a separate
+        // state.
         let copy = first.beside();
         fleet.configure(&copy, &off(""));
         let resets = fleet.resets("node1");
@@ -33,7 +32,7 @@ for_each_host! {
         first.plan().await.is_empty();
         first.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);
-        // Now nobody has it.
+        // The name is free now.
         copy.apply().await.succeeded();
         copy.destroy().await.succeeded();
     }
@@ -58,8 +57,8 @@ for_each_host! {
             }
             second.plan().await.is_empty();
             let resets = fleet.resets("node1");
-            // The state that had it loses it, and neither its destroy nor its next apply touches
-            // the server.
+            // The former state drops it, and neither its destroy nor its next apply touches the
+            // server.
             let stale = first.run(&["destroy", "-refresh=false", "-auto-approve", "-input=false", "-no-color"]).await;
             stale.succeeded().says("Another state manages tests/m");
             first.apply().await.failed().says("Another state manages tests/m");
@@ -110,7 +109,7 @@ for_each_host! {
 for_each_host! {
     async fn a_tainted_hold_is_given_back_by_its_own_state(host) {
         let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
-        // Tainted by its own create: held, but not complete in time.
+        // Tainted by its own create: held, but incomplete at the timeout.
         let never = "wait_for = \"Completed\"\n  complete_when = { power_state = \"On\" }\n  timeouts = { create = \"3s\" }";
         fleet.configure(&workspace, &off(never));
         workspace.apply().await.failed();

@@ -1,4 +1,4 @@
-//! Stores that fail, double or vanish: what the operator sees, and that the suggested way works.
+//! Broken, duplicate or missing stores: the messages, and the suggested recovery.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn store_file(workspace: &Workspace) -> std::path::PathBuf {
     workspace.state_home().join("terraform-provider-metal/coordination.sqlite")
 }
 
-/// A file system of a few megabytes; `None` where this user cannot mount one.
+/// A file system of a few megabytes, or `None` if this user cannot mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -47,7 +47,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Processor time that a process used, from its `stat` (proc(5)).
+/// CPU time used by a process, from its `stat` (proc(5)).
 fn processor_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<&str> =
@@ -56,8 +56,8 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
-/// The disk fills up while a server is switched off. The run ends at its limit, polls neither the
-/// store nor the BMC in a loop, and names the cause. The next run restores.
+/// The disk fills up while a server is powered off. The run ends at its timeout without polling in
+/// a loop, and names the cause. The next run restores.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_ends_a_run_in_time_with_its_cause() {
     let Some(disk) = SmallDisk::mount() else { return println!("this user cannot mount a file system: not tested") };
@@ -83,7 +83,7 @@ async fn a_full_disk_ends_a_run_in_time_with_its_cause() {
     let asked = fleet.simulator.journal(&JournalQuery::system("node1")).len() - seen;
     assert!(asked < 40, "{asked} requests to the BMC in three seconds");
     let run = run.wait(Duration::from_mins(1)).await.failed();
-    // The limit, the store's timeout, and the host itself.
+    // The timeout, the store's own timeout, and the host.
     assert!(began.elapsed() < Duration::from_secs(12 + 10 + 15), "{:?}", began.elapsed());
     run.says("node1: the coordination store accepts no changes").says("the disk is full").says("tests/m");
     disk.free();
@@ -123,7 +123,7 @@ for_each_host! {
             run.says("state rm ADDRESS").says(address);
         }
         assert_eq!(fleet.system("node1").power, PowerState::Off, "nothing was done");
-        // The suggested way: restore by hand, remove the resource, apply again.
+        // The suggested recovery: restore manually, remove the resource, apply again.
         workspace.run(&["state", "rm", address]).await.succeeded();
         let on = "resource \"metal_server_operation\" \"on\" {\n  server = \"node1\"\n  namespace = \"tests\"\n  name = \"on\"\n  policy = \"Enforced\"\n  operation = \"On\"\n}\n";
         fleet.configure(&workspace, on);
@@ -142,7 +142,7 @@ for_one_host! {
         fleet.configure(&workspace, &maintenance("node1", "m", "server_power = \"Off\""));
         let plan = workspace.plan().await;
         plan.run.says(&format!("Store: sqlite://{}.", store_file(&workspace).display()));
-        // No account of this machine has that home, nor that folder for its state.
+        // No account on this machine has that home folder or that state folder.
         plan.run.says(SECOND_STORE).says("XDG_STATE_HOME is");
         workspace.set("XDG_STATE_HOME", "");
         let default = workspace.root().join("home/.local/state/terraform-provider-metal/coordination.sqlite");
@@ -155,7 +155,7 @@ for_one_host! {
     }
 }
 
-/// Two configurations of the provider in one run, each with a store of its own for one server.
+/// Two provider configurations in one run, with a separate store and server each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_aliases_with_two_stores_are_a_warning() {
     let (fleet, workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
@@ -171,7 +171,7 @@ async fn two_aliases_with_two_stores_are_a_warning() {
     ] {
         fleet.configure_with(&workspace, &alias(&url), &second);
         let both = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
-        // One block of required providers.
+        // Only one block of required providers is allowed.
         let second_provider = both.split_once("provider \"metal\"").unwrap().1.to_owned();
         workspace.write("main.tf", &format!("{first_provider}\nprovider \"metal\"{second_provider}"));
         let plan = workspace.plan().await;

@@ -1,4 +1,4 @@
-//! What belongs to one owner is not continued, changed, taken over or ended by another.
+//! One owner cannot continue, change, take over or end another owner's maintenance.
 
 use crate::support::{
     simulator::{Fleet, maintenance},
@@ -24,7 +24,7 @@ for_one_host! {
         fleet.configure_with(&stranger, OTHERS, &body("server_power = \"Off\""));
         stranger.import(HELD, "tests/m").await.failed().says("tests/m belongs to another owner").says("Its owner is \"team-a\"");
         assert!(stranger.resource(HELD).await.is_none());
-        // By a copy of the state.
+        // With a copied state.
         let copy = ours.beside();
         copy.write("terraform.tfstate", &std::fs::read_to_string(ours.folder().join("terraform.tfstate")).unwrap());
         fleet.configure_with(&copy, OTHERS, &body("server_power = \"On\""));

@@ -1,4 +1,4 @@
-//! Many runs at once: one holder at a time, the others wait with a reason, all get their turn.
+//! Many parallel runs: one holder at a time, the others wait with a reason, and all finish.
 
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ for_one_host! {
         first.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
         second.destroy().await.succeeded();
-        // One after the other: off and on for the first, off and on for the second.
+        // One after the other: off and on for each run.
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On", "GracefulShutdown", "On"]);
         assert!(fleet.simulator.sequence() > asked);
     }
 }
 
-/// Fifty runs for ten servers, each of which switches its server off and gives it back.
+/// Fifty runs for ten servers, each of which powers its server off and releases it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_runs_for_ten_servers_never_meet_and_all_finish() {
     const SERVERS: usize = 10;
@@ -100,7 +100,7 @@ for_one_host! {
         let waiting = third.start_apply();
         waiting.until_it_logs("queued, ", SOON).await;
         first.destroy().await.succeeded();
-        // The killed one is before it until its lease ends, after 30 s.
+        // The killed run is ahead until its lease ends after 30 s.
         waiting.wait(SOON * 2).await.succeeded();
         let back = second.start_apply();
         back.until_it_logs("adopted the record of an earlier run", SOON).await;

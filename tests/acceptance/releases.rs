@@ -1,5 +1,5 @@
-//! What a person releases stays released: the next run of the same configuration does not take it
-//! right back.
+//! A forced release lasts: the next run of the same configuration does not acquire the server
+//! again.
 
 use bmc_simulator::PowerState;
 
@@ -14,7 +14,7 @@ fn off(more: &str) -> String {
     maintenance("node1", "m", &format!("server_power = \"Off\"\n  timeouts = {{ create = \"3s\" }}\n  {more}"))
 }
 
-/// Releases the only maintenance by hand, as a colleague who needs the server.
+/// Releases the only maintenance, like a colleague in need of the server.
 async fn release(workspace: &Workspace, more: &[&str]) {
     let generation = workspace.generation("tests/m").await;
     let common = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
@@ -30,7 +30,7 @@ for_one_host! {
         release(&workspace, &[]).await;
         fleet.until("node1", PowerState::On).await;
         let resets = fleet.resets("node1");
-        // The next run of CI, with the state and without it.
+        // The next CI run, with and without the state.
         let fresh = workspace.beside();
         for run in [&workspace, &fresh] {
             fleet.configure(run, &off(""));
@@ -40,13 +40,13 @@ for_one_host! {
             refused.says("tests/m was released by a person").says("(\"node needed\", generation").says("triggers");
             assert_eq!(fleet.resets("node1"), resets, "{}", refused.output);
             assert!(run.resource(HELD).await.is_none());
-            // A changed reason is the same run of the work.
+            // A new reason does not start a new run.
             fleet.configure(run, &off("reason = \"again\""));
             run.apply().await.failed().says("tests/m was released by a person");
         }
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("stays refused");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // Another name is another maintenance, other triggers are another run.
+        // A new name is another maintenance; new triggers are another run.
         let other = workspace.beside();
         fleet.configure(&other, &off("").replace("\"m\"", "\"other\""));
         other.apply().await.succeeded();
@@ -56,8 +56,7 @@ for_one_host! {
         again.apply().await.succeeded();
         again.destroy().await.succeeded();
         assert_eq!(fleet.system("node1").power, PowerState::On);
-        // Accepted once, the first run of the name is forgotten; so the second release has to be
-        // allowed by hand.
+        // The earlier exception was for other triggers, so the second release needs `--allow`.
         fleet.configure(&again, &off(""));
         again.apply().await.succeeded();
         release(&workspace, &[]).await;
@@ -115,11 +114,11 @@ for_one_host! {
         queue.says("Blocked").says("waits for: the end of the block");
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("block").says("node needed");
         let resets = fleet.resets("node1");
-        // Nobody got in, also not by force of a higher priority.
+        // Even a higher priority does not end the block.
         fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100\n  timeouts = { create = \"2s\" }"));
         other.apply().await.failed().says("waiting for the end of the block");
         assert_eq!(fleet.resets("node1"), resets);
-        // Whoever waits gets it when the block ends.
+        // A waiter acquires the lock when the block ends.
         fleet.configure(&other, &maintenance("node1", "urgent", "priority = 100"));
         let waiting = other.start_apply();
         waiting.until_it_logs("waiting for the end of the block", SOON).await;

@@ -1,5 +1,5 @@
-//! Hosts that know identities keep one with each resource and import by it; the others see nothing
-//! of it.
+//! Hosts with identity support store an identity with each resource and import by it. Other hosts
+//! never receive it.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// One of each type that can be imported.
+/// One resource per importable type.
 fn everything(images: &Images) -> String {
     maintenance("node1", "m", "server_power = \"Off\"")
         + &format!(
@@ -41,7 +41,7 @@ resource "metal_maintenance_approval" "all" {{
         )
 }
 
-/// The resources of a state file by their address, as the host wrote them.
+/// Returns a state file's resources by address.
 fn instances(workspace: &Workspace) -> Vec<(String, Value)> {
     let state = fs::read_to_string(workspace.folder().join("terraform.tfstate")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
@@ -59,7 +59,7 @@ fn identities(workspace: &Workspace) -> Vec<(String, Value)> {
     instances(workspace).into_iter().map(|(address, of)| (address, of["identity"].clone())).collect()
 }
 
-/// An import block by identity.
+/// Returns an import block by identity.
 fn import(address: &str, identity: &Value) -> String {
     let fields = identity.as_object().unwrap().iter();
     let fields: String = fields.map(|(name, text)| format!("    {name} = {text}\n")).collect();
@@ -82,7 +82,7 @@ async fn what_has_an_identity_is_imported_by_it() {
     workspace.plan().await.is_empty();
     assert_eq!(identities(&workspace), known, "a plan changes no identity");
 
-    // The state is lost.
+    // Import into an empty state.
     let lost = workspace.beside();
     let imports: String = known.iter().map(|(address, identity)| import(address, identity)).collect();
     fleet.configure(&lost, &(body + &imports));
@@ -104,7 +104,7 @@ async fn a_replacement_under_another_name_has_another_identity() {
     fleet.configure(&workspace, &maintenance("node1", "two", "reason = \"other\""));
     workspace.apply().await.succeeded();
     assert_eq!(identities(&workspace)[0].1, json!({ "namespace": "tests", "name": "two" }));
-    // One that is tainted is replaced under its name; a change in place keeps it.
+    // A tainted resource is replaced under its name; an in-place change keeps the name.
     workspace.run(&["taint", "metal_server_maintenance.held"]).await.succeeded();
     workspace.apply().await.succeeded();
     fleet.configure(&workspace, &maintenance("node1", "two", "reason = \"again\""));
@@ -133,7 +133,7 @@ async fn a_state_of_an_earlier_version_gets_its_identities() {
     workspace.plan().await.is_empty();
     workspace.refresh().await.succeeded();
     assert_eq!(identities(&workspace), known);
-    // Without a refresh as well: a change and a destroy need none.
+    // Changes and destroys also work without a refresh.
     without();
     let changed = everything(&images).replace("server_power", "reason = \"word\"\n  server_power");
     fleet.configure(&workspace, &changed);
@@ -151,7 +151,7 @@ async fn what_cannot_be_imported_says_so() {
     let identity = json!({ "namespace": "tests", "name": "cycle" });
     fleet.configure(&workspace, &(operation.to_owned() + &import("metal_server_operation.cycle", &identity)));
     workspace.try_plan().await.failed().says("The operation tests/cycle cannot be imported");
-    // What is not there, and what is of another type.
+    // A missing resource, and a wrong type.
     let under = "resource \"metal_server_boot_configuration\" \"under\" {\n  server = \"node1\"\n  method = \"pxe\"\n  \
                  maintenance_id = metal_server_maintenance.held.id\n}\n";
     fleet.configure(&workspace, &(maintenance("node1", "m", "") + under));
@@ -184,7 +184,7 @@ async fn what_cannot_be_imported_says_so() {
     workspace.destroy().await.succeeded();
 }
 
-// An import block by identity is an error of the host; everything else is as it was.
+// The host rejects an import block by identity; everything else works.
 #[tokio::test]
 async fn an_old_host_imports_by_id_only() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::OpenTofu));
@@ -202,7 +202,7 @@ async fn an_old_host_imports_by_id_only() {
     lost.destroy().await.succeeded();
 }
 
-// The identity is dropped by the one and told again to the other.
+// One host drops the identity, and the provider sends it again to the other.
 #[tokio::test]
 async fn a_state_goes_from_one_host_to_the_other_and_back() {
     let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(Host::Terraform));

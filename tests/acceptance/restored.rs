@@ -1,5 +1,4 @@
-//! A coordination store that was restored from an earlier moment: no server is touched, and no
-//! state is lost.
+//! A restored coordination store: no server is touched, and no state is lost.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +9,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// The file of the embedded store, which no process has open between two runs.
+/// The embedded store's file, which is closed between two runs.
 struct File(PathBuf);
 
 impl File {
@@ -53,7 +52,7 @@ for_one_host! {
         workspace.try_plan().await.failed().says(WENT_BACK).says("store restored --reason");
         workspace.destroy().await.failed().says(WENT_BACK).says("the store has no record of it");
         workspace.metal(&["store", "restored", "--reason", "disk 3 failed"]).await.succeeded().says("No maintenance");
-        // It says no more than before: what the store has lost stays lost.
+        // The plan repeats the error, because the lost commits stay lost.
         workspace.try_plan().await.failed().says(WENT_BACK);
         let held = workspace.resource("metal_server_maintenance.held").await.expect("it is kept");
         assert_eq!(held["previous_power_state"], "On");
@@ -73,7 +72,7 @@ for_one_host! {
         let changes = fleet.changes("node1");
         file.restore();
 
-        // Its record is there, as it was one attachment ago.
+        // The record exists with an older generation.
         workspace.try_plan().await.failed().says(WENT_BACK).says("the state saw generation 2 of tests/m, the store has 1");
         workspace.destroy().await.failed().says(WENT_BACK);
         workspace.metal(&["store", "restored", "--reason", " "]).await.failed().says("--reason must not be empty");

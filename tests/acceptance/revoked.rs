@@ -1,5 +1,5 @@
-//! Another author ends a maintenance in the system that manages the server. No plan is empty then,
-//! and a dependent runs only under a new lock.
+//! Another author ends a maintenance in the system that manages the server. Every plan then shows
+//! a change, and a dependent runs only under a new lock.
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ use crate::{
     support::workspace::Workspace,
 };
 
-/// The maintenance of every case has this address.
+/// Address of the maintenance in every case.
 const HELD: &str = metal3::HELD;
 /// A resource that works on the locked server.
 const DEPENDENT: &str = r#"
@@ -34,11 +34,11 @@ resource "terraform_data" "work" {
   }
 }
 "#;
-/// Ends a wait for a server that another author keeps.
+/// Timeout for a server that another author keeps.
 const BRIEF: &str = "timeouts = { create = \"8s\" }";
 const KEEP: &str = "on_end = \"keep\"";
 
-/// Says whether the server can be locked again after the event.
+/// Expected lock state after the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Locked,
@@ -60,7 +60,7 @@ async fn is_replaced(workspace: &Workspace, why: &str, add_dependent: impl FnOnc
     } else {
         applied.failed();
         assert!(!worked, "the dependent ran on a server that is not locked");
-        // The new request keeps its queue position, and holds nothing.
+        // The new request keeps its queue position, without a lock.
         workspace.destroy().await.succeeded();
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("InMaintenance");
         return;

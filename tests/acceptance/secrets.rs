@@ -1,4 +1,4 @@
-//! A sentinel password is searched for in everything that is written.
+//! Searches all written files and output for sentinel secrets.
 
 use serde_json::Value;
 
@@ -49,7 +49,8 @@ for_each_host! {
             "server_power = \"On\"\n  boot_configuration = {{ method = \"virtual_media\", image = \"{}\" }}",
             images.url("rescue.iso")
         );
-        // The configuration itself must not hold it either, or finding it would prove nothing.
+        // The configuration must not contain the password either, or the search would prove
+        // nothing.
         let place = |body: &str| {
             fleet.configure(&workspace, body);
             let text = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
@@ -59,8 +60,7 @@ for_each_host! {
         let mut said = Vec::new();
         let mut body = maintenance("node1", "m", &more);
         if host == Host::Terraform {
-            // What the other host does not know: a lock for the run, and an action under the
-            // maintenance.
+            // Terraform-only features: a lock for the run, and an action under the maintenance.
             place(LOCK);
             said.push(workspace.apply().await.succeeded());
             body += ACTION;
@@ -91,7 +91,7 @@ for_each_host! {
     }
 }
 
-/// What `comment.py` of the guide makes of a plan as JSON.
+/// Runs the guide's `comment.py` on a plan's JSON.
 fn comment(plan: &str) -> String {
     use std::io::Write as _;
     let script =
@@ -108,7 +108,7 @@ fn comment(plan: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A saved plan: as it is, unpacked, and as JSON.
+/// Returns a saved plan: unpacked bytes and JSON.
 async fn saved_plan(workspace: &Workspace) -> (Vec<u8>, String) {
     workspace.run(&["plan", "-input=false", "-out=saved.plan"]).await.succeeded();
     let file = workspace.folder().join("saved.plan");
@@ -129,7 +129,7 @@ fn holds(content: &[u8], secret: &str) -> bool {
     content.windows(secret.len()).any(|window| window == secret.as_bytes())
 }
 
-// The password comes from the environment, as the guides say: a saved plan keeps the values of
+// The password comes from the environment, as in the guides, because a saved plan contains
 // variables.
 for_each_host! {
     async fn no_saved_plan_and_no_comment_holds_the_password(host) {
@@ -152,7 +152,7 @@ for_each_host! {
     }
 }
 
-/// Everything of a plan but where the configuration itself says the address.
+/// Removes the image URLs that the configuration itself contains.
 fn without_images(plan: &mut Value) {
     match plan {
         Value::Object(fields) => {
@@ -164,8 +164,8 @@ fn without_images(plan: &mut Value) {
     }
 }
 
-/// The signature of an image's address reaches the BMC and nothing that is kept, but for state and
-/// plan, which hold every argument.
+/// An image URL's signature reaches the BMC, but is not stored outside state and plan, which
+/// contain every argument.
 async fn no_signature_is_kept(url: Option<&str>) {
     const SIGNATURE: &str = "sentinel4a9fsignature";
     let (fleet, images) = (Fleet::new(1).await, Images::start().await);
@@ -174,7 +174,7 @@ async fn no_signature_is_kept(url: Option<&str>) {
         workspace.set("METAL_COORDINATION_URL", url);
     }
     workspace.set("TF_LOG", "TRACE");
-    // The token of a check is kept as little.
+    // A readiness check's token is not stored either.
     let boot =
         "boot_configuration = { method = \"virtual_media\", image = var.image }\n  complete_when = { url = var.image }";
     let variable = "\nvariable \"image\" {\n  sensitive = true\n}\n";
@@ -193,7 +193,8 @@ async fn no_signature_is_kept(url: Option<&str>) {
     assert!(!comment(&json).contains(SIGNATURE));
     said.push(workspace.apply().await.succeeded());
 
-    // A process that was not told the address says so and changes nothing; one that was goes on.
+    // A process without the full URL reports it and changes nothing; a process with the URL
+    // continues.
     let refused = workspace.metal(&["drive", "tests/m"]).await.failed();
     refused.says("without its signature").says("--image-addresses");
     said.push(refused);
@@ -209,7 +210,7 @@ async fn no_signature_is_kept(url: Option<&str>) {
     let inserted = || format!("{:?}", fleet.simulator.journal(&bmc_simulator::JournalQuery::default()));
     assert!(inserted().contains("InsertMedia") || inserted().contains("VirtualMedia"), "{}", inserted());
 
-    // Another signature of the same image changes nothing on the server.
+    // A new signature for the same image does not change the server.
     let changes = fleet.changes("node1").len();
     workspace.set("TF_VAR_image", address("anothersignature"));
     said.push(workspace.apply().await.succeeded());

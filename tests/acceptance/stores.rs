@@ -1,5 +1,4 @@
-//! Stores that many machines share: the same holds, found again from another machine, moved, and
-//! lost for a while.
+//! Shared stores: holds are found from another machine, moved, and survive an outage.
 
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use crate::{
     },
 };
 
-/// A store of each kind that machines can share.
+/// One store per shareable type.
 fn shared() -> [String; 2] {
     let (server, cluster) = (Postgres::shared(), Kubernetes::shared());
     let database = server.url("postgres", &server.database());
     [database, cluster.store(&cluster.namespace())]
 }
 
-/// A workspace on a machine of its own: nothing is shared but the store.
+/// A workspace on a separate machine that shares only the store.
 fn machine(host: Host, url: &str) -> Workspace {
     let mut workspace = Workspace::new(host);
     workspace.set("METAL_COORDINATION_URL", url);
@@ -44,7 +43,7 @@ for_one_host! {
             other.metal(&["queue"]).await.succeeded().says("tests/one").says("tests/other");
             let resets = fleet.resets("node1").len();
             one.destroy().await.succeeded();
-            // Given back as it was, then taken by whoever waited.
+            // The server is restored and released, then the waiter gets it.
             waiting.wait(SOON).await.succeeded();
             assert_eq!(fleet.resets("node1").len(), resets + 2, "{:?}", fleet.resets("node1"));
             other.destroy().await.succeeded();
@@ -54,7 +53,7 @@ for_one_host! {
     }
 }
 
-/// A plan says what a fail-over of the database would lose, and is silent when that was accepted.
+/// The plan warns about changes that a database fail-over would lose, unless this is accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_lose_changes_is_said_in_the_plan() {
     let server = Postgres::shared();
@@ -69,7 +68,7 @@ async fn a_database_that_may_lose_changes_is_said_in_the_plan() {
     assert!(!plan.run.output.contains("may lose changes"), "{}", plan.run.output);
 }
 
-/// A holder whose store is away does nothing to the server meanwhile, and goes on when it is back.
+/// A holder without its store changes nothing, and continues after the outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     let mut server = Postgres::start(&["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
@@ -91,7 +90,7 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     fleet.simulator.release(held.sequence).unwrap();
     run.until_it_logs("waiting for the coordination store", Duration::from_mins(1)).await;
     let before = fleet.changes("node1");
-    // Plans go on, with what is known.
+    // Plans continue with the last known data.
     let plan = workspace.start(&[
         "plan",
         "-input=false",
@@ -110,7 +109,7 @@ async fn a_store_that_dies_in_the_middle_stops_its_holder_until_it_is_back() {
     workspace.metal(&["store", "check"]).await.succeeded().says("0 held");
 }
 
-/// Ctrl-C does not wait for a store that is away.
+/// Ctrl-C works during a store outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_without_its_store_can_be_interrupted() {
     let mut server = Postgres::start(&[]);
@@ -119,7 +118,7 @@ async fn a_waiter_without_its_store_can_be_interrupted() {
     fleet.configure(&one, &maintenance("node1", "one", ""));
     fleet.configure(&other, &maintenance("node1", "other", ""));
     one.apply().await.succeeded();
-    // Both act for the same owner, whoever they are.
+    // Both use the default owner, although their users differ.
     let unowned = other.try_plan().await.succeeded();
     unowned.says("No owner is set").says("acts for \"default\"");
     let waiting = other.start_apply();
@@ -132,7 +131,7 @@ async fn a_waiter_without_its_store_can_be_interrupted() {
     one.destroy().await.succeeded();
 }
 
-/// A holder that is cut off from the store while a person takes its server away touches it no more.
+/// A forced release during a store outage stops the former holder for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
     let server = Postgres::shared();
@@ -167,7 +166,7 @@ async fn a_holder_that_comes_back_after_its_server_was_taken_stops_for_good() {
     operator.metal(&["store", "check"]).await.succeeded().says("0 held");
 }
 
-/// A whole store moves, and states go on with it.
+/// Moves a whole store; existing states continue with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_is_moved_while_nobody_holds_a_server() {
     let (fleet, mut workspace) = (Fleet::new(2).await, Workspace::new(Host::OpenTofu));
@@ -195,7 +194,7 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
         workspace.metal(&["store", "import", &file]).await.succeeded().says("2 machines");
         workspace.metal(&["store", "import", &file]).await.failed().says("is not empty");
         workspace.metal(&["show", "tests/over"]).await.succeeded().says("Completed").says("prepared");
-        // The state knows the store again, and what is over is over.
+        // The state finds its record, and the ended maintenance stays ended.
         workspace.plan().await.is_empty();
     }
     workspace.destroy().await.succeeded();
@@ -204,7 +203,7 @@ async fn a_store_is_moved_while_nobody_holds_a_server() {
     workspace.metal(&["store", "import", &file]).await.failed().says("it is not an export of a store");
 }
 
-/// Whoever may only read plans as well as anybody.
+/// Plans need only read access.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_plans_with_the_right_to_read_only() {
     let server = Postgres::start(&[]);
@@ -224,8 +223,7 @@ async fn a_reviewer_plans_with_the_right_to_read_only() {
     runner.destroy().await.succeeded();
 }
 
-/// The same in a cluster: what RBAC refuses is said with the verb and the resource that a role
-/// lacks.
+/// The same in a cluster. Errors name the verb and resource that the role lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_of_a_cluster_plans_with_the_right_to_read_only() {
     let cluster = Kubernetes::start();

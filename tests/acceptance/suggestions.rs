@@ -1,5 +1,5 @@
-//! Every command that a message suggests works as it is shown. The suggestions come from the
-//! sources, so that a new one without a case fails.
+//! Every command suggested by a message works as shown. The suggestions are read from the sources,
+//! so a new one without a case fails.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -17,7 +17,7 @@ use crate::support::{
 
 const PROGRAM: &str = "terraform-provider-metal ";
 
-/// The commands that messages of these sources suggest, with placeholders as the sources have them.
+/// Collects the commands in these sources' messages, with their placeholders.
 fn suggested(folder: &Path, found: &mut BTreeSet<String>) {
     let tests = Regex::new(r"#\[cfg\(test\)\]\n(pub\S* )?mod tests").unwrap();
     for entry in fs::read_dir(folder).unwrap() {
@@ -53,13 +53,13 @@ fn unquoted(literal: &str) -> String {
     joined.replace("\\n", "\n").replace("\\\"", "\"")
 }
 
-/// A command ends with its line, or with the backtick before which it began.
+/// A command ends with its line, or at the backtick that matches its opening one.
 fn commands(text: &str, found: &mut BTreeSet<String>) {
     let text = text.replace("{NAME} ", PROGRAM);
     for (at, _) in text.match_indices(PROGRAM) {
         let end = if text[..at].ends_with('`') { '`' } else { '\n' };
         let command = text[at + PROGRAM.len()..].split(end).next().unwrap_or_default().trim();
-        // What follows is another text that is appended.
+        // The rest belongs to the next text.
         if !command.is_empty() {
             found.insert(command.to_owned());
         }

@@ -1,4 +1,4 @@
-//! Whose operations and boot configurations act under a hold: its owner's, and those that it names.
+//! Operations and boot configurations under a hold: allowed for its owner and the owners it names.
 
 use crate::support::{
     simulator::{Fleet, SOON, maintenance},
@@ -25,7 +25,7 @@ for_one_host! {
             other.try_plan().await.failed().says("tests/m belongs to another owner");
         }
         assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
-        // The hold allows it in place, and keeps the server.
+        // The hold allows it in place, without releasing the server.
         fleet.configure_with(&holder, "owner = \"team-a\"", &maintenance("node1", "m", "allow_under = [\"team-b\"]"));
         let plan = holder.plan().await;
         assert_eq!(plan.changes()[0].1, ["update"]);
@@ -80,11 +80,12 @@ for_each_host! {
             fleet.configure(&workspace, &body("2"));
             let run = workspace.run(arguments).await.succeeded();
             run.says("3 added, 0 changed, 3 destroyed");
-            // One run is enough: what was set under the hold before is in force again.
+            // One run is enough to restore the settings under the hold.
             workspace.plan().await.is_empty();
             let boot = workspace.resource("metal_server_boot_configuration.boot").await.unwrap();
             assert_eq!(boot["state"], "Ready");
-            // Between the holds the server is booted as before: an operation booted it by PXE.
+            // Each release reboots the server into its prior system, because the operation had
+            // booted PXE.
             let all = fleet.resets("node1");
             assert_eq!(all.iter().filter(|reset| *reset == "ForceRestart").count(), number + 2, "{all:?}");
             assert_eq!(all.iter().filter(|reset| *reset == "On").count(), number + 1, "{all:?}");

@@ -1,8 +1,8 @@
-//! A value that is not known yet is never wrong: each attribute of each type is unknown in turn.
+//! Unknown values are never an error: each attribute of each type is tested as unknown.
 //!
-//! The attributes come from the schema, so that a new one is tried without being named here. The
-//! provider is asked over the wire, as a host asks it, and its plans are held to what hosts hold
-//! them to: what is configured is planned as configured.
+//! The attributes come from the schema, so new attributes are covered automatically. The test
+//! calls the provider over the wire, like a host, and applies the hosts' rule that configured
+//! values are planned unchanged.
 
 mod hosts_rules;
 mod null_elements;
@@ -23,17 +23,17 @@ use crate::{
 
 use hosts_rules::{differences, places, proposed, wire_value, with_unknown};
 
-/// A configuration that is right.
+/// A valid configuration.
 struct Base {
     kind: &'static str,
     config: Value,
-    /// Whether these servers can do it, so that it can be planned.
+    /// True if these servers support it, so that it can be planned.
     plan: bool,
-    /// Whether it is applied, and what changes it is planned.
+    /// True to apply it and then plan changes.
     apply: bool,
 }
 
-/// A configuration with more in it.
+/// Merges more attributes into a configuration.
 fn merged(mut config: Value, more: Value) -> Value {
     let Value::Object(more) = more else { panic!("{more} should be an object") };
     config.as_object_mut().unwrap().extend(more);
@@ -128,7 +128,7 @@ fn bases() -> Vec<Base> {
     ]
 }
 
-/// What only metal-operator does.
+/// Configurations only for metal-operator.
 fn bases_of_metal_operator() -> Vec<Base> {
     let base = |kind, config| Base { kind, config, plan: true, apply: false };
     let image =
@@ -176,8 +176,7 @@ impl Process {
         self.schema.resource_schemas[kind].block.as_ref().unwrap().attributes.clone()
     }
 
-    /// Whatever is wrong with a configuration, for hosts that store what is written only and for
-    /// those that do not.
+    /// Returns all validation errors, with and without support for write-only attributes.
     async fn validated(&mut self, kind: &str, config: &Value) -> Vec<String> {
         let mut all = Vec::new();
         for allowed in [true, false] {
@@ -213,7 +212,7 @@ impl Process {
         self.host.provider.plan_resource_change(request).await.unwrap().into_inner()
     }
 
-    /// What is wrong with a plan.
+    /// Returns a plan's problems.
     async fn wrong_plan(
         &mut self,
         kind: &str,
@@ -260,7 +259,7 @@ impl Process {
     }
 }
 
-/// Tries everything with servers of one system; returns how many requests had an unknown value.
+/// Tests one system's servers. Returns the number of requests with an unknown value.
 async fn try_all(system: Value, folder: &Path, bases: Vec<Base>) -> usize {
     let mut config = system;
     config["coordination_url"] = json!(format!("sqlite://{}", folder.join("store.db").display()));

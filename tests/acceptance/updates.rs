@@ -1,5 +1,4 @@
-//! A hold that is changed in place. A change that fails leaves the server held as it was before,
-//! and in the state.
+//! In-place changes of a hold. A failed change restores the previous hold and stays in the state.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ fn boots(image: &str, more: &str) -> String {
     maintenance("node1", "m", &format!("server_power = \"On\"\n  {boot}\n  timeouts = {{ update = \"4s\" }}"))
 }
 
-/// A preparer that never says that it is ready.
+/// A readiness check that never succeeds.
 fn never_ready(images: &Images) -> String {
     format!(", ready_when = {{ url = \"{}\" }}", images.url("not-yet"))
 }
@@ -28,7 +27,7 @@ async fn held(workspace: &Workspace) -> Value {
     workspace.resource(HELD).await.expect("it is in the state")
 }
 
-/// What the command line shows of the only hold.
+/// Returns the only hold as shown by the command line.
 async fn queue(workspace: &Workspace) -> Value {
     let queue = workspace.metal(&["queue", "--json"]).await.succeeded();
     let queue: Value = serde_json::from_str(&queue.stdout).unwrap();
@@ -88,7 +87,7 @@ for_one_host! {
         assert_eq!(queue(&workspace).await["state"], "InMaintenance");
         fleet.configure(&workspace, &good);
         workspace.plan().await.is_empty();
-        // Once its preparer answers, the same change goes through.
+        // After the check succeeds, the same change works.
         images.also_serves("not-yet");
         fleet.configure(&workspace, &boots(&images.url("other.iso"), &never_ready(&images)));
         workspace.apply().await.succeeded();
@@ -141,7 +140,7 @@ for_one_host! {
     }
 }
 
-/// What comes after an update that was killed or interrupted in its middle.
+/// Next command after a killed or interrupted update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     ApplyAgain,

@@ -1,15 +1,14 @@
-//! `validate` finds everything that can be found without the network, each with the exact
-//! attribute.
+//! `validate` finds all errors that do not depend on the network, each with the exact attribute.
 
 use serde_json::Value;
 
 use crate::support::{host::Host, simulator::maintenance, workspace::Workspace};
 
-/// A wrong configuration, and the attribute that has to be named.
+/// Returns invalid configurations, each with the attribute in the error.
 fn table() -> Vec<(String, &'static str)> {
     let held = |more: &str| maintenance("node1", "m", more);
     let boot = |more: &str| held(&format!("server_power = \"On\"\n  boot_configuration = {{ {more} }}"));
-    // Hosts leave out a provider that nothing uses.
+    // Hosts skip unused providers.
     let provider = |more: &str| format!("provider \"metal\" {{\n  {more}\n}}\n{}", maintenance("node1", "m", ""));
     let redfish = |more: &str| provider(&format!("redfish = {{ {more} }}"));
     let server = |more: &str| redfish(&format!("servers = {{ node1 = {{ {more} }} }}"));
@@ -101,7 +100,7 @@ fn table() -> Vec<(String, &'static str)> {
     ]
 }
 
-/// Configurations with a variable that may turn out to be null, which makes them right.
+/// Returns configurations with an unknown variable, which would be valid if it were null.
 fn not_known_yet() -> Vec<String> {
     let held = |more: &str| maintenance("node1", "m", more);
     let typed = |kind: &str, more: &str| format!("resource \"{kind}\" \"x\" {{\n  server = \"node1\"\n  {more}\n}}\n");
@@ -132,7 +131,7 @@ fn not_known_yet() -> Vec<String> {
     ]
 }
 
-/// Wrong configurations of what only newer hosts know.
+/// Returns invalid configurations for features of newer hosts.
 fn newer() -> Vec<(String, &'static str)> {
     let names = "server = \"node1\"\n namespace = \"a\"\n name = \"b\"\n";
     let action = |more: &str| {
@@ -163,7 +162,7 @@ fn newer() -> Vec<(String, &'static str)> {
     ]
 }
 
-/// The attribute that a diagnostic names: in its text, or by the line that the host shows.
+/// Returns a diagnostic's attribute, from its text or from the line that the host shows.
 fn named(diagnostic: &Value) -> String {
     let detail = diagnostic["detail"].as_str().unwrap_or_default();
     if let Some((path, _)) = detail.strip_prefix("Attribute ").and_then(|rest| rest.split_once(": ")) {
@@ -176,7 +175,7 @@ fn named(diagnostic: &Value) -> String {
 for_each_host! {
     async fn validate_names_the_attribute_of_everything_that_is_wrong(host) {
         let mut workspace = Workspace::new(host);
-        // What validate tells does not depend on credentials or files.
+        // `validate` does not depend on credentials or files.
         workspace.set("METAL_COORDINATION_URL", "sqlite:///nowhere/x.sqlite");
         let mut wrong = Vec::new();
         let newer = if host == Host::Terraform { newer() } else { Vec::new() };

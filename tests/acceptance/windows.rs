@@ -1,4 +1,4 @@
-//! `window`: when a maintenance may start, what a plan says of it, and what closing means.
+//! `window`: permitted start times of a maintenance, the plan's report, and the effect of closing.
 
 use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
 
@@ -7,7 +7,7 @@ use crate::support::{
     workspace::Workspace,
 };
 
-/// A daily window in UTC that opens so many minutes from now, as a cron schedule.
+/// Returns a daily UTC window that opens in this many minutes, as a cron schedule.
 fn opens_in(minutes: i64) -> String {
     let at = (Timestamp::now() + jiff::SignedDuration::from_mins(minutes)).to_zoned(TimeZone::UTC);
     format!("{} {} * * *", at.minute(), at.hour())
@@ -17,7 +17,7 @@ for_each_host! {
     async fn outside_of_its_window_it_waits_and_blocks_nobody(host) {
         let (fleet, first) = (Fleet::new(1).await, Workspace::new(host));
         let second = first.beside();
-        // Opens in an hour; its day does not matter.
+        // Opens in an hour, on any day.
         let window = format!("window = {{ schedule = \"{}\", duration = \"30m\" }}", opens_in(60));
         fleet.configure(&first, &maintenance("node1", "windowed", &format!("{window}\n  priority = 100\n  timeouts = {{ create = \"90m\" }}")));
         first.try_plan().await.succeeded().says("Window: opens").says("for 30m");
@@ -25,7 +25,7 @@ for_each_host! {
         let line = waiting.until_it_logs("waiting for its window, opens", SOON).await;
         assert!(line.contains("UTC"), "{line}");
         first.metal(&["queue"]).await.succeeded().says("window, opens");
-        // Behind it, of less priority, and served.
+        // Behind it with a lower priority, but admitted first.
         fleet.configure(&second, &maintenance("node1", "other", ""));
         second.apply().await.succeeded();
         second.destroy().await.succeeded();
@@ -43,7 +43,7 @@ for_each_host! {
         workspace.try_plan().await.succeeded().says("Window: open until");
         workspace.apply().await.succeeded();
         assert!(workspace.plan().await.changes().is_empty());
-        // Overdue when it closes, as after expires_after.
+        // Overdue after the window closes, as after `expires_after`.
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("expires");
         workspace.destroy().await.succeeded();
     }
@@ -56,7 +56,7 @@ for_each_host! {
         fleet.configure(&workspace, &maintenance("node1", "m", &format!("{window}\n  timeouts = {{ create = \"30m\" }}")));
         let plan = workspace.try_plan().await.failed();
         plan.says("node1 cannot be locked in time").says("timeouts.create = 30m").says("Enqueued");
-        // A place in the queue can be taken at any time.
+        // Joining the queue is possible at any time.
         fleet.configure(&workspace, &maintenance("node1", "m", &format!("{window}\n  wait_for = \"Enqueued\"")));
         workspace.apply().await.succeeded();
         let held = workspace.resource("metal_server_maintenance.held").await.unwrap();

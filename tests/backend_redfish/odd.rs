@@ -1,4 +1,4 @@
-//! BMCs whose parts disagree with each other, and what is refused for a moment.
+//! BMCs with inconsistent resources, and temporary refusals.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use terraform_provider_metal::{
 
 use super::{Bench, answer, once};
 
-/// Settings that list the override, refuse it and never show it: the system itself takes it.
+/// A Settings object that lists the override but refuses it; the system resource accepts it.
 #[derive(Debug)]
 struct UselessSettings;
 
@@ -42,7 +42,7 @@ async fn an_override_that_only_the_system_takes_is_seen_and_ended_there() {
     let before = bench.machine.observe().await.unwrap().boot.unwrap();
     bench.machine.set_boot_override(&once("Pxe"), false).await.unwrap();
 
-    // As that of a destroy is.
+    // Like a destroy's process.
     let (_backend, another) = Bench::process(&bench.settings, &bench.clock);
     let machines: [&dyn Machine; 2] = [&*bench.machine, &*another];
     for machine in machines {
@@ -76,7 +76,7 @@ async fn drives_of_a_manager_that_may_be_of_another_system_are_left_alone() {
     }
 }
 
-/// Takes `Enabled` only beside another target than `None`, and the mode not at all.
+/// Requires a target other than `None` together with `Enabled`, and never accepts the mode.
 #[derive(Debug)]
 struct OneProperty;
 
@@ -114,7 +114,7 @@ async fn a_refused_eject_of_a_filled_drive_that_shows_no_image_is_told() {
     assert!(error.is_transient(), "{error:?}");
 }
 
-/// Drives whose `Inserted` cannot be written.
+/// Drives with read-only `Inserted`.
 #[derive(Debug)]
 struct FixedInserted;
 
@@ -144,7 +144,7 @@ async fn a_bmc_that_has_no_session_left_is_busy_and_not_closed_to_the_password()
     let mut personality = Personality::generic();
     personality.sessions.basic_auth = false;
     let bench = Bench::new(personality).await;
-    // A read is tried three times.
+    // A read is attempted three times.
     let full = Fault::new(answer(503, "SessionLimitExceeded", false)).on_request("POST", "*Sessions").times(3);
     let _ = bench.simulator.inject(full);
     let error = bench.machine.observe().await.unwrap_err();
@@ -160,7 +160,7 @@ async fn settings_that_cannot_be_read_for_a_moment_are_used_afterwards() {
         let mut personality = Personality::generic();
         personality.boot.writable_on = BootResource::Settings;
         let bench = Bench::new(personality).await;
-        // A read is tried three times.
+        // A read is attempted three times.
         let busy = Fault::new(answer(status, "GeneralError", false)).on_request("GET", "*/Settings").times(3);
         let _ = bench.simulator.inject(busy);
         let error = bench.machine.observe().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The stand-ins against the table.
+//! Compares the stand-ins with the table.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::{
     },
 };
 
-/// The table.
+/// The recorded table.
 const TABLE: &str = include_str!("table.txt");
 
-/// The steps in which older controllers did something else.
+/// Steps in which older controllers differ.
 const OLDER: &str = include_str!("older.txt");
 
-/// Plays the scenario with the stand-ins, those of the newest version or of the older one.
+/// Plays the scenario with the newest or the older stand-ins.
 pub async fn play(end: End, is_older: bool) -> String {
     let kubernetes = tokio::task::spawn_blocking(|| {
         let kubernetes = Kubernetes::shared();
@@ -37,7 +37,7 @@ pub async fn play(end: End, is_older: bool) -> String {
     write(&stage.played)
 }
 
-/// What was written in each step is compared while it is played.
+/// Each step's writes are compared while it is played.
 async fn agrees(table: BTreeMap<String, Vec<String>>, is_older: bool) {
     let played = play(End::Table(Arc::new(table)), is_older).await;
     let steps = |text: &str| -> Vec<String> {

@@ -1,7 +1,6 @@
-//! Cluster API: the stand-ins for SAP's controllers do what the controllers do.
+//! Cluster API: compares the stand-ins for SAP's controllers with the real controllers.
 //!
-//! `table.txt` says what the real ones did in the steps of [`scenario`]. The stand-ins are held to
-//! it here.
+//! `table.txt` contains the recorded behaviour for the steps of [`scenario`].
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
 

@@ -1,12 +1,12 @@
-//! Writes down what happens, to make a table or to compare one with the real controllers. Run by
-//! hand:
+//! Records the controllers' behaviour, to create a table or to compare with the real controllers.
+//! Run manually:
 //!
 //! - `cargo test --test cluster_api record::ours -- --ignored --nocapture`; with `OLDER=1` for the
 //!   older controllers
 //! - `EXTENSION=… MAINTENANCE_CONTROLLER=… cargo test --test cluster_api record::theirs --
 //!   --ignored --nocapture`: with programs that run these controllers in the foreground. Both read
-//!   `KUBECONFIG`, the second one also `config/maintenance.yaml` of the folder in which it is
-//!   started. It takes 40 minutes.
+//!   `KUBECONFIG`; the second also reads `config/maintenance.yaml` in its working directory. It
+//!   takes 40 minutes.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::{
     },
 };
 
-/// When a step is over: longer than a lease lasts, or than the minute after which the extension
-/// looks at all Nodes.
+/// End condition of a step: no change for longer than a lease, or in slow steps for longer than
+/// the extension's resync interval of a minute.
 fn quiet() -> End {
     let seconds = |name: &str, otherwise| std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap());
     End::Quiet { normal: Duration::from_secs(seconds("QUIET", 6)), slow: Duration::from_secs(seconds("SLOW", 75)) }
@@ -68,8 +68,8 @@ async fn theirs() {
     print!("{}", write(&stage.played));
 }
 
-/// How often an approval comes back after the request is gone, where the label is removed in the
-/// moment in which the Node is approved (`ROUNDS` times).
+/// Counts approvals that reappear after the request was removed, if the label is removed just as
+/// the Node is approved (`ROUNDS` attempts).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the real controllers; measures"]
 async fn approvals_that_come_back() {

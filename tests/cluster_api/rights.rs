@@ -1,4 +1,4 @@
-//! `roles/cluster-api.yaml`: what the gate does is allowed, and what it does not is refused.
+//! `roles/cluster-api.yaml` allows exactly the gate's requests.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::support::{
     kubernetes::Kubernetes,
 };
 
-/// A client of a runner with the rights of the file.
+/// Returns a runner's client with the file's permissions.
 async fn runner(world: &World, roles: &str) -> Client {
     let roles = roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace));
     let kubeconfig = tokio::task::spawn_blocking(move || {
@@ -40,7 +40,7 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     let ours = |kind: &str| -> Api<DynamicObject> { api(&client, kind, &world.namespace) };
     let (machines, nodes, node) = (ours("Machine"), ours("Node"), world.node_name("m1"));
 
-    // A right counts a moment after its role is there.
+    // A new role takes effect after a short delay.
     patience::until("the right counts", async || machines.get("m1").await.ok()).await;
     machines.list(&ListParams::default()).await.unwrap();
     let _ = machines.watch(&WatchParams::default().timeout(1), "0").await.unwrap();

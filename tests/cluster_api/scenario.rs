@@ -1,4 +1,4 @@
-//! The steps that are played with the stand-ins and were played with the real controllers.
+//! Scenario steps for the stand-ins and the real controllers.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Plays everything.
+/// Plays all steps.
 pub async fn play(on: &mut Stage) {
     arrives(on).await;
     withdrawn(on).await;
@@ -106,7 +106,7 @@ async fn not_enabled(on: &mut Stage) {
     })
     .await;
     on.slow_step("approved: the only Machine is not enabled any more", async |on| {
-        // The real one would have to look at all Nodes within these milliseconds.
+        // A real periodic reconcile is unlikely in these milliseconds.
         on.world.settled().await;
         on.world.options.extension.resyncs.close();
         on.world.label_machine("m1", json!({ENABLED: null})).await;

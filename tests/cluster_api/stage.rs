@@ -1,5 +1,4 @@
-//! Where the steps of a scenario are played: a world with controllers, of ours or real ones, and
-//! what was written in each step.
+//! Plays scenario steps in a world with stand-ins or real controllers, and records the writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,17 +15,16 @@ use crate::support::{
     server::Server,
 };
 
-/// How it is decided that a step is over.
+/// End condition of a step.
 #[derive(Clone)]
 pub enum End {
-    /// Nothing was written for so long; for longer in a step that waits for a lease or for a minute
-    /// to pass.
+    /// No write for this long, with a longer limit for steps that wait for a lease or a minute.
     Quiet { normal: Duration, slow: Duration },
-    /// What a table says was written, and nothing else.
+    /// The writes listed in a table, and no others.
     Table(Arc<BTreeMap<String, Vec<String>>>),
 }
 
-/// Which controllers play.
+/// Controllers in the scenario.
 pub enum Controllers {
     StandIns,
     Real(Programs),
@@ -41,14 +39,14 @@ pub struct Programs {
     pub maintenance_runs: Option<Server>,
 }
 
-/// Steps with this ending may be written in another order, as long as that of each object is kept.
+/// Suffix of steps whose writes can interleave between objects.
 pub const ANY_ORDER: &str = " (any order)";
 
 pub struct Stage {
     pub world: World,
     pub controllers: Controllers,
     pub end: End,
-    /// The steps that were played, with what was written.
+    /// Steps so far with their writes.
     pub played: Vec<(String, Vec<String>)>,
     taken: BTreeSet<u64>,
 }
@@ -99,17 +97,17 @@ impl Stage {
         }
     }
 
-    /// Sets the maintenance label of a Machine; `None` removes it.
+    /// Sets a Machine's maintenance label; `None` removes it.
     pub async fn label(&self, machine: &str, value: Option<&str>) {
         self.world.label_machine(machine, json!({MAINTENANCE: value})).await;
     }
 
-    /// Plays one step, and waits for its end.
+    /// Plays one step and waits for its end.
     pub async fn step(&mut self, name: &str, act: impl AsyncFnOnce(&mut Self)) {
         self.paced(name, false, act).await;
     }
 
-    /// Plays one step that takes long with the real controllers.
+    /// Plays one step that is slow with the real controllers.
     pub async fn slow_step(&mut self, name: &str, act: impl AsyncFnOnce(&mut Self)) {
         self.paced(name, true, act).await;
     }
@@ -163,7 +161,7 @@ impl Stage {
                 return seen;
             }
             if alike {
-                // Nothing else may come of it.
+                // No further write can follow.
                 self.world.settled().await;
                 settled = true;
                 continue;
@@ -209,7 +207,7 @@ fn by_object(lines: &[String]) -> BTreeMap<&str, Vec<&str>> {
     all
 }
 
-/// The steps of a table.
+/// Parses a table.
 pub fn read(table: &str) -> BTreeMap<String, Vec<String>> {
     let mut steps: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut current = String::new();
@@ -226,7 +224,7 @@ pub fn read(table: &str) -> BTreeMap<String, Vec<String>> {
     steps
 }
 
-/// A table of what was played.
+/// Formats the steps as a table.
 pub fn write(played: &[(String, Vec<String>)]) -> String {
     let step = |(name, lines): &(String, Vec<String>)| {
         let lines = if lines.is_empty() { "nothing".to_owned() } else { lines.join("\n    ") };

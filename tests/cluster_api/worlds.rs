@@ -1,5 +1,5 @@
-//! What tests of the gate rest on: the world can hold each controller at the place that matters,
-//! and its journal misses nothing.
+//! Capabilities that gate tests rely on: pausing each controller at the right point, and a
+//! complete journal.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ fn labels(object: &Value) -> &Value {
     &object["metadata"]["labels"]
 }
 
-/// Whether a Node was in service while its Machine was approved.
+/// Returns true if a Node was uncordoned while its Machine was approved.
 fn in_service_while_approved(moment: &Moment, world: &World, machine: &str) -> bool {
     let approved =
         moment.get(&("Machine", machine.to_owned())).is_some_and(|m| m.label(MAINTENANCE) == Some("approved"));

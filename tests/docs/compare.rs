@@ -1,4 +1,4 @@
-//! What is missing or too much between the schema, the pages, the examples and the tests.
+//! Differences between the schema, the pages, the examples and the tests.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use crate::{
     schema::{Kind, Type, Use},
 };
 
-/// Everything that does not fit, as sentences that name the file. `root` is the checkout.
+/// Returns all differences, as sentences that name the file. `root` is the checkout.
 pub fn compare(types: &[Type], root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for one in types {
@@ -48,12 +48,12 @@ fn compare_page(one: &Type, page: &str, text: &str, found: &mut Vec<String>) {
     found.extend(unknown.map(|name| format!("{page} describes `{name}`, which the schema does not have")));
 }
 
-/// A page may call an attribute optional that the provider fills when it is left out.
+/// A page can call an attribute optional if the provider supplies a default.
 fn fits(said: Use, is: Use) -> bool {
     said == is || (said == Use::Optional && is == Use::OptionalComputed)
 }
 
-/// Pages of types that no longer exist.
+/// Returns pages of deleted types.
 fn leftovers(types: &[Type], root: &Path) -> Vec<String> {
     let expected: Vec<String> = types.iter().map(page_of).collect();
     let mut found = Vec::new();
@@ -112,7 +112,7 @@ fn test_of(one: &Type) -> Option<String> {
     match one.kind {
         Kind::Provider => None,
         Kind::Function => Some(format!("tests/acceptance/function_{}.rs", one.name)),
-        // One file for all, because one lost state has all of them.
+        // A single file, because one lost state contains all of them.
         Kind::ListResource => Some("tests/acceptance/lists.rs".to_owned()),
         Kind::Action => Some(format!("tests/acceptance/action_{}.rs", short(one))),
         Kind::Ephemeral => Some(format!("tests/acceptance/ephemeral_{}.rs", short(one))),

@@ -1,8 +1,8 @@
-//! Every version of a host that a page names for a feature is that of the table in
+//! Checks that all host versions stated for a feature agree with the table in
 //! `docs/guides/hosts.md`.
 //!
-//! `Terraform 1.8` says from which version on a feature is known; `Terraform 1.15.5`, with three
-//! numbers, says what was tried.
+//! `Terraform 1.8` is the first version with a feature; `Terraform 1.15.5`, with three numbers, is
+//! a tested version.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -15,7 +15,7 @@ const TABLE: &str = "docs/guides/hosts.md";
 
 const HOSTS: [&str; 2] = ["Terraform", "OpenTofu"];
 
-/// How a row of the table begins, and the words that make a text (or its path) one about it.
+/// Start of each table row, and the words that mark a text or its path as related.
 const WORDS: [(&str, &[&str]); 10] = [
     ("resources,", &["protocol 6"]),
     ("functions", &["function"]),
@@ -29,27 +29,27 @@ const WORDS: [(&str, &[&str]); 10] = [
     ("deferral", &["deferral"]),
 ];
 
-/// A row of the table: its first cell, and the cell of each of `HOSTS`.
+/// A table row: its first cell, and one cell for each of `HOSTS`.
 struct Feature {
     name: String,
     since: [String; 2],
 }
 
-/// A version that a text gives to a host.
+/// A host version stated in a text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Statement {
     host: usize,
     version: String,
 }
 
-/// The table, and how a statement looks.
+/// The table and the statement pattern.
 struct Truth {
     text: String,
     features: Vec<Feature>,
     statement: Regex,
 }
 
-/// Everything that contradicts the table, as sentences that name the file.
+/// Returns all contradictions to the table, as sentences that name the file.
 pub fn check(root: &Path) -> Vec<String> {
     let text = fs::read_to_string(root.join(TABLE)).unwrap_or_default();
     let statement = r"\b(Terraform|OpenTofu)(?: (?:and|or) (Terraform|OpenTofu))? (\d+\.\d+)(\.\d+)?";
@@ -96,7 +96,7 @@ impl Truth {
         without_words.chain(without_row).collect()
     }
 
-    /// The statements of a text. Those that the table contradicts are added to `found`.
+    /// Returns a text's statements. Contradictions are added to `found`.
     fn statements(&self, name: &str, text: &str, found: &mut Vec<String>) -> BTreeSet<Statement> {
         let mut said = BTreeSet::new();
         for block in blocks(text) {
@@ -130,7 +130,7 @@ impl Truth {
         Some(format!("{name} says {} {version}, and {TABLE} {rows:?}: {block}", HOSTS[host]))
     }
 
-    /// The versions that a page has to name and does not.
+    /// Returns the versions that a page must state but lacks.
     fn unsaid(&self, name: &str, text: &str, said: &BTreeSet<Statement>) -> Vec<String> {
         if !name.starts_with("docs/") {
             return Vec::new();
@@ -157,13 +157,13 @@ impl Truth {
         found
     }
 
-    /// The rows whose first three cells README does not have.
+    /// Returns rows whose first three cells are missing in README.
     fn missing_rows(&self, readme: &str) -> Vec<String> {
         let rows = self.features.iter().map(|it| format!("| {} | {} |", it.name, it.since.join(" | ")));
         rows.filter(|row| !readme.contains(row)).map(|row| format!("README.md does not have the row {row}")).collect()
     }
 
-    /// The hosts that run the suite and are not in the guide.
+    /// Returns hosts of the test suite that the guide lacks.
     fn pins(&self, root: &Path) -> Vec<String> {
         let file = "tests/acceptance/hosts.rs";
         let text = fs::read_to_string(root.join(file)).unwrap_or_default();
@@ -188,7 +188,7 @@ impl Feature {
     }
 }
 
-/// Paragraphs, items of a list, rows of a table and headings, each on one line.
+/// Splits a text into paragraphs, list items, table rows and headings, each on one line.
 fn blocks(text: &str) -> Vec<String> {
     let mut blocks = vec![String::new()];
     for line in text.lines().map(str::trim) {
@@ -203,7 +203,7 @@ fn blocks(text: &str) -> Vec<String> {
     blocks
 }
 
-/// A checkout in which everything agrees.
+/// Returns a consistent checkout.
 fn checkout() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let rows: String = WORDS

@@ -1,4 +1,4 @@
-//! Relative links and anchors lead somewhere, and no page is larger than a registry takes.
+//! Checks relative links, anchors and the page size limit of registries.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,13 +8,13 @@ use std::{
 
 use crate::pages::{below, write};
 
-/// Pages that are not below `docs/`.
+/// Pages outside `docs/`.
 const FILES: [&str; 5] = ["README.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md", "CHANGELOG.md"];
 
-/// A registry refuses a page of more than 500 KB.
+/// Registries refuse pages of more than 500 KB.
 const LARGEST: usize = 500_000;
 
-/// Everything that is wrong, as sentences that name the file, and how many links there are.
+/// Returns all errors, as sentences that name the file, and the number of links.
 pub fn check(root: &Path) -> (Vec<String>, usize) {
     let texts = FILES.iter().filter_map(|name| Some(((*name).to_owned(), fs::read_to_string(root.join(name)).ok()?)));
     let (mut found, mut count) = (Vec::new(), 0);
@@ -30,7 +30,7 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (found, count)
 }
 
-/// Pages to which the page of the provider has no link. A registry shows them by name only.
+/// Returns pages without a link on the provider's page. Registries show only their names.
 pub fn unlinked(root: &Path) -> Vec<String> {
     let index = fs::read_to_string(root.join("docs/index.md")).unwrap_or_default();
     let linked = links(&index);
@@ -42,7 +42,7 @@ pub fn unlinked(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The lines outside of fenced blocks.
+/// Returns the lines outside fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -52,7 +52,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of links, without those that name a host.
+/// Returns the link targets without a host.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(text) {
@@ -74,8 +74,8 @@ fn broken(root: &Path, page: &str, link: &str) -> Option<String> {
     (!anchor.is_empty() && !has_anchor()).then(|| format!("{page} links to {link}: the heading does not exist"))
 }
 
-/// What a forge makes of headings: small letters, no punctuation, `-` for spaces, a number where
-/// two are equal.
+/// Returns headings as anchors: lower case, no punctuation, `-` for spaces, a number for
+/// duplicates.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The page of all messages is generated from the sources: each summary with its detail, and each
+//! Generates the page of all messages from the sources: each summary with its detail, and each
 //! cause with its meaning.
 //!
 //! `UPDATE_DOCS=1 cargo test --test docs` writes it.
@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Where the page is.
+/// Path of the page.
 pub const PAGE: &str = "docs/guides/messages.md";
 
 const HEAD: &str = "---\npage_title: \"Messages\"\nsubcategory: \"Guides\"\ndescription: |-\n  Every message of the provider with its detail, for searching.\n---\n\n\
@@ -16,7 +16,7 @@ This page is generated from the sources. `…` stands for a name, a time or a nu
 failed, and a detail, which says why and what to do next. In an error the summary names the server; summaries of warnings are\n\
 constant, because hosts fold equal ones. [When something is stuck](when-something-is-stuck.md) says what to do next.\n";
 
-/// The page, as the sources have it now.
+/// Returns the page for the current sources.
 pub fn generate(root: &Path) -> String {
     let (mut messages, mut causes) = (BTreeMap::new(), BTreeMap::new());
     for room in ["provider", "settings", "engine", "backend", "store", "maintenance"] {
@@ -61,15 +61,15 @@ fn read_folder(folder: &Path, room: &str, messages: &mut Found, causes: &mut Fou
             variants(tokens.clone(), causes);
         }
         if ["provider", "backend"].contains(&room) {
-            // Where a table of summaries and details becomes diagnostics.
+            // Files that create diagnostics from a table of summaries and details.
             let tables = room == "provider" && (name == "diagnostics.rs" || name == "identity.rs");
             calls(tokens, tables, messages);
         }
     }
 }
 
-/// Calls that make a diagnostic: `diagnostic(summary, detail, …)`,
-/// `bad(diags, path, summary, detail)` and `warn(summary, detail)`.
+/// Collects calls that create a diagnostic: `diagnostic(summary, detail, …)`, `bad(diags, path,
+/// summary, detail)` and `warn(summary, detail)`.
 fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
     let mut before = String::new();
     for token in tokens {
@@ -84,7 +84,7 @@ fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
                 };
                 if let Some(summary) = at.and_then(|at| template(arguments.get(at)?)) {
                     let detail = at.and_then(|at| template(arguments.get(at + 1)?)).unwrap_or_default();
-                    // Words, and not a piece of a sentence that is put together.
+                    // A complete text, not a sentence fragment.
                     let starts = summary.starts_with(|c: char| c.is_alphanumeric() || c == '…');
                     if starts && summary.contains(char::is_alphabetic) {
                         let known = found.entry(summary).or_default();
@@ -100,7 +100,7 @@ fn calls(tokens: TokenStream, tables: bool, found: &mut Found) {
     }
 }
 
-/// Messages of error enums, with the first paragraph of their documentation.
+/// Collects messages of error enums, with the first paragraph of their documentation.
 fn variants(tokens: TokenStream, found: &mut Found) {
     let mut documented = String::new();
     let mut is_first = true;
@@ -143,7 +143,7 @@ fn variants(tokens: TokenStream, found: &mut Found) {
     }
 }
 
-/// Arguments between commas.
+/// Splits arguments at commas.
 fn split(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     let mut arguments = vec![Vec::new()];
     for token in tokens {
@@ -157,7 +157,7 @@ fn split(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
     arguments
 }
 
-/// The text of a literal or of `format!`, with `…` for what is filled in.
+/// Returns a literal's or `format!` string's text, with `…` for inserted values.
 fn template(argument: &[TokenTree]) -> Option<String> {
     let mut tokens =
         argument.iter().filter(|token| !matches!(token, TokenTree::Punct(punct) if punct.as_char() == '&'));
@@ -174,7 +174,7 @@ fn template(argument: &[TokenTree]) -> Option<String> {
     }
 }
 
-/// A format string for people.
+/// Replaces a format string's placeholders.
 fn filled(text: &str) -> String {
     let mut shown = String::new();
     let mut inside = false;
@@ -194,7 +194,7 @@ fn filled(text: &str) -> String {
     shown
 }
 
-/// The value of a string literal.
+/// Returns a string literal's value.
 fn unquoted(literal: &str) -> String {
     let text = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(literal);
     let mut value = String::new();

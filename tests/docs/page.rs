@@ -1,7 +1,7 @@
-//! How a page of `docs/` is read.
+//! Parses the pages of `docs/`.
 //!
-//! Under a heading of level 2 whose title holds `Schema`, `Argument` or `Attribute`, every list
-//! item or table row that begins with a name in backquotes describes that attribute:
+//! Attributes are described under a level 2 heading with `Schema`, `Argument` or `Attribute` in
+//! its title. Each is a list item or table row that begins with its name in backquotes:
 //!
 //! ```text
 //! ## Arguments
@@ -12,9 +12,9 @@
 //! - `schedule` (String, required) ...          means window.schedule
 //! ```
 //!
-//! The words `required`, `optional` and `computed` (or `read-only`), in the parentheses after the
-//! name or anywhere in a table row's second cell, are compared with the schema, and so is the text
-//! after them, which goes on in the lines that are indented.
+//! The words `required`, `optional` and `computed` (or `read-only`) are in the parentheses or in a
+//! table row's second cell. The test compares them and the text after them, including indented
+//! lines, with the schema.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ use regex::Regex;
 
 use crate::schema::Use;
 
-/// What a page says of an attribute.
+/// An attribute's description on a page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Described {
-    /// `None`: nothing.
+    /// `None` if missing.
     pub how: Option<Use>,
-    /// Which of [`FLAGS`] it says.
+    /// Flags from [`FLAGS`] that the page states.
     pub flags: Vec<&'static str>,
-    /// On one line, without the addresses of links.
+    /// Text on one line, without link URLs.
     pub text: String,
 }
 
-/// What else may stand in the parentheses, and has to where the schema says it.
+/// Words required in the parentheses if the schema sets them.
 pub const FLAGS: [&str; 2] = ["sensitive", "write-only"];
 
-/// The attributes a page describes, with what it says of each.
+/// Returns the attributes that a page describes.
 pub fn attributes(text: &str) -> BTreeMap<String, Described> {
     let mut found: BTreeMap<String, Described> = BTreeMap::new();
     let mut last = None;
@@ -73,7 +73,7 @@ pub fn attributes(text: &str) -> BTreeMap<String, Described> {
     found
 }
 
-/// What an item has in its parentheses, a row in its second cell, and the text after that.
+/// Splits an item into its parentheses, or a row's second cell, and the remaining text.
 fn parts(rest: &str) -> (&str, &str) {
     let rest = rest.trim();
     if let Some(cells) = rest.strip_prefix('|') {
@@ -83,14 +83,14 @@ fn parts(rest: &str) -> (&str, &str) {
     rest.strip_prefix('(').and_then(|open| open.split_once(')')).unwrap_or(("", rest))
 }
 
-/// A text as it is compared: one space between words, and of a link its words alone.
+/// Normalises a text for comparison: single spaces, and links reduced to their text.
 pub fn one_line(text: &str) -> String {
     let link = Regex::new(r"\[([^\]]+)\]\([^)]+\)").unwrap();
     let words: Vec<&str> = text.split_whitespace().collect();
     link.replace_all(&words.join(" "), "$1").into_owned()
 }
 
-/// Name and rest of a list item or table row that begins with a name in backquotes.
+/// Returns the name and rest of a list item or table row that begins with a name in backquotes.
 fn item(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let begin = ["- `", "* `", "| `"].iter().find_map(|begin| line.strip_prefix(begin))?;

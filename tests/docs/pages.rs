@@ -1,5 +1,5 @@
-//! What every page has to have, whatever it is about: front matter, imports, environment, no
-//! password in an example.
+//! Rules for every page: front matter, imports, environment variables, and no passwords in
+//! examples.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Everything that is missing, as sentences that name the file.
+/// Returns all violations, as sentences that name the file.
 pub fn check(root: &Path) -> Vec<String> {
     let mut found = front_matter(root);
     found.extend(imports(root));
@@ -29,7 +29,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// The files of a folder with this ending, by their names below `root`, with their texts.
+/// Returns the files below a folder with this suffix: names relative to `root`, and texts.
 pub fn below(root: &Path, folder: &str, ending: &str) -> Vec<(String, String)> {
     let mut paths = Vec::new();
     files(&root.join(folder), ending, &mut paths);
@@ -37,11 +37,11 @@ pub fn below(root: &Path, folder: &str, ending: &str) -> Vec<(String, String)> {
     paths.iter().map(|path| (name(path), fs::read_to_string(path).expect("UTF-8"))).collect()
 }
 
-/// Registries show title, group and description of a page from its front matter.
+/// Registries read a page's title, group and description from its front matter.
 fn front_matter(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for (name, text) in below(root, "docs", "md") {
-        // Not a page of a registry.
+        // Not a registry page.
         if name == "docs/performance.md" {
             continue;
         }
@@ -76,7 +76,7 @@ fn imports(root: &Path) -> Vec<String> {
     found
 }
 
-/// Every variable that the sources read is on the page of the provider.
+/// The provider's page lists every variable that the sources read.
 fn environment(root: &Path) -> Vec<String> {
     let page = fs::read_to_string(root.join("docs/index.md")).unwrap_or_default();
     let mut names = BTreeSet::new();
@@ -89,7 +89,7 @@ fn environment(root: &Path) -> Vec<String> {
         let quoted = text.split('"').skip(1).step_by(1);
         names.extend(quoted.filter(|part| part.starts_with("METAL_") && !part.ends_with('_')).map(str::to_owned));
     }
-    // The wire between host and provider.
+    // Part of the protocol between host and provider.
     names.retain(|name| !name.starts_with("PLUGIN_"));
     let is_variable = |name: &&String| {
         name.len() > 1
@@ -103,7 +103,7 @@ fn environment(root: &Path) -> Vec<String> {
     missing.map(|name| format!("docs/index.md does not describe the variable {name}")).collect()
 }
 
-/// A saved plan holds the values of variables, unless they are ephemeral.
+/// A saved plan contains the values of variables, unless they are ephemeral.
 fn passwords(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for (name, text) in below(root, "examples", "tf") {
@@ -118,7 +118,7 @@ fn passwords(root: &Path) -> Vec<String> {
     found
 }
 
-/// Writes a file of a checkout that a test makes, with the folders above it.
+/// Writes a file and its parent folders into a test checkout.
 pub fn write(root: &Path, file: &str, text: &str) {
     let path = root.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What DESIGN.md names exists: the tests of its promises, the files of its story.
+//! Checks that the tests and files named in DESIGN.md exist.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What is wrong with the table, and how many tests it names.
+/// Returns the errors in the table, and the number of tests it names.
 pub fn check(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
     let section = design.split("## Promises").nth(1).and_then(|rest| rest.split("\n## ").next());
@@ -30,8 +30,8 @@ pub fn check(root: &Path) -> (Vec<String>, usize) {
     (problems, named)
 }
 
-/// The rows of "What an addition costs" whose folder has become another size than they say by more
-/// than a tenth, and how many name a folder.
+/// Checks the folder sizes in DESIGN.md's table of addition costs. Returns the rows that are off
+/// by more than a tenth, and the number of rows with a folder.
 pub fn outdated_costs(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
     let section = design.split("## What an addition costs").nth(1).and_then(|rest| rest.split("\n## ").next());
@@ -53,11 +53,11 @@ pub fn outdated_costs(root: &Path) -> (Vec<String>, usize) {
     (outdated, named)
 }
 
-/// The room `maintenance`, which is a crate of its own.
+/// Sources of the module `maintenance`, which is a separate crate.
 const RULES: &str = "crates/maintenance-protocol/src";
 
-/// The files that the text names as `folder/file.rs` and that are neither in a room nor at the
-/// root, and how many it names.
+/// Returns the named files (`folder/file.rs`) that exist neither in a module nor at the root, and
+/// the number of named files.
 pub fn missing_files(root: &Path) -> (Vec<String>, usize) {
     let design = fs::read_to_string(root.join("DESIGN.md")).expect("DESIGN.md is readable");
     let named: BTreeSet<&str> = design.split('`').skip(1).step_by(2).filter(|it| is_file(it)).collect();

@@ -1,4 +1,4 @@
-//! The comparer finds each kind of difference, and none where there is none.
+//! The comparer finds each kind of difference, and reports nothing for a consistent checkout.
 
 use std::{fs, path::Path};
 
@@ -53,7 +53,7 @@ fn types() -> Vec<Type> {
     }))
 }
 
-/// A checkout in which everything is there.
+/// Returns a complete checkout.
 fn checkout() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (file, text) in [

@@ -1,4 +1,4 @@
-//! What the provider offers, out of the host's JSON.
+//! Reads the provider's schema from the host's JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::page::FLAGS;
 
-/// What kind of thing a page describes; decides where its page and example are.
+/// A type's kind, which determines where its page and example are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Provider,
@@ -18,12 +18,12 @@ pub enum Kind {
     Ephemeral,
 }
 
-/// Whether a value is given, may be given, or is only read.
+/// Configurability of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Required,
     Optional,
-    /// Given or else filled by the provider.
+    /// Optional, with a value from the provider if unset.
     OptionalComputed,
     Computed,
 }
@@ -32,17 +32,17 @@ pub enum Use {
 #[derive(Clone, Debug)]
 pub struct Type {
     pub kind: Kind,
-    /// `metal_server`; the function's bare name; empty for the provider.
+    /// `metal_server`; for functions the bare name; empty for the provider.
     pub name: String,
-    /// Every attribute and block, nested ones as `outer.inner`.
+    /// All attributes and blocks; nested ones as `outer.inner`.
     pub attributes: BTreeMap<String, Attribute>,
 }
 
-/// What the schema says of an attribute.
+/// An attribute's schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
     pub how: Use,
-    /// Which of [`FLAGS`](crate::page::FLAGS) it has.
+    /// Flags from [`FLAGS`](crate::page::FLAGS).
     pub flags: Vec<&'static str>,
     pub text: String,
 }
@@ -55,7 +55,7 @@ impl Attribute {
     }
 }
 
-/// Reads the entry of one provider.
+/// Parses a provider's entry.
 pub fn read(provider: &Value) -> Vec<Type> {
     let of = |kind, name: &str, schema: &Value| {
         let mut attributes = BTreeMap::new();

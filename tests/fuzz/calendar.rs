@@ -1,4 +1,4 @@
-//! Calendar files, and the windows that they close: a line of JSON with the window, then the
+//! Calendar files with the windows that they close: a JSON line with the window, then the
 //! calendar.
 use jiff::Timestamp;
 use mutatis::Context;
@@ -53,7 +53,7 @@ const WORDS: [&str; 40] = [
     "9999-12-31/9999-12-31",
 ];
 
-/// Words of the window, for changes of its tree.
+/// Field names of the window, for mutations.
 const FIELDS: [&str; 12] = [
     "schedule",
     "duration",
@@ -110,7 +110,7 @@ impl Target for Calendar {
     }
 }
 
-/// Everything that is asked of a window.
+/// Queries everything about a window.
 fn asked(spec: &WindowSpec, now: Timestamp) -> String {
     let window = match spec.check(now) {
         Ok(window) => window,

@@ -1,4 +1,4 @@
-//! The process that tries inputs.
+//! Child process that runs the inputs.
 use std::{
     cell::Cell,
     collections::HashSet,
@@ -18,39 +18,39 @@ use rustix::{
 
 use crate::{SENTINEL, supervise};
 
-/// What came of one input.
+/// Result of one input.
 #[derive(Default)]
 pub struct Outcome {
-    /// Everything that comes out of the program: results, errors, logs.
+    /// All output: results, errors, logs.
     pub said: Vec<u8>,
-    /// What kind of outcome it is: inputs with a new one are mutated further.
+    /// Kind of result. Inputs with a new kind are mutated further.
     pub kind: String,
-    /// A rule that the target judges itself.
+    /// A violation found by the target itself.
     pub broken: Option<String>,
 }
 
-/// What is fuzzed.
+/// A fuzz target.
 pub trait Target {
-    /// Further inputs to begin with, beside those of the corpus.
+    /// Returns initial inputs next to the corpus.
     fn begin(&mut self) -> Vec<Vec<u8>>;
-    /// Changes an input. `others` are inputs to take parts from.
+    /// Mutates an input. `others` supplies parts of other inputs.
     fn mutate(&mut self, context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>]);
-    /// Tries an input.
+    /// Runs an input.
     fn run(&mut self, input: &[u8]) -> Outcome;
-    /// The longest processor time of one input.
+    /// CPU time limit per input.
     fn longest(&self) -> Duration {
         Duration::from_secs(2)
     }
 }
 
-/// How much memory the process may take beyond what it has at its start.
+/// Memory limit beyond the use at the start.
 const MEMORY: u64 = 512 << 20;
 
 thread_local! {
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tries the corpus, then mutations of it until time is up.
+/// Runs the corpus, then mutations of it for the given time.
 pub fn run(target: &mut impl Target) {
     let variable = |name: &str| std::env::var(name).unwrap();
     let corpus = PathBuf::from(variable(supervise::CORPUS));
@@ -70,7 +70,7 @@ pub fn run(target: &mut impl Target) {
         println!("FOUND a panic at {place}");
     }));
 
-    // After the words of the test's own frame.
+    // The test harness has printed an unfinished line.
     println!();
     let (mut tried, mut kinds) = (0_u64, HashSet::new());
     let mut spoke = Duration::ZERO;
@@ -96,7 +96,7 @@ pub fn run(target: &mut impl Target) {
     }
     let mut round = 0_u64;
     while time(ClockId::Monotonic).saturating_sub(began) < limit {
-        // Each input has its own seed: that of the run and its number.
+        // An input's seed combines the run's seed and the input's number.
         let mut hasher = DefaultHasher::new();
         (seed, round).hash(&mut hasher);
         round += 1;
@@ -116,7 +116,7 @@ pub fn run(target: &mut impl Target) {
     }
 }
 
-/// Judges one input. A broken rule ends the process.
+/// Judges one input. A violation ends the process.
 fn try_one(target: &mut impl Target, input: &[u8]) -> Option<Outcome> {
     let before = time(ClockId::ProcessCPUTime);
     let outcome = panic::catch_unwind(panic::AssertUnwindSafe(|| target.run(input))).ok();
@@ -142,7 +142,7 @@ pub fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Says what was found, and ends before the input is replaced by another.
+/// Reports a violation and exits, so that the input stays saved.
 fn found(reason: &str) -> ! {
     println!("FOUND {}", reason.replace('\n', " "));
     end()
@@ -153,7 +153,7 @@ fn end() -> ! {
     std::process::exit(1)
 }
 
-/// More memory than this is an abort, which the watching process sees.
+/// Sets the memory limit. Exceeding it aborts, which the parent process detects.
 fn bound_memory() {
     let status = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
@@ -165,7 +165,7 @@ fn time(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap()
 }
 
-/// Text without what differs between two outcomes of one kind: numbers and what is quoted.
+/// Removes numbers and quoted text, which differ between results of the same kind.
 pub fn kind(text: &str) -> String {
     let mut kind = String::new();
     let mut quoted = false;

@@ -1,4 +1,4 @@
-//! Targets with a defect each: what the fuzzer would not find in them it would not find anywhere.
+//! Targets with one defect each, which the fuzzer must find.
 use mutatis::Context;
 
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     mutate,
 };
 
-/// Each defect, and what has to be said of it.
+/// Each defect, with the expected report.
 pub const KINDS: [(&str, &str); 6] = [
     ("defect-panic", "a panic at"),
     ("defect-stack", "the process ended by signal"),
@@ -26,7 +26,7 @@ impl Defect {
     }
 }
 
-/// As a reader without a limit goes down.
+/// Recurses like a parser without a depth limit.
 #[allow(unconditional_recursion, reason = "that is the defect")]
 fn descend(levels: &mut Vec<u8>) -> usize {
     levels.push(0);

@@ -1,5 +1,5 @@
-//! Inventory files: their errors name places in the text and never its content, because a file may
-//! hold what it must not.
+//! Inventory files: errors show positions but never content, because a file can contain a secret
+//! by mistake.
 use mutatis::Context;
 use terraform_provider_metal::backend::redfish::parse_inventory;
 
@@ -59,10 +59,10 @@ impl Target for Inventory {
 
     fn run(&mut self, input: &[u8]) -> Outcome {
         let text = String::from_utf8_lossy(input);
-        // A password where a person may have put one; its neighbours are what is mutated.
+        // A misplaced password; the mutations affect its neighbours.
         let text = text.replace("SECRET", SENTINEL);
         match parse_inventory(&text) {
-            // What was read is shown nowhere as it is.
+            // Parsed values are not printed unchanged anywhere.
             Ok(servers) => Outcome { kind: kind(&format!("{servers:?}")), ..Outcome::default() },
             Err(problem) => Outcome { kind: kind(&problem), said: problem.into_bytes(), broken: None },
         }

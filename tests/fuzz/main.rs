@@ -1,10 +1,9 @@
-//! Fuzzers: inputs of neighbours that are mutated until time is up.
+//! Fuzzers for external input.
 //!
-//! Each target reads what another party writes: the host's requests, a BMC's answers, an inventory
-//! file, a calendar file. An input may be refused with any words; it must not panic, end the
-//! process, take long, take much memory, or show the password. `FUZZ_SECONDS` is the time of each
-//! target, `FUZZ_SEED` repeats a run. Inputs that broke a rule are written to `corpus/<target>/`,
-//! which is replayed first.
+//! Each target reads data from another party: host requests, BMC responses, an inventory file or a
+//! calendar file. Inputs can be rejected, but must not panic, end the process, take too much time
+//! or memory, or reveal the password. `FUZZ_SECONDS` is the time per target; `FUZZ_SEED` repeats a
+//! run. Violating inputs are saved to `corpus/<target>/`, which is replayed first.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![cfg(target_os = "linux")]
 
@@ -23,7 +22,7 @@ mod wire;
 
 use supervise::{fuzz, passes};
 
-/// The password that must not come out. Only its place is known to the mutations, never its text.
+/// Password that must never appear in output. Mutations can insert it but never read its text.
 const SENTINEL: &str = "sentinel-5d0c-password";
 
 #[test]
@@ -46,7 +45,7 @@ fn calendar_files() {
     passes("calendar");
 }
 
-/// The process in which inputs are tried: started by the others.
+/// The child process that runs the inputs.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
@@ -69,7 +68,7 @@ fn each_kind_of_defect_is_found_and_its_input_kept() {
         assert!(found.contains(words), "{defect}: {found}");
         let inputs: Vec<_> = std::fs::read_dir(kept.path()).unwrap().collect();
         assert_eq!(inputs.len(), 1, "{defect}: {inputs:?}");
-        // It is replayed first: no time is needed to find it again.
+        // The saved input is replayed first, so no fuzzing time is needed.
         let again = fuzz(defect, kept.path(), 0.0).expect_err(defect);
         assert!(again.contains(words), "{defect}: {again}");
     }

@@ -1,8 +1,8 @@
-//! How inputs are changed: as bytes, as text with words of the format, and as trees.
+//! Mutates inputs as bytes, as text with words of the format, and as trees.
 use mutatis::{Context, Session};
 use serde_json::{Map, Value, json};
 
-/// Text that readers stumble over.
+/// Texts that often break parsers.
 const TEXTS: [&str; 24] = [
     "",
     " ",
@@ -38,8 +38,8 @@ fn chosen<'a>(context: &mut Context, words: &'a [&'a str]) -> &'a str {
     context.rng().choose(words).copied().unwrap_or_default()
 }
 
-/// Changes text or bytes: by the library's own mutator, by words of the format, and by parts of
-/// itself and of others.
+/// Mutates text or bytes with the library's mutator, words of the format, and parts of this and
+/// other inputs.
 pub fn text(context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>], words: &[&str]) {
     let at = below(context, input.len() + 1);
     let reach = 1 << below(context, 10);
@@ -59,7 +59,7 @@ pub fn text(context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>], word
         5 => drop(input.splice(at..at, chosen(context, words).bytes())),
         6 => drop(input.splice(at..end, chosen(context, &TEXTS).bytes())),
         7 => {
-            // A line or a part again and again.
+            // Repeats a line or a part.
             let part = input[at..end.min(at + 200)].to_vec();
             let times = 1 << below(context, 12);
             if part.len() * times < 200_000 {
@@ -76,8 +76,8 @@ pub fn text(context: &mut Context, input: &mut Vec<u8>, others: &[Vec<u8>], word
     input.truncate(400_000);
 }
 
-/// Changes one node of a tree, wherever it is. `words` are names and values of the format.
-/// [`crate::render`] knows the forms that stand for what is too large to be written out.
+/// Mutates a random node of a tree. `words` contains names and values of the format.
+/// [`crate::render`] expands placeholders for oversized values.
 pub fn tree(context: &mut Context, tree: &mut Value, words: &[&str]) {
     let nodes = count(tree);
     let at = below(context, nodes);
@@ -148,7 +148,7 @@ fn count(tree: &Value) -> usize {
     }
 }
 
-/// The node with this number, from the root on.
+/// Returns the node with this number, counted from the root.
 fn node<'a>(tree: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
     if *number == 0 {
         return Some(tree);
@@ -169,7 +169,7 @@ fn node<'a>(tree: &'a mut Value, number: &mut usize) -> Option<&'a mut Value> {
     None
 }
 
-/// Changes an input that is a tree in JSON; `tree` says which part of it. One that is not stays.
+/// Mutates a JSON object; other inputs stay unchanged. `change` selects the part.
 pub fn within(input: &mut Vec<u8>, change: impl FnOnce(&mut Map<String, Value>)) {
     if let Ok(Value::Object(mut case)) = serde_json::from_slice::<Value>(input) {
         change(&mut case);

@@ -1,5 +1,4 @@
-//! Answers of a BMC: what a simulated one says, changed at any place, and what the client makes of
-//! it.
+//! Fuzzes the Redfish client with mutated responses of a simulated BMC.
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -103,15 +102,15 @@ pub struct Redfish {
     runtime: Runtime,
     endpoint: String,
     served: Arc<Served>,
-    /// What an unmodified BMC answers.
+    /// Responses of an unmodified BMC.
     usual: BTreeMap<String, Value>,
 }
 
-/// What is answered now, by method and path.
+/// Current responses, by method and path.
 #[derive(Default)]
 struct Served {
     answers: Mutex<BTreeMap<String, Value>>,
-    /// What was asked of the usual BMC, where that is recorded.
+    /// Requests to the unmodified BMC, while they are recorded.
     asked: Mutex<Vec<(String, String)>>,
 }
 
@@ -132,7 +131,7 @@ impl Redfish {
         of
     }
 
-    /// Asks a simulated BMC for everything that the calls ask for, until they ask for nothing new.
+    /// Records a simulated BMC's responses until the calls send no new requests.
     fn learn(&mut self) {
         let mut config = SimulatorConfig::with_systems(1).without_tls();
         config.credentials.password = SENTINEL.into();
@@ -200,7 +199,7 @@ impl Target for Redfish {
     fn begin(&mut self) -> Vec<Vec<u8>> {
         let mut cases = Vec::new();
         for call in CALLS {
-            // Only what the call asks for: what it never reads need not be changed.
+            // Mutate only the responses that the call reads.
             self.served.asked.lock().unwrap().clear();
             self.run(&serde_json::to_vec(&json!({ "call": call, "answers": {} })).unwrap());
             let asked = std::mem::take(&mut *self.served.asked.lock().unwrap());
@@ -314,7 +313,7 @@ async fn made(backend: &RedfishBackend, call: &str) -> String {
     }
 }
 
-/// A clock on which pauses have passed at once: what is bounded by them is bounded still.
+/// A clock whose sleeps return immediately but still count towards timeouts.
 #[derive(Debug, Default)]
 struct Hasty {
     clock: SystemClock,
@@ -337,8 +336,7 @@ impl Clock for Hasty {
     }
 }
 
-/// Serves one connection: the head is read, its body passed over, and the answer written as it
-/// stands.
+/// Serves one connection: reads the header, skips the body and writes the response unchanged.
 async fn talk(mut stream: TcpStream, served: Arc<Served>) {
     let mut read = Vec::new();
     let mut buffer = [0; 4096];

@@ -1,11 +1,11 @@
-//! Trees written out. Some forms stand for what is too large for a file: `{"$nest": [n, value]}` is
-//! a value in n lists, `{"$repeat": [n, value]}` a list of n, `{"$text": [n, text]}` text n times,
-//! and the text `$password` below a key of that name the sentinel.
+//! Renders trees, with placeholders for oversized values: `{"$nest": [n, value]}` is a value in n
+//! lists, `{"$repeat": [n, value]}` a list of n, `{"$text": [n, text]}` a text n times.
+//! `$password` below a password key is the sentinel.
 use serde_json::Value;
 
 use crate::SENTINEL;
 
-/// Larger is not written: the target's own limit of a message is not what is looked for.
+/// Output limit, below the target's own message limit, which is not under test.
 const LARGEST: usize = 4 << 20;
 
 enum Form<'a> {
@@ -36,7 +36,7 @@ fn secret(key: &str, text: &str) -> bool {
     key == "password" && text == "$password"
 }
 
-/// As JSON.
+/// Renders as JSON.
 pub fn json(value: &Value, key: &str, to: &mut Vec<u8>) {
     if to.len() > LARGEST {
         to.extend(b"null");
@@ -83,7 +83,7 @@ fn list(times: usize, to: &mut Vec<u8>, mut item: impl FnMut(&mut Vec<u8>)) {
     to.push(b']');
 }
 
-/// As MessagePack, as hosts write it; `<unknown>` is the value that is not known yet.
+/// Renders as MessagePack, like hosts; `<unknown>` is an unknown value.
 pub fn msgpack(value: &Value, key: &str, to: &mut Vec<u8>) {
     use rmp::encode::{
         write_array_len, write_bool, write_f64, write_map_len, write_nil, write_sint, write_str, write_uint,

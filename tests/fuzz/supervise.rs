@@ -1,5 +1,4 @@
-//! The process that watches another one try inputs: only so an abort, a stack that ends and a loop
-//! without end are seen.
+//! Runs inputs in a child process, in order to detect aborts, stack overflows and endless loops.
 use std::{
     fs,
     io::{BufRead as _, BufReader},
@@ -12,22 +11,22 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-/// Names the target to the child.
+/// Environment variable with the target's name.
 pub const TARGET: &str = "FUZZ_TARGET";
-/// The folder in which the child finds the corpus.
+/// Environment variable with the corpus folder.
 pub const CORPUS: &str = "FUZZ_CORPUS";
-/// The file that holds the input which is being tried.
+/// Environment variable with the file for the current input.
 pub const CURRENT: &str = "FUZZ_CURRENT";
-/// How long the child tries mutated inputs, in seconds.
+/// Environment variable with the time for mutated inputs, in seconds.
 pub const SECONDS: &str = "FUZZ_SECONDS";
-/// Repeats a run.
+/// Environment variable with the seed, to repeat a run.
 pub const SEED: &str = "FUZZ_SEED";
 
-/// After what silence the child counts as hanging. It speaks at least each second between two
+/// Silence after which the child counts as hanging. It prints at least every second between
 /// inputs.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Tries a target for the usual time; panics with what was found.
+/// Fuzzes a target for the default time. Panics on a violation.
 pub fn passes(target: &str) {
     let seconds = std::env::var(SECONDS).map_or(12.0, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
@@ -37,7 +36,7 @@ pub fn passes(target: &str) {
     }
 }
 
-/// Tries a target. An input that breaks a rule is written into `corpus`.
+/// Fuzzes a target. An input that causes a violation is written to `corpus`.
 pub fn fuzz(target: &str, corpus: &Path, seconds: f64) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let current = folder.path().join("current");
@@ -85,7 +84,7 @@ pub fn fuzz(target: &str, corpus: &Path, seconds: f64) -> Result<String, String>
         }
     }
     let status = child.wait().unwrap();
-    // The pipe of a killed child may be open in a grandchild.
+    // A grandchild can keep a killed child's pipe open.
     drop(reader);
     if found.is_none() && !status.success() {
         let error = fs::read_to_string(folder.path().join("stderr")).unwrap_or_default();
@@ -99,7 +98,7 @@ pub fn fuzz(target: &str, corpus: &Path, seconds: f64) -> Result<String, String>
     Err(format!("{reason}\n  seed {seed}, after: {last}\n  the input is kept in {}", kept.display()))
 }
 
-/// Puts the input that was being tried into the corpus.
+/// Moves the current input into the corpus.
 fn keep(corpus: &Path, current: &Path) -> PathBuf {
     let input = fs::read(current).unwrap_or_default();
     fs::create_dir_all(corpus).unwrap();

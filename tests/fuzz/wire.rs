@@ -1,9 +1,9 @@
-//! Requests of a host, sent to the real program over its socket: values are changed as trees,
-//! messages as bytes.
+//! Sends mutated host requests to the real program over its socket: values as trees, messages as
+//! bytes.
 //!
-//! Two processes answer. One is configured for a simulated server and a store; it is asked
-//! everything but to apply, which may wait for long by design. The other is not configured: it
-//! decodes applies and configurations, and is replaced once it took one.
+//! Two processes answer. The first is configured for a simulated server and a store, and receives
+//! everything except applies, which can wait for a long time by design. The second is
+//! unconfigured, for applies and configurations, and is replaced after a configuration.
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bmc_simulator::{Simulator, SimulatorConfig};
@@ -26,11 +26,11 @@ use crate::{
     mutate, render,
 };
 
-/// How long a reply may take, on a busy machine.
+/// Reply timeout on a busy machine.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How much memory a process may take at its peak, in KiB. It takes about 60 MiB when idle.
+/// Peak memory limit of a process in KiB. An idle process uses about 60 MiB.
 const MEMORY: u64 = 600 << 10;
-/// After how many requests a process is ended, and its log searched.
+/// Requests per process, after which its log is searched.
 const PER_PROCESS: u32 = 2000;
 
 const CALLS: [&str; 18] = [
@@ -114,7 +114,7 @@ fn attributes(block: &wire::schema::Block) -> impl Iterator<Item = &wire::schema
     block.attributes.iter().chain(nested.flat_map(|nested| nested.attributes.iter()))
 }
 
-/// Every attribute, null where nothing is given: so hosts send them.
+/// Sets missing attributes to null, like hosts.
 fn complete(block: &wire::schema::Block, given: Value) -> Value {
     filled(&block.attributes, given)
 }
@@ -304,7 +304,7 @@ async fn asked(process: &mut Process, call: &str, message: Bytes) -> (Outcome, b
     (outcome, false)
 }
 
-/// Ends a process in order, and lets its log be searched with the last reply.
+/// Shuts a process down and adds its log to the last reply.
 async fn finished(process: Process, mut outcome: Outcome) -> Outcome {
     if outcome.broken.is_none() {
         let (_, log) = process.host.shut_down().await;
@@ -313,7 +313,7 @@ async fn finished(process: Process, mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// The parts of a reply that read like sentences.
+/// Returns a reply's parts that look like sentences.
 fn words(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply);
     let sentences = text.split(|character: char| character.is_control()).filter(|part| part.contains(' '));
@@ -334,7 +334,7 @@ fn raw(of: &Value) -> Option<wire::RawState> {
     Some(wire::RawState { json: text.into(), ..Default::default() })
 }
 
-/// A case as the message of its call.
+/// Encodes a case as its call's message.
 fn encoded(case: &Value, call: &str) -> Vec<u8> {
     let text = |name: &str| case[name].as_str().unwrap_or_default().to_owned();
     let of = |name: &str| case.get(name).and_then(|of| value(of, name));
@@ -415,7 +415,7 @@ fn encoded(case: &Value, call: &str) -> Vec<u8> {
     }
 }
 
-/// Messages as the bytes that they are.
+/// Codec for raw bytes.
 #[derive(Clone, Default)]
 struct Raw;
 

@@ -1,4 +1,4 @@
-//! The store that is hammered, and what goes wrong between it and the processes.
+//! The store under test, and the faults between it and the processes.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::{
     support::{kubernetes::Kubernetes, postgres::Postgres, toxiproxy::Toxiproxy},
 };
 
-/// Kinds of stores.
+/// Store types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Sqlite,
@@ -20,34 +20,34 @@ pub enum Kind {
 
 /// A store.
 pub struct Arena {
-    /// How the processes reach it.
+    /// URL for the processes.
     pub url: String,
-    /// How the supervisor does, past everything that goes wrong.
+    /// URL for the supervisor, without faults.
     pub direct: String,
     pub gremlins: Vec<Box<dyn Gremlin>>,
-    /// What makes it go back in time; only where that was asked for.
+    /// Backup and restore, only in runs that need it.
     pub past: Option<Box<dyn Past>>,
     folder: Option<tempfile::TempDir>,
 }
 
 impl Arena {
-    /// One that somebody else looks after.
+    /// Uses an external store.
     pub fn given(url: &str) -> Self {
         Self { url: url.to_owned(), direct: url.to_owned(), gremlins: Vec::new(), past: None, folder: None }
     }
 
-    /// A new store.
+    /// Creates a store.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
-                // Workers of several users share it in one of the scenes.
+                // One scene runs workers as several users, who need a common folder.
                 let file = folder.path().join("store").join(File::NAME);
                 let url = format!("sqlite://{}?shared=true", file.display());
                 Self { folder: Some(folder), ..Self::given(&url) }
             }
             Kind::Postgres => {
-                // A kill of the server loses no commit; one that does is a run of its own.
+                // A killed server loses no commit; lost commits are tested in a separate run.
                 let server = Postgres::start(&["synchronous_commit=on"]);
                 let database = server.database();
                 let direct = server.url("postgres", &database);
@@ -71,7 +71,7 @@ impl Arena {
 }
 
 impl Arena {
-    /// A new one that can go back in time, and that does not die otherwise.
+    /// Creates a store that can be restored and is not killed.
     pub fn with_past(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
@@ -96,7 +96,7 @@ impl Arena {
         }
     }
 
-    /// Lets workers of other users in.
+    /// Grants access to workers of other users.
     pub fn open_to_all(&self) {
         let Some(folder) = &self.folder else { return };
         let store = folder.path().join("store");
@@ -109,7 +109,7 @@ impl Arena {
     }
 }
 
-/// Connections that are cut, delayed, or whose replies are lost, until the next strike.
+/// Connections that are cut, delayed or lose replies, until the next fault.
 struct Network(Vec<Arc<Toxiproxy>>);
 
 impl Network {
@@ -147,7 +147,7 @@ enum Dies {
     Kubernetes(Box<Kubernetes>),
 }
 
-/// A server that dies and restarts with its disk.
+/// A server that is killed and restarts with its disk.
 struct Death(Mutex<Dies>);
 
 #[async_trait]

@@ -1,12 +1,11 @@
-//! What goes wrong on purpose, and the dice that say when.
+//! Fault injection and its random numbers.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc_simulator::{Fault, FaultAction, Simulator};
 
-/// Random numbers from a seed (SplitMix64): the same seed makes the same choices, though never the
-/// same race.
+/// Random numbers from a seed (SplitMix64). The same seed repeats the choices, but not the races.
 #[derive(Debug)]
 pub struct Rng(u64);
 
@@ -23,12 +22,12 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `limit`, which is at least one.
+    /// Returns a number below `limit`, which is at least one.
     pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(limit).unwrap()).unwrap()
     }
 
-    /// Yes in so many of a hundred cases.
+    /// Returns true in the given percentage of cases.
     pub fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }
@@ -42,19 +41,18 @@ impl Rng {
     }
 }
 
-/// Makes something fail that stands between the processes and the outside: a store's connections
-/// cut, delayed, their replies lost. Called at random times, and again before the last one's harm
-/// is over.
+/// Injects faults between the processes and external systems, such as cut or delayed connections
+/// and lost replies. Called at random times, even while an earlier fault lasts.
 #[async_trait]
 pub trait Gremlin: Send + Sync {
-    /// Does some harm, of a kind and for a time that the dice choose.
+    /// Injects a random fault for a random time.
     async fn strike(&self, chance: &mut Rng);
 
-    /// Undoes all harm. Nothing strikes afterwards.
+    /// Ends all faults. No more follow.
     async fn calm(&self);
 }
 
-/// A BMC that breaks off: its next change is not answered, whether it was done or not.
+/// A BMC that does not answer its next change, which can be applied or not.
 #[derive(Debug)]
 pub struct LostReplies(pub Simulator);
 

@@ -1,33 +1,32 @@
-//! Judges a run by what reached the machines and by nothing else: it knows no store, no engine and
-//! no lock, so that a mistake in those cannot make it blind.
+//! Judges a run by the requests that reached the machines. It uses no store, engine or lock, so it
+//! does not share their bugs.
 //!
-//! Every mutation names who made it: `hold-<n>.<attempt>` is the account of the process that worked
-//! on the hold `hold-<n>` as its attempt number `<attempt>`.
+//! Each mutation's account is `hold-<n>.<attempt>`: the hold and the attempt that sent it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
-/// What a request asked a machine to change.
+/// A requested change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The reset of this type.
+    /// Reset with this type.
     Reset(String),
-    /// These properties of `Boot`.
+    /// Write of these `Boot` properties.
     Boot(BTreeMap<String, String>),
-    /// Something that no hold of a run asks for.
+    /// Any change that holds never send.
     Other(String),
 }
 
-/// One mutation that reached a machine, in the order of arrival.
+/// One mutation that reached a machine, in order of arrival.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub at: u64,
     pub system: String,
     pub account: String,
     pub change: Change,
-    /// Whether the machine did it.
+    /// True if the machine applied it.
     pub accepted: bool,
 }
 
@@ -38,16 +37,16 @@ impl fmt::Display for Line {
     }
 }
 
-/// What a machine is like: what a hold changes and has to put back.
+/// Machine state that a hold changes and must restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     pub on: bool,
-    /// The properties of `Boot` that are set.
+    /// Non-empty properties of `Boot`.
     pub boot: BTreeMap<String, String>,
 }
 
 impl State {
-    /// What a change that was accepted makes of it, by the rules of Redfish.
+    /// Returns the state after an accepted change, by the rules of Redfish.
     fn after(mut self, change: &Change) -> Self {
         match change {
             Change::Reset(kind) => self.on = !matches!(kind.as_str(), "ForceOff" | "GracefulShutdown"),
@@ -67,45 +66,43 @@ impl State {
 pub const ENABLED: &str = "BootSourceOverrideEnabled";
 pub const TARGET: &str = "BootSourceOverrideTarget";
 
-/// A whole run.
+/// A complete run.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
-    /// The holds that were asked for and their machines.
+    /// Requested holds and their machines.
     pub asked: BTreeMap<String, String>,
-    /// The machines before.
+    /// Machine states before the run.
     pub start: BTreeMap<String, State>,
-    /// The machines afterwards.
+    /// Machine states after the run.
     pub end: BTreeMap<String, State>,
-    /// Everything in between.
+    /// Mutations during the run.
     pub lines: Vec<Line>,
-    /// Accounts whose process was stopped between its last look at the clock and the call that
-    /// follows it. That call may still arrive when the process goes on: a BMC knows no generations,
-    /// and nothing can look at a clock and call in one. One call; whoever makes another one is at
+    /// Accounts whose process was stopped between its clock check and the BMC call after it. That
+    /// one call can still arrive later: a BMC does not check generations. A second call is a
     /// fault.
     pub caught: BTreeSet<String>,
-    /// Holds that were told to have failed. Such a one may have changed nothing: a BMC that does
-    /// not answer twice ends it.
+    /// Holds that reported a failure. They can end without a change, after a BMC failed twice.
     pub failed: BTreeSet<String>,
 }
 
-/// What a run must not show.
+/// A rule that every run must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Somebody mutated a machine whom nobody asked to.
+    /// An account without a requested hold mutated a machine.
     Stranger,
-    /// A hold mutated a machine after another one had begun there.
+    /// A hold mutated a machine after another hold had begun there.
     Exclusivity,
-    /// An attempt mutated a machine after a later one had begun.
+    /// An attempt mutated a machine after a later attempt had begun.
     Fencing,
-    /// A hold that was asked for did nothing.
+    /// A requested hold changed nothing.
     Lost,
-    /// A hold left a machine other than it found it.
+    /// A hold did not restore the machine's state.
     Restore,
-    /// The same was done twice in a row, although what is seen tells that it was done.
+    /// A change was repeated although its result was visible.
     Double,
 }
 
-/// A rule that was broken, and the lines that show it.
+/// A broken rule with the lines that prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub rule: Rule,
@@ -120,7 +117,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The lines of one hold on one machine, as long as nobody else's come between.
+/// Consecutive lines of one hold on one machine.
 struct Block<'a> {
     hold: &'a str,
     lines: Vec<(&'a Line, u64)>,
@@ -132,14 +129,14 @@ impl Block<'_> {
     }
 }
 
-/// Whether another attempt or another hold has changed the machine since this one did.
+/// Returns true if a later attempt or hold has already changed the machine.
 fn is_late(blocks: &[Block<'_>], hold: &str, attempt: u64) -> bool {
     let began = blocks.iter().position(|block| block.hold == hold);
     let replaced = |block: &Block<'_>| block.hold == hold && block.lines.iter().any(|(_, other)| *other > attempt);
     began.is_some_and(|began| blocks[began..].iter().any(|block| block.hold != hold || replaced(block)))
 }
 
-/// Every rule that the run broke; none in a good run.
+/// Returns every violation, none for a correct run.
 pub fn judge(course: &Course) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut machines: BTreeMap<&str, Vec<Block<'_>>> = BTreeMap::new();
@@ -220,7 +217,7 @@ fn judge_machine(system: &str, blocks: &[Block<'_>], start: Option<&State>, faul
     }
 }
 
-/// The hold and the attempt of a line, by its account.
+/// Returns the hold and attempt of a line's account.
 fn who(line: &Line) -> Option<(&str, u64)> {
     let (hold, attempt) = line.account.rsplit_once('.')?;
     Some((hold, attempt.parse().ok()?))

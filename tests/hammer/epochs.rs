@@ -1,23 +1,21 @@
-//! A run whose store went back in time is judged in parts: before, and after a person has put
-//! things in order. Across that border nothing can be told by what reached the machines, because
-//! the person decides who goes on.
+//! Judges a run with a restored store in parts: before the restore and after the repair. The
+//! machines' journal alone cannot be judged across a restore, because the operator decides which
+//! holds continue.
 
 use std::collections::BTreeSet;
 
 use crate::checker::{Course, Fault, Line, Rule, judge};
 
-/// Where one part of a run ends and the next one begins.
+/// Border between two parts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Border {
-    /// The last thing before it.
+    /// Sequence number of the last event before the border.
     pub at: u64,
-    /// The holds that had ended when the store went back.
+    /// Holds that had ended before the restore.
     pub over: BTreeSet<String>,
-    /// The server and the hold that goes on there where it stood, by the store and by what the
-    /// person saw.
+    /// Servers with the hold that continues there, according to the store and the inspection.
     pub goes_on: BTreeSet<(String, String)>,
-    /// Holds that were ended by the person, or whose server the person brought back to what it was:
-    /// those may find nothing left to do.
+    /// Holds that the operator ended, or whose server was repaired. They can end without a change.
     pub ended: BTreeSet<String>,
 }
 
@@ -25,7 +23,7 @@ fn hold(line: &Line) -> &str {
     line.account.rsplit_once('.').map_or("", |(hold, _)| hold)
 }
 
-/// Every rule that the run broke in one of its parts.
+/// Returns the violations in all parts.
 pub fn judge_parts(course: &Course, borders: &[Border]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut before: Vec<Line> = Vec::new();
@@ -37,7 +35,7 @@ pub fn judge_parts(course: &Course, borders: &[Border]) -> Vec<Fault> {
             let entered = part.checked_sub(1).map(|part| &borders[part].goes_on);
             entered.is_some_and(|pairs| pairs.contains(&(line.system.clone(), hold(line).to_owned())))
         };
-        // What goes on is one piece of work with what it did before.
+        // A continued hold includes its changes from before the border.
         let mut lines: Vec<Line> = before.iter().filter(goes_on).cloned().collect();
         lines.extend(
             course.lines.iter().filter(|line| from.is_none_or(|from| line.at > from) && line.at <= to).cloned(),
@@ -45,7 +43,7 @@ pub fn judge_parts(course: &Course, borders: &[Border]) -> Vec<Fault> {
         let end = if border.is_some() { course.start.clone() } else { course.end.clone() };
         let judged = judge(&Course { end, lines: lines.clone(), ..course.clone() });
         faults.extend(judged.into_iter().filter(|fault| match (fault.rule, border) {
-            // Cut off in the middle.
+            // The border cut this hold off.
             (Rule::Lost, Some(_)) => false,
             (Rule::Restore, Some(border)) => fault.lines.first().is_some_and(|line| border.over.contains(hold(line))),
             (Rule::Lost, None) => !did_before(fault, course, borders),
@@ -56,8 +54,8 @@ pub fn judge_parts(course: &Course, borders: &[Border]) -> Vec<Fault> {
     faults
 }
 
-/// Whether a hold that did nothing in the last part did something in an earlier one, or was ended
-/// by the person.
+/// Returns true if a hold without changes in the last part had earlier changes, or was ended by
+/// the operator.
 fn did_before(fault: &Fault, course: &Course, borders: &[Border]) -> bool {
     let named = fault.what.split(' ').next().unwrap_or_default();
     let last = borders.last().map_or(0, |border| border.at);

@@ -4,18 +4,18 @@ use std::{env, fs, io, os::unix::fs::PermissionsExt as _, process::Command};
 
 use tempfile::NamedTempFile;
 
-/// Whoever may see nothing: `nobody`, and one that has no name.
+/// Users without access to other processes: 65534, and an unnamed user.
 pub const USERS: [u32; 2] = [65534, 65533];
 
-/// In a mount namespace of its own: the program is brought to where every user may run it.
+/// Runs in a new mount namespace, with the program bind-mounted where every user can run it.
 const SCRIPT: &str = "set -e; mount -t proc -o hidepid=2 proc /proc; mount --bind \"$1\" \"$2\"; user=$3; program=$2; \
                       shift 3; exec setpriv --reuid=\"$user\" --regid=\"$user\" --clear-groups \"$program\" \"$@\"";
 
-/// Where such workers run their program.
+/// Path at which these workers run their program.
 pub struct Hidden(NamedTempFile);
 
 impl Hidden {
-    /// Or why it is not possible here.
+    /// Prepares the path, or returns why this is impossible here.
     pub fn possible() -> Result<Self, String> {
         let place = NamedTempFile::new().map_err(|error| error.to_string())?;
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
@@ -28,8 +28,8 @@ impl Hidden {
         }
     }
 
-    /// This test program, run by such a user. It becomes the program itself, so it can be signalled
-    /// by its number.
+    /// Returns a command that runs this test program as the user. It uses `exec`, so signals reach
+    /// the program.
     pub fn command(&self, user: u32) -> io::Result<Command> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).arg(env::current_exe()?).arg(self.0.path());
@@ -38,7 +38,7 @@ impl Hidden {
     }
 }
 
-/// Whether this process cannot see the first one of its machine.
+/// Returns true if this process cannot see process 1.
 pub fn sees_nothing() -> bool {
     fs::read_to_string("/proc/1/stat").is_err()
 }

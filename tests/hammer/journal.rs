@@ -1,4 +1,4 @@
-//! From the simulator's journal to what the checker reads.
+//! Converts the simulator's journal into the checker's input.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,17 @@ use serde_json::Value;
 
 use crate::checker::{Change, Line, State};
 
-/// Tells of a machine that is on its way.
+/// Marks a machine in a power transition.
 pub const UNDER_WAY: &str = "under way";
 
-/// Every mutation that reached a machine.
+/// Returns every mutation that reached a machine.
 pub fn lines(simulator: &Simulator) -> Vec<Line> {
     simulator.journal(&JournalQuery::default()).into_iter().filter_map(line).collect()
 }
 
 fn line(entry: JournalEntry) -> Option<Line> {
     let reads = ["GET", "HEAD"].contains(&entry.method.as_str());
-    // A request whose sender died before the machine judged it: nobody knows whose it was, and
-    // nothing was done.
+    // The sender died before the machine authenticated the request, so it was not executed.
     let unheard = entry.account.is_none() && entry.status.is_none() && !entry.applied;
     if reads || unheard || entry.path.contains("/SessionService/") {
         return None;
@@ -38,14 +37,13 @@ fn line(entry: JournalEntry) -> Option<Line> {
     })
 }
 
-/// The properties that are set, as text; annotations are none.
+/// Returns the properties as text, without annotations.
 fn properties(boot: &serde_json::Map<String, Value>) -> BTreeMap<String, String> {
     let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     boot.iter().filter(|(name, _)| !name.contains('@')).map(|(name, value)| (name.clone(), shown(value))).collect()
 }
 
-/// What every machine is like now. One that is on its way is neither on nor off, and so differs
-/// from every one at rest.
+/// Returns every machine's current state. A machine in transition equals no state at rest.
 pub fn states(simulator: &Simulator) -> BTreeMap<String, State> {
     let state = |name: String| {
         let seen = simulator.system(&name).unwrap();

@@ -1,13 +1,12 @@
-//! Real processes hammer one coordination store and simulated BMCs, are killed and stopped at any
-//! moment, and an independent checker judges by what reached the BMCs whether anybody ever did what
-//! it had no right to do.
+//! Stress test: real processes share one coordination store and simulated BMCs, and are killed and
+//! stopped at random. An independent checker judges the requests that reached the BMCs.
 //!
-//! Some runs are about more: a store that goes back in time and is put in order by a person,
-//! and workers that do not see each other.
+//! Some runs also restore an old store and repair it like an operator, or isolate workers from
+//! each other.
 //!
 //! `HAMMER_SECONDS`, `HAMMER_PROCESSES`, `HAMMER_SERVERS`, `HAMMER_SEED`, `HAMMER_LEASE_MS`,
-//! `HAMMER_PAUSE_MS` and `HAMMER_URL` make it bigger (`make soak`); `HAMMER_LOG=info` shows what
-//! the processes say.
+//! `HAMMER_PAUSE_MS` and `HAMMER_URL` scale it, for example in the soak test. `HAMMER_LOG=info`
+//! shows the workers' logs.
 #![cfg(unix)]
 #![allow(
     clippy::disallowed_methods,
@@ -68,7 +67,7 @@ async fn nobody_does_what_it_has_no_right_to_do_kubernetes() {
     hammer(Kind::Kubernetes).await;
 }
 
-/// A standby that lags is promoted while its primary dies: what was committed meanwhile is lost.
+/// A lagging standby is promoted as the primary dies, so recent commits are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_puts_lost_commits_in_order_postgres() {
     let tally = Box::pin(hammer_in(Scene { returns: vec![Meanwhile::Run], ..Scene::on(Kind::Postgres) })).await;
@@ -79,11 +78,11 @@ async fn a_person_puts_lost_commits_in_order_postgres() {
 async fn a_person_puts_a_backup_in_order_sqlite() {
     let returns = vec![Meanwhile::Run, Meanwhile::Ended];
     let tally = Box::pin(hammer_in(Scene { returns, ..Scene::on(Kind::Sqlite) })).await;
-    // Who had the old file open waits for it to come back, and was ended.
+    // `noticed` can be zero: a process with the old file open waits for it and is then killed.
     assert!(tally.marked > 0 && tally.undone > 0, "nothing was lost: {tally}");
 }
 
-/// That nothing is seen of a process is no proof of its end.
+/// A process that cannot be observed must not count as dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_takes_what_it_cannot_see_for_dead_sqlite() {
     let hidden = match hidden::Hidden::possible() {
@@ -103,11 +102,10 @@ async fn hammer(kind: Kind) {
 }
 
 async fn hammer_in(scene: Scene) -> Tally {
-    // More at once have too little of the machine each: leases run out and nothing is left that
-    // could be killed.
+    // With more parallel runs, slow leases expire and no live process remains to be killed.
     static AT_ONCE: Semaphore = Semaphore::const_new(2);
     let _permit = AT_ONCE.acquire().await.unwrap();
-    // As `main` does.
+    // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let sizes = sizes::Sizes::from_environment().on(scene.kind);
     let (kind, plain) = (scene.kind, scene.is_plain());
@@ -123,9 +121,9 @@ async fn hammer_in(scene: Scene) -> Tally {
     tally
 }
 
-/// The same run with its lines in another order, or without one of them, is not a good one.
+/// The same run with swapped or missing lines must fail.
 fn the_checker_would_have_found_it(course: &Course) {
-    // Whoever may be late once is not looked at here.
+    // Ignore the exceptions for stopped processes here.
     let course = &Course { caught: BTreeSet::new(), ..course.clone() };
     let rules = |course: &Course| judge(course).into_iter().map(|fault| fault.rule).collect::<Vec<_>>();
     let mut machines: BTreeMap<&str, Vec<usize>> = BTreeMap::new();

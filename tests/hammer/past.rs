@@ -1,4 +1,4 @@
-//! Stores that go back to an earlier moment, by the means of the store itself.
+//! Restores stores to an earlier state with their own tools.
 
 use std::{
     fs,
@@ -14,19 +14,19 @@ use tokio::task::block_in_place;
 
 use crate::support::{postgres::Postgres, toxiproxy::Toxiproxy};
 
-/// A store of which a moment can be kept.
+/// A store that supports backup and restore.
 #[async_trait]
 pub trait Past: Send + Sync {
-    /// Keeps this moment: a backup, or a standby that hears of nothing later.
+    /// Saves the current state: a backup, or a standby that stops replicating.
     async fn keep(&mut self);
 
-    /// Makes the store what it was then, under the same address. All later commits are lost.
+    /// Restores the saved state at the same address. Later commits are lost.
     async fn put_back(&mut self);
 }
 
 /// A file and its backup.
 pub struct File {
-    /// The folder of the file, which SQLite fills with more files.
+    /// Folder of the file, in which SQLite creates further files.
     folder: PathBuf,
 }
 
@@ -56,16 +56,15 @@ impl Past for File {
     }
 
     async fn put_back(&mut self) {
-        // All at once and with what SQLite keeps beside the file: a log of the one and the file of
-        // the other make neither.
+        // Exchanges the whole folder atomically, because SQLite's log must match its file.
         renameat_with(CWD, self.kept(), CWD, &self.folder, RenameFlags::EXCHANGE).unwrap();
     }
 }
 
-/// A primary with an asynchronous standby that lags.
+/// A primary with a lagging asynchronous standby.
 pub struct Replicated {
     primary: Postgres,
-    /// What every client is led through.
+    /// Proxies of all clients.
     ways: Vec<Arc<Toxiproxy>>,
     standby: Option<(Postgres, Toxiproxy)>,
 }
@@ -88,7 +87,7 @@ impl Past for Replicated {
                 assert!(began.elapsed() < Duration::from_secs(30), "no replication: {}", standby.server.log());
                 std::thread::sleep(Duration::from_millis(20));
             }
-            // From now on it lags: a primary that is asynchronous does not wait for it.
+            // From here the standby lags, because an asynchronous primary does not wait for it.
             line.cut();
             self.standby = Some((standby, line));
         });

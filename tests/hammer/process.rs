@@ -1,4 +1,4 @@
-//! The processes as the supervisor sees them: started, told, listened to, stopped, killed.
+//! Worker processes from the supervisor's side: start, orders, output, stop, kill.
 
 use std::{
     process::{Command as Program, Stdio},
@@ -15,38 +15,38 @@ use tokio::{
 
 use crate::worker::{LOOK, Order};
 
-/// What a process did.
+/// A process event.
 #[derive(Debug)]
 pub enum Event {
-    /// It said `<word>`, and more.
+    /// It printed `<word>` with further text.
     Said(u64, String, String),
     /// Its output ended.
     Gone(u64),
-    /// It is stopped, and another one has begun to change the machine in its place.
+    /// It is stopped, and another process has started to change the machine.
     Overtaken(u64),
 }
 
-/// A process and what it works on.
+/// A process and its order.
 #[derive(Debug)]
 pub struct Process {
     pub pid: u32,
     pub order: Option<Order>,
-    /// Until when it is stopped.
+    /// End of the current stop.
     pub stopped: Option<Instant>,
-    /// Since when it is stopped, or was stopped last.
+    /// Start of the current or last stop.
     pub stopped_at: Option<Instant>,
-    /// When it is told to give its server back.
+    /// Time of its release order.
     pub release_at: Option<Instant>,
-    /// Whether it was asked to look and did not say yet that it did.
+    /// True while a `look` order is pending.
     pub looks: bool,
-    /// Whether it was killed by us.
+    /// True if the supervisor killed it.
     pub killed: bool,
     child: Child,
     input: Option<ChildStdin>,
 }
 
 impl Process {
-    /// Starts a test binary, mostly this one again, as a worker.
+    /// Starts a test binary as a worker, usually this binary.
     pub fn start(number: u64, program: Program, settings: &[(&str, String)], events: UnboundedSender<Event>) -> Self {
         let mut child = Command::from(program)
             .args(["--exact", "a_worker", "--ignored", "--nocapture", "--test-threads=1"])
@@ -59,7 +59,8 @@ impl Process {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
-                // The test harness writes the test's name without a line end before the first word.
+                // The test harness prints the test's name before the first word, without a line
+                // break.
                 if let Some((word, rest)) = line.split_once('<').and_then(|(_, rest)| rest.split_once('>')) {
                     let _ = events.send(Event::Said(number, word.to_owned(), rest.trim().to_owned()));
                 }
@@ -79,14 +80,14 @@ impl Process {
         }
     }
 
-    /// Tells it one line. One that is dead hears nothing, which its end tells.
+    /// Sends one line. A dead process is detected when its output ends.
     pub async fn tell(&mut self, line: &str) {
         if let Some(input) = &mut self.input {
             let _ = input.write_all(format!("{line}\n").as_bytes()).await;
         }
     }
 
-    /// Gives it an order.
+    /// Sends an order.
     pub async fn order(&mut self, order: Order) {
         self.tell(&order.text()).await;
         self.order = Some(order);
@@ -94,7 +95,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid.try_into().unwrap()).unwrap();
-        // It is our child and nobody waited for it yet, so its number is its own.
+        // The child was not waited for, so its process ID cannot have been reused.
         kill_process(pid, signal).unwrap();
     }
 
@@ -103,7 +104,7 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
-    /// Stops it and returns when it stands still, with all its threads.
+    /// Stops the process and returns after all its threads have stopped.
     pub async fn stop(&mut self, until: Instant) {
         self.signal(Signal::STOP);
         self.stopped = Some(until);
@@ -113,7 +114,7 @@ impl Process {
         tokio::task::spawn_blocking(move || waitid(WaitId::Pid(pid), options)).await.unwrap().unwrap();
     }
 
-    /// Asks it to read everything in the store, and to say so.
+    /// Orders it to read everything in the store and to confirm.
     pub async fn look(&mut self) {
         self.looks = true;
         self.tell(LOOK).await;
@@ -124,17 +125,17 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Tells it that nothing more comes; it ends by itself.
+    /// Closes its input, after which it exits.
     pub fn dismiss(&mut self) {
         self.input = None;
     }
 
-    /// Whether more may be told.
+    /// Returns true if its input is closed.
     pub fn is_dismissed(&self) -> bool {
         self.input.is_none()
     }
 
-    /// Waits for its end; what is wrong with it, if it was not our doing.
+    /// Waits for its exit. Returns the error if it failed without being killed.
     pub async fn end(mut self) -> Option<String> {
         let status = tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await;
         match status {

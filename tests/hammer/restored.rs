@@ -1,5 +1,5 @@
-//! The store goes back in time in the middle of a run, and the supervisor does what the guide
-//! "After a restore" asks of a person: with the command line, and with a look at the servers.
+//! Restores an old store during a run. The supervisor then follows the guide "After a restore"
+//! with the command line and by inspecting the servers.
 
 use std::{collections::BTreeSet, process::Command, sync::Arc};
 
@@ -32,13 +32,12 @@ use crate::{
 const REASON: &str = "the hammer put an earlier moment back";
 
 impl Supervisor {
-    /// Makes the store what it was when its moment was kept, and puts everything in order again.
+    /// Restores the store's backup and repairs everything.
     pub async fn go_back(&mut self, heard: &mut UnboundedReceiver<Event>, meanwhile: Meanwhile) {
         self.soothe().await;
         self.simulator.release_all();
-        // A process that stands still has seen nothing of what is lost, so it has nothing to
-        // compare: the guide tells to end all of them, and of those that run it says that they
-        // notice.
+        // A stopped process has not read the lost commits, so it cannot detect the restore. The
+        // guide ends all processes first.
         for process in self.processes.values_mut().filter(|process| process.stopped.is_some()) {
             process.kill();
         }
@@ -65,9 +64,9 @@ impl Supervisor {
         self.frozen = false;
     }
 
-    /// Lets every process see what will be lost: that those which run notice it is said of those
-    /// which know it, and not of one that began, or went on, a moment before. One whose hold is
-    /// another's by now may be overtaken after it looked.
+    /// Waits until every process has read the commits that will be lost. Only such a process
+    /// detects the restore. A replaced process is killed, because it could be overtaken after its
+    /// read.
     async fn let_all_look(&mut self, heard: &mut UnboundedReceiver<Event>) {
         for process in self.processes.values_mut().filter(|process| !process.killed) {
             match &process.order {
@@ -84,13 +83,14 @@ impl Supervisor {
         }
     }
 
-    /// Ends every process at once and waits until it is gone.
+    /// Kills every process and waits for its exit.
     async fn end_all(&mut self, heard: &mut UnboundedReceiver<Event>) {
         self.processes.values_mut().filter(|process| !process.killed).for_each(Process::kill);
         while !self.processes.is_empty() {
             self.listen(heard, Instant::now() + Duration::from_secs(1)).await;
         }
-        // What a dead process had sent already still arrives: the guide gives it a lease for that.
+        // Requests in flight from killed processes still arrive; the guide waits one lease for
+        // them.
         loop {
             let before = self.simulator.sequence();
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -105,7 +105,7 @@ impl Supervisor {
         self.simulator.wait_until("machines at rest", Duration::from_secs(5), resting).await.unwrap();
     }
 
-    /// What the guide says, in its order.
+    /// Runs the guide's steps in order.
     async fn put_in_order(&mut self, over: BTreeSet<String>) -> Border {
         let mut border = Border { at: self.simulator.sequence(), over, ..Border::default() };
         let said = self.command(&["store", "restored", "--reason", REASON, "--json"]).await;
@@ -140,9 +140,8 @@ impl Supervisor {
         border
     }
 
-    /// Looks at a server. It is left alone where its holder was the last one that changed it and
-    /// knows how it was before; otherwise it is mended by hand. The holder is returned that would
-    /// restore something else.
+    /// Inspects a server and repairs it manually, unless its holder changed it last and recorded
+    /// its prior state. Returns a holder that would restore a different state.
     fn inspect<'a>(
         &mut self,
         server: &str,
@@ -157,7 +156,7 @@ impl Supervisor {
         let wrong = holder.filter(|holder| {
             holder.prior.as_ref().is_some_and(|prior| !fits(prior.power, prior.boot.as_ref(), &home.0))
         });
-        // One that has not recorded how the server was would record how it is now, half changed.
+        // A holder without a prior state would record the current, half-changed state.
         let knows = |holder: &Maintenance| holder.prior.is_some() && last == Some(name(holder).as_str());
         let its_own = holder.is_some_and(knows);
         if journal::states(&self.simulator)[server] != home.0 {
@@ -175,8 +174,8 @@ impl Supervisor {
         wrong
     }
 
-    /// What the owners of the configurations do next: what the store has lost is asked for anew,
-    /// what it believes to be active is brought to its end.
+    /// Acts for the owners: requests lost holds again and ends all holds that the store lists as
+    /// active.
     fn start_again(&mut self, active: &[Shared<Maintenance>]) {
         let now = Instant::now();
         for (number, hold) in &mut self.holds {
@@ -194,7 +193,7 @@ impl Supervisor {
                     hold.releasing = false;
                     hold.uid = None;
                 }
-                // Its destroy withdraws it, because the store knows nothing of its work.
+                // The destroy withdraws the request, because the store lacks its work.
                 (None, Some(record)) if record.phase == Phase::Pending => hold.known_over = hold.releasing,
                 _ => {}
             }
@@ -202,7 +201,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs the command line as a person does.
+    /// Runs a command-line command.
     async fn command(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_terraform-provider-metal"));
         command.args(words).env("METAL_COORDINATION_URL", &self.direct).env("METAL_OWNER", &self.run);
@@ -213,7 +212,7 @@ impl Supervisor {
     }
 }
 
-/// Whether a recorded prior state is how the server was.
+/// Returns true if a recorded prior state matches the server's original state.
 fn fits(power: machine::PowerState, boot: Option<&machine::BootOverride>, home: &State) -> bool {
     let same = |name: &str, value: Option<&String>| value.is_none_or(|value| home.boot.get(name) == Some(value));
     (power == machine::PowerState::On) == home.on

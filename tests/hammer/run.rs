@@ -1,4 +1,4 @@
-//! A whole run, from the first machine to what the checker is given.
+//! A complete run: creates the machines, injects faults and collects the checker's input.
 
 use std::time::Duration;
 
@@ -21,23 +21,22 @@ use crate::{
     tally::{Tally, hand_overs},
 };
 
-/// How long everything that is unfinished may take once nothing goes wrong any more.
+/// Limit for finishing all holds after the faults end.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// For the checker.
+    /// Input of the checker.
     pub course: Course,
-    /// Where the store went back in time.
+    /// Restores of the store.
     pub borders: Vec<Border>,
     pub tally: Tally,
-    /// What went wrong beside the rules: processes that ended in a way that nobody meant, holds
-    /// that did not end.
+    /// Problems outside the rules: unexpected process exits and unfinished holds.
     pub problems: Vec<String>,
 }
 
-/// A whole run.
+/// Runs everything.
 pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
     let began = Instant::now();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -54,7 +53,7 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
         journal: JournalMode::KeepChanges(usize::MAX),
         ..SimulatorConfig::with_systems(sizes.servers).without_tls().with_behaviour(behaviour)
     };
-    // Machines of their own, for a store that has seen other runs.
+    // Unique machines, because the store can contain earlier runs.
     config.systems.iter_mut().for_each(|system| system.uuid = Some(SystemUuid::Real(Uuid::new_v4())));
     let simulator = Simulator::start(config).await.unwrap();
     let start = journal::states(&simulator);
@@ -74,7 +73,7 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
     }
     supervisor.store.close().await;
     let at_rest = || (journal::states(&simulator) == start).then_some(());
-    // Whether it is so is the checker's business.
+    // The checker judges whether this succeeded.
     let _ = simulator.wait_until("machines at rest", Duration::from_secs(5), at_rest).await;
 
     let asked = supervisor.holds.iter().map(|(number, hold)| (format!("hold-{number}"), hold.server.clone())).collect();
@@ -97,11 +96,10 @@ pub async fn run(sizes: &Sizes, scene: Scene) -> Outcome {
 }
 
 impl Supervisor {
-    /// Hammers until the time is over and what a run is about has happened, however slow the
-    /// machine is. Where the store goes back in time, it does so in the middle of what remains of
-    /// it.
+    /// Injects faults for the given time, or longer on a slow machine until the scene's events
+    /// have happened. Restores of the store are spread over the remaining time.
     async fn all_of_it(&mut self, heard: &mut UnboundedReceiver<Event>, sizes: &Sizes) {
-        // A long run has more than one of each.
+        // A long run repeats them.
         let times = usize::try_from(sizes.chaos.as_secs() / 60).unwrap().max(1);
         let returns = self.scene.returns.repeat(times);
         let part = sizes.chaos / u32::try_from(2 * returns.len() + 1).unwrap();
@@ -114,7 +112,7 @@ impl Supervisor {
             self.past = Some(store);
             let done = self.tally.done;
             self.hammer(heard, part, sizes.processes).await;
-            // A network that is down may have let nothing happen that could be lost.
+            // A network outage can leave nothing to lose.
             self.calmly_until(heard, sizes.processes, |this| this.tally.done > done).await;
             self.tally.undone += self.tally.done - done;
             self.go_back(heard, meanwhile).await;
@@ -126,7 +124,7 @@ impl Supervisor {
         }
     }
 
-    /// Lets the processes work undisturbed until something has happened that the run is about.
+    /// Runs the processes without faults until a condition is met.
     async fn calmly_until(
         &mut self,
         heard: &mut UnboundedReceiver<Event>,

@@ -1,4 +1,4 @@
-//! Made-up journals: what the checker must let pass, and what it must find.
+//! Sample journals for the checker: correct ones that must pass, and faults that it must find.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn as_it_was() -> State {
     State { on: true, boot }
 }
 
-/// A run on one machine: who did what, one after the other.
+/// Builds a one-machine run from its changes in order.
 fn course(asked: &[&str], did: &[(&str, Change)]) -> Course {
     let machines = || BTreeMap::from([("node1".to_owned(), as_it_was())]);
     let line = |(at, (account, change)): (usize, &(&str, Change))| Line {
@@ -56,7 +56,7 @@ fn one_after_the_other() -> Course {
         ("hold-1.1", boot("Continuous", "Pxe")),
         ("hold-1.2", reset("On")),
         ("hold-1.3", reset("ForceOff")),
-        // Without a target, a disabled override has none.
+        // Disabling an override removes its target.
         ("hold-1.3", Change::Boot([(ENABLED.to_owned(), "Disabled".to_owned())].into())),
         ("hold-1.5", reset("On")),
     ];
@@ -72,13 +72,13 @@ fn a_good_run_is_good() {
 #[test]
 fn a_hold_that_comes_back_after_another_one_began_is_found() {
     let mut bad = one_after_the_other();
-    // The last of the one and the first of the other.
+    // Swap one hold's last change with the other's first.
     let (a, b) = (bad.lines[5].account.clone(), bad.lines[6].account.clone());
     bad.lines[5].account = b;
     bad.lines[6].account = a;
     assert!(broken(&bad).contains(&Rule::Exclusivity), "{:?}", judge(&bad));
 
-    // Also one whom the machine did not obey.
+    // This includes changes that the machine rejected.
     let mut late = one_after_the_other();
     late.lines.push(Line { at: 8, account: "hold-1.5".into(), accepted: false, ..late.lines[7].clone() });
     assert_eq!(broken(&late), [Rule::Exclusivity]);
@@ -106,7 +106,7 @@ fn a_hold_that_did_nothing_is_found() {
     let mut bad = one_after_the_other();
     bad.asked.insert("hold-3".into(), "node1".into());
     assert_eq!(broken(&bad), [Rule::Lost]);
-    // What was refused is nothing.
+    // Rejected changes do not count.
     let mut refused = one_after_the_other();
     refused.lines[6].accepted = false;
     refused.lines[7].accepted = false;
@@ -116,7 +116,7 @@ fn a_hold_that_did_nothing_is_found() {
 #[test]
 fn a_machine_that_is_not_as_it_was_is_found() {
     let whole = one_after_the_other();
-    // Power, and boot, at the end of a block that is not the last.
+    // Power and boot changes at an inner block's end.
     for missing in [5, 4] {
         let mut bad = whole.clone();
         bad.lines.remove(missing);
@@ -132,7 +132,7 @@ fn the_same_twice_in_a_row_is_found() {
     let mut bad = one_after_the_other();
     bad.lines.push(Line { at: 8, ..bad.lines[7].clone() });
     assert_eq!(broken(&bad), [Rule::Double]);
-    // A call that was refused may be made again.
+    // A rejected call can be repeated.
     bad.lines[7].accepted = false;
     assert_eq!(judge(&bad), []);
 }
@@ -173,7 +173,7 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
         ("hold-1.1", off()),
         ("hold-1.1", on()),
         ("hold-2.1", off()),
-        // Here the store went back to when hold-1 had the server.
+        // The store was restored to a time when hold-1 had the server.
         ("hold-1.2", off()),
         ("hold-1.2", on()),
         ("hold-2.2", off()),
@@ -188,8 +188,7 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     assert_eq!(rules(&whole, &border), []);
     assert!(!judge(&whole).is_empty(), "as one part it is no good run");
 
-    // What a hold did that had ended is judged, and what nobody puts in order is a fault of the
-    // last part.
+    // Changes by an ended hold are judged. A missing repair counts in the last part.
     let mut bad = whole.clone();
     bad.lines.remove(1);
     assert_eq!(rules(&bad, &border), [Rule::Restore]);
@@ -197,13 +196,12 @@ fn of_a_store_that_went_back_each_part_is_judged_for_itself() {
     bad.lines.swap_remove(4);
     assert!(rules(&bad, &border).contains(&Rule::Restore));
 
-    // Whoever goes on where it stood puts back what it did before.
+    // A hold that continues after the restore undoes its earlier changes.
     let mut on_and_on = whole.clone();
     on_and_on.lines.drain(3..6);
     let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
     assert_eq!(rules(&on_and_on, &Border { goes_on, ..border.clone() }), []);
-    // Without a change before the border, and none after it, a hold is lost, unless the person
-    // ended it.
+    // A hold without changes before or after the restore is lost, unless the operator ended it.
     on_and_on.asked.insert("hold-3".into(), "node1".into());
     let goes_on = [("node1".to_owned(), "hold-2".to_owned())].into();
     let mut border = Border { goes_on, ..border };

@@ -1,22 +1,22 @@
-//! What a run is about, beside the killing and the stopping.
+//! Special events of a run, in addition to kills and stops.
 
 use crate::{arena::Kind, hidden::Hidden};
 
 /// One run.
 pub struct Scene {
     pub kind: Kind,
-    /// How often the store goes back in time, and whether the processes run meanwhile.
+    /// Store restores, each with the processes' state.
     pub returns: Vec<Meanwhile>,
-    /// Workers that do not see each other in `/proc`.
+    /// Workers that cannot see each other in `/proc`.
     pub hidden: Option<Hidden>,
 }
 
-/// What the processes do while the store goes back in time.
+/// State of the processes during a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meanwhile {
-    /// They go on: a fail-over, or a person who forgot to stop them.
+    /// They continue: a fail-over, or an operator's mistake.
     Run,
-    /// They were ended before, as the guide "After a restore" says.
+    /// They were ended first, as the guide "After a restore" requires.
     Ended,
 }
 
@@ -25,7 +25,7 @@ impl Scene {
         Self { kind, returns: Vec::new(), hidden: None }
     }
 
-    /// Whether only the usual goes wrong.
+    /// Returns true for a run without special events.
     pub fn is_plain(&self) -> bool {
         self.returns.is_empty() && self.hidden.is_none()
     }

@@ -1,24 +1,24 @@
-//! How big a run is: small by default, anything by the environment.
+//! Size of a run, small by default and set by environment variables.
 
 use std::{env, str::FromStr, time::Duration};
 
 use crate::arena::Kind;
 
-/// The size of a run.
+/// Size of a run.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// How long new holds are asked for and things go wrong.
+    /// Duration of new holds and faults.
     pub chaos: Duration,
-    /// How many processes hold at once.
+    /// Number of parallel processes.
     pub processes: usize,
-    /// How many machines they fight for.
+    /// Number of machines.
     pub servers: usize,
     pub seed: u64,
-    /// The coordination store; none for a file of the run's own.
+    /// Coordination store; `None` for a temporary file.
     pub url: Option<String>,
-    /// The lease of every process: short, so that a stop outlasts it.
+    /// Lease of every process, short enough for a stop to outlast it.
     pub lease: Duration,
-    /// How long it is between two strikes, at most.
+    /// Maximum time between two faults.
     pub pause: Duration,
 }
 
@@ -38,8 +38,7 @@ impl Sizes {
         }
     }
 
-    /// The same for a store that is so much slower that nobody would ever come to an end: an API
-    /// server with etcd under it, on the processors that the run has too.
+    /// Adjusts the size for a slow store: an API server with etcd that shares the run's CPUs.
     pub fn on(self, kind: Kind) -> Self {
         match kind {
             Kind::Kubernetes => {

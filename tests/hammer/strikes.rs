@@ -1,5 +1,4 @@
-//! Where and when it hurts: whom the supervisor kills and stops, and when it lets a stopped one go
-//! on.
+//! Faults: which processes the supervisor kills or stops, and when it continues them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,7 +16,7 @@ use crate::{
 };
 
 impl Supervisor {
-    /// Something goes wrong.
+    /// Injects a random fault.
     pub async fn strike(&mut self) {
         let busy = |process: &Process| process.order.is_some() && !process.killed;
         let all: Vec<u64> = self.processes.iter().filter(|(_, process)| busy(process)).map(|(by, _)| *by).collect();
@@ -32,7 +31,7 @@ impl Supervisor {
             }
             return;
         }
-        // Most processes wait for their turn; those that have a server are where it hurts.
+        // Most processes only wait; faults in the others are more interesting.
         let holders = self.holders().await;
         let holding = self.chance.percent(70) && !holders.is_empty();
         let victim = if holding { self.chance.pick(&holders) } else { self.chance.pick(&all) };
@@ -51,7 +50,7 @@ impl Supervisor {
         }
     }
 
-    /// Sets the clock on the wall, where that is part of the run.
+    /// Moves the wall clock in runs that include this.
     pub fn set_the_clock(&mut self) {
         if let Some(hand) = &mut self.hand {
             self.tally.steps += 1;
@@ -59,9 +58,9 @@ impl Supervisor {
         }
     }
 
-    /// The processes that have the right to act on a server now, by the store.
+    /// Returns the processes with a held server, according to the store.
     async fn holders(&self) -> Vec<u64> {
-        // A network that is down must not keep the next strike waiting.
+        // An unreachable store must not delay the next fault.
         let views = timeout(self.lease, self.store.view_all()).await.unwrap_or(Ok(Vec::new())).unwrap_or_default();
         let acting = views.iter().filter_map(|view| view.lock.holder()?.attachment.as_ref());
         let pids: BTreeSet<u32> = acting.map(|attachment| attachment.runner.pid).collect();
@@ -70,9 +69,9 @@ impl Supervisor {
         self.processes.iter().filter(|(_, process)| holds(process)).map(|(by, _)| *by).collect()
     }
 
-    /// Waits a moment until a process looks at its machine as the first part of a change, and lets
-    /// the machine keep the answer: the worst moment to be stopped, because the change itself is
-    /// still to come. The number removes the fault.
+    /// Waits briefly until a process reads its machine's state before a change, and blocks the
+    /// reply. This is the worst time to stop, because the change follows. Returns the ID that
+    /// removes the fault.
     async fn ambush(&self, victim: u64) -> Option<u64> {
         let order = self.processes[&victim].order.as_ref()?;
         let uid = self.holds[&order.number].uid.as_ref()?;
@@ -94,15 +93,15 @@ impl Supervisor {
         None
     }
 
-    /// Whether the intent of a change is recorded and nothing came of it yet.
+    /// Returns true if a change's intent is recorded without a result.
     async fn is_changing(&self, uid: &Uid) -> bool {
         let Ok(Some(RecordLookup::Active(record))) = self.store.find_uid(uid).await else { return false };
         let (Phase::Preparing(progress) | Phase::Releasing { progress, .. }) = &record.phase else { return false };
         progress.attempts.last().is_some_and(|attempt| attempt.reply == Reply::Unknown)
     }
 
-    /// Stops a process, mostly for longer than its lease, and begins its hold anew meanwhile, where
-    /// it can be told that it is in the middle of it.
+    /// Stops a process, usually for longer than its lease, and restarts its hold if the process is
+    /// verifiably in the middle of it.
     async fn stop(&mut self, victim: u64, before_its_call: bool) {
         self.tally.stops += 1;
         let time = if self.chance.percent(85) {
@@ -119,9 +118,8 @@ impl Supervisor {
         if !before_its_call && self.is_changing(&uid).await {
             self.caught.insert(order.account());
         }
-        // Only whoever has the right to act now can lose it. One that stands before the moment when
-        // it takes the right takes it when it goes on, and is later than the other attempt then,
-        // whatever its number.
+        // Only the current holder can lose the lock. A process stopped before its admission
+        // acquires the lock after it continues, and is then later than the other attempt.
         let Ok(Some(RecordLookup::Active(record))) = self.store.find_uid(&uid).await else { return };
         if record.attachment.is_some_and(|attachment| attachment.runner.pid == pid) {
             self.tally.replaced += 1;
@@ -132,8 +130,8 @@ impl Supervisor {
         }
     }
 
-    /// Tells when another attempt at the same hold changes the machine: then the one that is
-    /// stopped goes on, right into the other one's work.
+    /// Waits for another attempt of the same hold to change the machine, then continues the
+    /// stopped process during that work.
     fn await_overtaking(&mut self, victim: u64, order: &Order) {
         self.processes.get_mut(&victim).unwrap().stopped = Some(Instant::now() + self.lease * 5);
         let (simulator, events) = (self.simulator.clone(), self.events.clone());

@@ -1,5 +1,4 @@
-//! Hands out holds, makes things go wrong, starts again what was broken off, and brings everything
-//! to an end.
+//! Starts holds, injects faults, restarts aborted attempts and drives every hold to its end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,28 +37,27 @@ use crate::{
     worker::{self, From, Order},
 };
 
-/// A hold that was asked for.
+/// A requested hold.
 #[derive(Debug)]
 pub struct Hold {
     pub server: String,
-    /// The attempt in force.
+    /// Number of the current attempt.
     pub attempt: u64,
-    /// Its record, as soon as somebody said it.
+    /// Record uid, once reported.
     pub uid: Option<Uid>,
-    /// Whether an attempt was told to give the server back.
+    /// True after an attempt received the release order.
     pub releasing: bool,
-    /// Whether it is known to be over, although the store says otherwise: it is to be ended there
-    /// too.
+    /// True if it ended although the store lists it as active, and so must end there too.
     pub known_over: bool,
-    /// How it ended.
+    /// Final state.
     pub over: Option<String>,
-    /// The processes that work on it, also those that were replaced.
+    /// Processes with an order for this hold, including replaced ones.
     by: BTreeSet<u64>,
-    /// When the next attempt begins.
+    /// Start of the next attempt.
     pub retry_at: Option<Instant>,
 }
 
-/// Everything that a run needs to know while it runs.
+/// State of a run.
 pub struct Supervisor {
     pub simulator: Simulator,
     pub chance: Rng,
@@ -68,19 +66,19 @@ pub struct Supervisor {
     pub processes: BTreeMap<u64, Process>,
     settings: Vec<(&'static str, String)>,
     pub servers: Vec<String>,
-    /// How every server was before the run.
+    /// State of every server before the run.
     pub home: BTreeMap<String, (State, BootOverride)>,
     pub scene: Scene,
-    /// The scope of all names.
+    /// Scope for all names.
     pub run: String,
-    /// How the store is reached past everything that goes wrong.
+    /// Store URL without the fault-injecting proxy.
     pub direct: String,
     pub holds: BTreeMap<u64, Hold>,
     pub store: Arc<dyn Store>,
     pub gremlins: Vec<Box<dyn Gremlin>>,
     pub past: Option<Box<dyn Past>>,
     pub borders: Vec<Border>,
-    /// Whether nothing is begun: neither a hold nor another attempt at one.
+    /// True while neither holds nor attempts are started.
     pub frozen: bool,
     pub hand: Option<Hand>,
     _arena: Arena,
@@ -90,9 +88,9 @@ pub struct Supervisor {
     pub tally: Tally,
     /// See [`crate::run::Outcome`].
     pub problems: Vec<String>,
-    /// What [`Course::caught`] tells the checker.
+    /// Input for [`Course::caught`].
     pub caught: BTreeSet<String>,
-    /// What [`Course::failed`] tells it. One that failed before the store forgot it ends once more.
+    /// Input for [`Course::failed`]. A hold that failed before the store lost it can end twice.
     pub failed: BTreeSet<String>,
 }
 
@@ -106,15 +104,14 @@ impl Supervisor {
     ) -> Self {
         let servers = simulator.systems();
         let addresses: Vec<_> = servers.iter().map(|name| format!("{name}={}", simulator.url(name).unwrap())).collect();
-        // The supervisor looks from the same machine, at a clock that is right: it judges nothing
-        // by it.
+        // The supervisor uses the correct clock on the same machine, and judges nothing by it.
         let clock = Arc::new(SystemClock::default());
         let (store, _) = open_store(Some(&arena.direct), &Environment::default(), clock).await.unwrap();
         let mut gremlins = std::mem::take(&mut arena.gremlins);
         gremlins.push(Box::new(LostReplies(simulator.clone())));
         let wall = tempfile::tempdir().unwrap();
         let file = wall.path().join("wrong-by");
-        // Elsewhere the run ends before what the wrong clock dated.
+        // The other scenes end before timestamps of the wrong clock matter.
         let hand = scene.is_plain().then(|| Hand::on(file.clone(), sizes.lease));
         let run = format!("hammer-{}", &Uuid::new_v4().simple().to_string()[..12]);
         let state = |name: &String| (journal::states(simulator)[name].clone(), simulator.system(name).unwrap().boot);
@@ -158,7 +155,7 @@ impl Supervisor {
         }
     }
 
-    /// Holds, kills, stops and strikes until the time is over.
+    /// Holds, kills, stops and injects faults for the given time.
     pub async fn hammer(&mut self, heard: &mut UnboundedReceiver<Event>, time: Duration, processes: usize) {
         let end = Instant::now() + time;
         let half = Instant::now() + time / 2;
@@ -176,7 +173,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what is due and keeps so many processes busy.
+    /// Runs due actions and keeps the given number of processes busy.
     pub async fn work(&mut self, processes: usize) {
         self.do_what_is_due().await;
         while self.working() < processes {
@@ -184,14 +181,14 @@ impl Supervisor {
         }
     }
 
-    /// Ends what the gremlins did.
+    /// Ends all injected faults.
     pub async fn soothe(&self) {
         for gremlin in &self.gremlins {
             gremlin.calm().await;
         }
     }
 
-    /// Ends all harm: whoever is stopped goes on.
+    /// Ends all injected faults and continues stopped processes.
     pub async fn calm(&mut self) {
         self.soothe().await;
         if let Some(hand) = &mut self.hand {
@@ -202,7 +199,7 @@ impl Supervisor {
         }
     }
 
-    /// Until every hold is over and every process has ended.
+    /// Waits until every hold and every process has ended.
     pub async fn finish(&mut self, heard: &mut UnboundedReceiver<Event>) {
         loop {
             self.do_what_is_due().await;
@@ -214,13 +211,13 @@ impl Supervisor {
         }
     }
 
-    /// How many processes work and were not replaced.
+    /// Counts running processes with an order.
     fn working(&self) -> usize {
         let working = |process: &&Process| process.stopped.is_none() && process.order.is_some();
         self.processes.values().filter(working).count()
     }
 
-    /// A process that has nothing to do; a new one when there is none.
+    /// Returns an idle process, or starts one.
     fn idle(&mut self) -> u64 {
         let idle = |process: &Process| process.order.is_none() && process.stopped.is_none() && !process.is_dismissed();
         let found =
@@ -261,10 +258,10 @@ impl Supervisor {
         self.begin(number, from).await;
     }
 
-    /// The next attempt at a hold.
+    /// Starts the next attempt for a hold.
     async fn begin(&mut self, number: u64, from: From) {
         let by = self.idle();
-        // Where nobody sees anybody, each is asked to look.
+        // Hidden workers cannot check each other anyway, so pretending is unnecessary.
         let elsewhere = self.chance.percent(50) && self.scene.hidden.is_none();
         let hold = self.holds.get_mut(&number).unwrap();
         hold.attempt += 1;
@@ -281,8 +278,8 @@ impl Supervisor {
         self.processes.get_mut(&by).unwrap().order(order).await;
     }
 
-    /// An attempt after the first. An earlier one may live only where the record is known: whoever
-    /// asks by name may make a new one.
+    /// Starts a later attempt. An earlier one can be alive only if the record is known, because a
+    /// request by name alone could create a second record.
     pub async fn begin_again(&mut self, number: u64) {
         self.tally.retries += 1;
         let hold = &self.holds[&number];
@@ -323,7 +320,7 @@ impl Supervisor {
         }
     }
 
-    /// The next thing that somebody does, but not longer than until something is due.
+    /// Waits for the next event, but not past the next due action.
     pub async fn listen(&mut self, heard: &mut UnboundedReceiver<Event>, until: Instant) {
         let processes = self.processes.values().flat_map(|process| [process.stopped, process.release_at]);
         let holds = self.holds.values().map(|hold| hold.retry_at.filter(|_| !self.frozen));
@@ -347,7 +344,7 @@ impl Supervisor {
             "looked" => return process.looks = false,
             "asked" | "held" => {
                 let uid = Uid(rest.to_owned());
-                // One record for each name, whoever works on it: the whole run is built on that.
+                // Invariant: each name has exactly one record.
                 if hold.uid.get_or_insert_with(|| uid.clone()) != &uid {
                     self.problems.push(format!("{} has two records: {:?} and {uid}", order.hold(), hold.uid));
                 }
@@ -380,7 +377,7 @@ impl Supervisor {
         self.left(by, &order);
     }
 
-    /// A process does nothing more for a hold.
+    /// Ends a process's work on a hold.
     fn left(&mut self, by: u64, order: &Order) {
         let pause = self.chance.between(Duration::from_millis(50), Duration::from_millis(400));
         let hold = self.holds.get_mut(&order.number).unwrap();
@@ -398,7 +395,7 @@ impl Supervisor {
         self.problems.extend(process.end().await);
     }
 
-    /// What is not over, for people.
+    /// Describes unfinished holds for the failure message.
     pub async fn unfinished(&self) -> String {
         let mut text = String::new();
         for (number, hold) in self.holds.iter().filter(|(_, hold)| hold.over.is_none() || !hold.by.is_empty()) {

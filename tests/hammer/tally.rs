@@ -1,53 +1,53 @@
-//! What happened in a run, in numbers.
+//! Counts a run's events.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::checker::Course;
 
-/// What happened, in numbers.
+/// Event counts of a run.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub done: usize,
     pub kills: usize,
     pub stops: usize,
-    /// Stops between the look and the change that follows it.
+    /// Stops between a state read and the change after it.
     pub ambushed: usize,
-    /// Attempts that were begun while an earlier one was stopped.
+    /// Attempts started while an earlier attempt was stopped.
     pub replaced: usize,
-    /// Those that went on in the middle of what the later attempt did.
+    /// Stopped attempts that continued during the later attempt's work.
     pub overtaken: usize,
-    /// Stops that were longer than a lease.
+    /// Stops longer than a lease.
     pub outlasted: usize,
-    /// Steps of the clock on the wall.
+    /// Wall clock changes.
     pub steps: usize,
-    /// Attempts that ended because the store had lost what they saw.
+    /// Attempts that ended because the store lost their commits.
     pub noticed: usize,
-    /// Maintenances that waited for an inspection after the store went back.
+    /// Maintenances that waited for an inspection after a restore.
     pub marked: usize,
-    /// Servers that a person mended by hand then.
+    /// Servers repaired manually after a restore.
     pub mended: usize,
     /// Holds whose end the store lost.
     pub undone: usize,
-    /// Holds in the middle of their work that the store lost.
+    /// Unfinished holds that the store lost.
     pub lost: usize,
-    /// Holds that were over and that the store believed to be active.
+    /// Ended holds that the restored store listed as active.
     pub reopened: usize,
-    /// Processes that see no other one.
+    /// Processes that cannot see others in `/proc`.
     pub hidden: usize,
-    /// Attempts after the first, for whatever reason.
+    /// Attempts after the first, for any reason.
     pub retries: usize,
-    /// Strikes at what stands between.
+    /// Faults of the connections to the store and the BMCs.
     pub strikes: usize,
     pub mutations: usize,
-    /// Machines that went from one hold to the next.
+    /// Machine changes from one hold to the next.
     pub hand_overs: usize,
     pub seconds: f64,
-    /// How holds ended and why attempts did not go on.
+    /// Ends of holds and errors of attempts, with their number.
     pub said: BTreeMap<String, usize>,
 }
 
 impl Tally {
-    /// Whether enough happened for the run to say something.
+    /// Returns true if the run contained enough events to be meaningful.
     pub fn is_telling(&self) -> bool {
         self.done > 0 && self.kills > 0 && self.outlasted > 0
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// How often a machine went from one hold to another.
+/// Counts the changes of machines from one hold to another.
 pub fn hand_overs(course: &Course) -> usize {
     let mut last: BTreeMap<&str, &str> = BTreeMap::new();
     course
@@ -102,7 +102,7 @@ pub fn hand_overs(course: &Course) -> usize {
         .count()
 }
 
-/// The beginning of what somebody said, without the names in it: equal causes are counted together.
+/// Shortens a message and removes names, so that equal causes are counted together.
 pub fn shortened(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
     plain.chars().take(110).collect()

@@ -1,4 +1,4 @@
-//! The clock on the wall of the machine that all processes share, and the hand that sets it.
+//! Wall clock shared by all processes, and its manipulation.
 
 use std::{
     fs,
@@ -12,12 +12,10 @@ use terraform_provider_metal::clock::{BootTime, Clock, SystemClock};
 
 use crate::chaos::Rng;
 
-/// By how much it is wrong at most: far more than a lease, less than what a place in the queue is
-/// kept for.
+/// Maximum error: far above a lease, below the time that a queue position is kept.
 const MOST: usize = 600_000;
 
-/// The machine's clocks, of which the one on the wall is wrong by as many milliseconds as a file
-/// says.
+/// A machine's clocks, with a wall clock error in milliseconds read from a file.
 #[derive(Debug, Default)]
 pub struct Wall {
     real: SystemClock,
@@ -25,7 +23,7 @@ pub struct Wall {
 }
 
 impl Wall {
-    /// Wrong by what this file says; right when it is not there.
+    /// Reads the error from this file; a missing file means no error.
     pub fn at(file: &Path) -> Self {
         Self { real: SystemClock::default(), file: file.to_owned() }
     }
@@ -51,11 +49,11 @@ impl Clock for Wall {
     }
 }
 
-/// Sets the clock forwards and back.
+/// Moves the clock forwards and back.
 pub struct Hand {
     file: PathBuf,
     lease: Duration,
-    /// The most that it was wrong by.
+    /// Largest error so far.
     furthest: usize,
 }
 
@@ -66,23 +64,22 @@ impl Hand {
 
     fn set(&mut self, wrong: usize) {
         self.furthest = self.furthest.max(wrong);
-        // All at once: who reads in between sees the one or the other.
+        // The rename is atomic for concurrent readers.
         let new = self.file.with_extension("new");
         fs::write(&new, wrong.to_string()).unwrap();
         fs::rename(&new, &self.file).unwrap();
     }
 
-    /// Sets the clock.
+    /// Sets a random error.
     pub fn strike(&mut self, chance: &mut Rng) {
         let lease = usize::try_from(self.lease.as_millis()).unwrap();
-        // By a little more than a lease, or by minutes.
+        // Slightly more than a lease, or minutes.
         let wrong = if chance.percent(70) { lease + chance.below(lease) } else { chance.below(MOST) };
         self.set(if chance.percent(30) { 0 } else { wrong });
     }
 
-    /// Sets it for the last time, past everything that was dated by it: a call whose outcome is not
-    /// known is waited for until it cannot come any more, by this clock, and a run does not last
-    /// that long.
+    /// Sets the clock to its largest error so far, past all recorded times. A call with an unknown
+    /// outcome is awaited by this clock, and the run ends before that.
     pub fn calm(&mut self) {
         self.set(self.furthest);
     }

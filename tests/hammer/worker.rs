@@ -1,9 +1,8 @@
-//! One of the processes that hammer: it holds servers as it is told, with a real engine and real
-//! BMC calls, until it is told no more or dies.
+//! A worker process: holds servers with a real engine and real BMC calls until it is killed or its
+//! input ends.
 //!
-//! It is told on its standard input and answers on its standard output, one line each. So the
-//! supervisor decides who may begin what, and a process that was stopped in between begins nothing
-//! by itself when it goes on.
+//! The supervisor sends orders on standard input, one line each; the worker answers on standard
+//! output. A worker that was stopped and continued starts nothing without an order.
 
 use std::{collections::BTreeMap, env, str::FromStr, sync::Arc, time::Duration};
 
@@ -42,30 +41,28 @@ pub const SERVERS: &str = "HAMMER_WORKER_SERVERS";
 pub const PASSWORD: &str = "HAMMER_WORKER_PASSWORD";
 pub const LEASE: &str = "HAMMER_WORKER_LEASE_MS";
 
-/// The scope of all names of a run: a store may have seen other runs.
+/// Scope for all names of a run. The store can contain earlier runs.
 pub const RUN: &str = "HAMMER_WORKER_RUN";
 
-/// The file that says how wrong the clock on the wall is.
+/// File with the wall clock's error.
 pub const WALL: &str = "HAMMER_WORKER_WALL";
 
-/// What a process says at its start that sees no other one.
+/// Text of the `ready` line from a process that cannot see others in `/proc`.
 pub const HIDDEN: &str = "hidden";
 
-/// Asks a process to read everything in the store, whatever it does.
+/// Order to read everything in the store during other work.
 pub const LOOK: &str = "look";
 
-/// From which point on a hold is driven.
+/// Start point of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Asks for a place first and says so; then the server is waited for. Nobody knows the hold's
-    /// record before.
+    /// Joins the queue, prints the record's uid, then waits for the server. First attempts only.
     Ask,
-    /// Takes the server, or adopts what an earlier attempt left under this name. No earlier attempt
-    /// lives.
+    /// Acquires the server, or adopts an earlier attempt's record. No earlier attempt is alive.
     Hold,
-    /// Goes on with the record of an earlier attempt, which may live.
+    /// Resumes an earlier attempt's record. That attempt can still be alive.
     Resume,
-    /// Gives the server back, which an earlier attempt was told to do.
+    /// Releases the server. An earlier attempt already received this order.
     Release,
 }
 
@@ -80,16 +77,16 @@ impl FromStr for From {
     }
 }
 
-/// One hold, as a process is told to work on it.
+/// An order to work on one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub number: u64,
     pub attempt: u64,
     pub server: String,
     pub from: From,
-    /// The record, where it is known.
+    /// Record uid, if known.
     pub uid: Option<Uid>,
-    /// Whether to look like a process of another machine, of which nobody can see whether it lives.
+    /// True to pose as a process on another machine, whose liveness cannot be checked.
     pub elsewhere: bool,
 }
 
@@ -116,13 +113,12 @@ impl Order {
         format!("hold-{}", self.number)
     }
 
-    /// Who does it, for the BMC.
+    /// BMC account of this attempt.
     pub fn account(&self) -> String {
         format!("{}.{}", self.hold(), self.attempt)
     }
 
-    /// What is asked: by turns everything that changes power and boot, the power alone, the boot
-    /// alone.
+    /// Rotates between changing power and boot, power alone, and boot alone.
     fn spec(&self) -> Spec {
         let boot = BootSpec {
             ignition: None,
@@ -142,7 +138,7 @@ impl Order {
     }
 }
 
-/// What all engines of a process have in common.
+/// State shared by all engines of a process.
 struct Worker {
     url: String,
     run: String,
@@ -152,11 +148,11 @@ struct Worker {
     clock: Arc<dyn Clock>,
     probe: Arc<HttpProbe>,
     told: UnboundedReceiver<String>,
-    /// The store of the order that is carried out.
+    /// Store of the current order.
     store: watch::Sender<Option<Arc<dyn Store>>>,
 }
 
-/// Works until nobody tells more.
+/// Executes orders until standard input closes.
 pub async fn work() {
     let Ok(url) = env::var(URL) else { return };
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -198,7 +194,7 @@ pub async fn work() {
     }
 }
 
-/// Hears what the process is told; the looks are taken beside what it does.
+/// Reads orders from standard input. `look` orders run concurrently with the current order.
 fn hear(opened: watch::Receiver<Option<Arc<dyn Store>>>) -> UnboundedReceiver<String> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
@@ -214,7 +210,7 @@ fn hear(opened: watch::Receiver<Option<Arc<dyn Store>>>) -> UnboundedReceiver<St
     told
 }
 
-/// Reads every lock, through the memory with which later reads are compared.
+/// Reads every lock through the cache that later reads are compared with.
 async fn look(mut opened: watch::Receiver<Option<Arc<dyn Store>>>) {
     loop {
         let Ok(store) = opened.wait_for(Option::is_some).await.map(|store| store.clone()) else { return };
@@ -231,8 +227,8 @@ async fn look(mut opened: watch::Receiver<Option<Arc<dyn Store>>>) {
 }
 
 impl Worker {
-    /// An engine that says on every call to a BMC whose it is. As `settings::build` makes it,
-    /// except for the numbers.
+    /// Builds an engine like `settings::build`, with shorter timeouts and one BMC account per
+    /// attempt.
     async fn engine(&self, order: &Order) -> Result<Engine, String> {
         let account = order.account();
         let server = |(name, endpoint): (&String, &url::Url)| {
@@ -251,7 +247,7 @@ impl Worker {
         let settings = RedfishSettings {
             servers: self.servers.iter().filter(|(name, _)| **name == order.server).map(server).collect(),
             request_timeout: self.lease / 2,
-            // Processes that are killed leave their sessions behind, and a BMC has few.
+            // Killed processes never close their sessions, and a BMC supports few.
             authentication: Authentication::Basic,
             read_timeout: self.lease / 2,
             ..RedfishSettings::default()
@@ -279,7 +275,7 @@ impl Worker {
         }))
     }
 
-    /// Machines here take milliseconds, so that what takes longer did not happen.
+    /// Simulated machines react within milliseconds, so longer waits mean failure.
     fn tuning(&self) -> Tuning {
         let limits = Limits {
             graceful_shutdown: Duration::from_secs(2),
@@ -296,7 +292,7 @@ impl Worker {
         Tuning { lease: self.lease, limits, poll: Duration::from_millis(400), ..Tuning::default() }
     }
 
-    /// Holds a server and gives it back; returns what to say at the end.
+    /// Runs a hold and its release. Returns the final output line.
     async fn carry_out(&mut self, engine: &Engine, order: &Order) -> Result<String, EngineError> {
         let control = Control {
             stop: CancellationToken::new(),
@@ -320,8 +316,7 @@ impl Worker {
         if from == From::Hold
             && let Some(held) = engine.held_by_name(&id).await?
         {
-            // A server that was being given back would be taken once more under the same name, as a
-            // hold of its own.
+            // `hold` would start a new hold under the same name while the old record is releasing.
             match held.record.phase {
                 _ if !held.active => return Ok(over(engine, &held.record.uid).await),
                 Phase::Releasing { .. } => (from, uid) = (From::Resume, Some(held.record.uid)),
@@ -346,7 +341,7 @@ impl Worker {
             }
             println!("<held> {}", record.uid);
             uid = Some(record.uid);
-            // Whoever was replaced meanwhile is told to leave it.
+            // The supervisor orders a replaced attempt to stop.
             match self.told.recv().await.as_deref() {
                 Some("release") => {}
                 _ => return Ok("<failed> replaced".to_owned()),
@@ -361,7 +356,7 @@ impl Worker {
     }
 }
 
-/// How a record ended.
+/// Returns the final state of a record.
 async fn over(engine: &Engine, uid: &Uid) -> String {
     match engine.held(uid).await {
         Ok(Some(held)) => match &held.record.phase {

@@ -1,4 +1,4 @@
-//! The stand-ins against the tables.
+//! Compares the stand-ins with the tables.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     support::ironcore::{Options, family::Family, world::World},
 };
 
-/// The table of a family.
+/// Returns a family's table.
 fn table(family: Family) -> String {
     let path = format!("{}/tests/ironcore/tables/{family:?}.txt", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -20,7 +20,7 @@ fn table(family: Family) -> String {
 pub async fn play(family: Family, end: End) -> String {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let simulator = Simulator::start(SimulatorConfig::with_systems(1)).await.unwrap();
-    // The stage plays boot operator.
+    // The stage acts as boot operator.
     let options = Options::default();
     options.boot.close();
     let world = World::empty(family, options, &simulator).await;
@@ -32,7 +32,7 @@ pub async fn play(family: Family, end: End) -> String {
 async fn holds(family: Family) {
     let table = table(family);
     let played = play(family, End::Table(Arc::new(read(&table)))).await;
-    // What happens in each step was compared while it was played.
+    // Each step's states were compared while it was played.
     let steps =
         |text: &str| -> Vec<String> { text.lines().filter(|line| !line.starts_with(' ')).map(str::to_owned).collect() };
     assert_eq!(steps(&played), steps(&table));

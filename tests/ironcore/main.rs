@@ -1,8 +1,7 @@
-//! The stand-ins for the IronCore operators do what the operators do, family by family.
+//! Compares the stand-ins for the IronCore operators with the real operators, by family.
 //!
-//! `tables/` says for each family what happens to server, claim and requests in the steps of
-//! [`scenario`]. The stand-ins are held to it here. The same steps run against real operators:
-//! [`record`].
+//! `tables/` contains each family's states of server, claim and requests in the steps of
+//! [`scenario`]. [`record`] runs the same steps with real operators.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
 

@@ -1,11 +1,10 @@
-//! Writes down what happens, to make a table or to compare one with real operators. Both are run by
-//! hand:
+//! Records the operators' behaviour, to create a table or to compare with real operators. Run
+//! manually:
 //!
 //! - `FAMILY=V0_7 cargo test --test ironcore record::ours -- --ignored --nocapture`
 //! - `FAMILY=V0_7 KUBECONFIG=… BMC_PORT=… BMC_USERNAME=… BMC_PASSWORD=… BMC_PROTOCOL=… cargo test
-//!   --test ironcore record::theirs -- --ignored --nocapture`: with a cluster in which the
-//!   operators of that family run, without boot operator and with nothing else in it, and a BMC on
-//!   loopback over plain HTTP.
+//!   --test ironcore record::theirs -- --ignored --nocapture`: with an otherwise empty cluster
+//!   that runs this family's operators except boot-operator, and a BMC on loopback over HTTP.
 
 use std::time::Duration;
 
@@ -24,8 +23,7 @@ use crate::{
     },
 };
 
-/// When a step is over: nothing has happened for `QUIET` seconds, longer than any operator here
-/// sleeps.
+/// End condition of a step: no change for `QUIET` seconds, longer than any operator sleeps here.
 fn quiet() -> End {
     let seconds = std::env::var("QUIET").ok().map_or(6, |text| text.parse().expect("QUIET is not a valid number"));
     End::Quiet(Duration::from_secs(seconds))
@@ -50,7 +48,7 @@ async fn ours() {
 async fn theirs() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cluster = Cluster { client: Kubernetes::client(variable("KUBECONFIG").as_ref()).await };
-    // The operator itself makes a server for each system behind a BMC.
+    // The operator itself creates a server for each system of a BMC.
     let mut stage = Stage::new(cluster, family(), "bmc-system-0", quiet());
     let arrive = async |on: &Stage| {
         let word = |name: &str| BASE64_STANDARD.encode(variable(name));

@@ -1,4 +1,4 @@
-//! The steps that are played with every family, as far as it knows them.
+//! Scenario steps, adapted to each family's features.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Plays everything, beginning with a server that is not there.
+/// Plays all steps, starting without a server.
 pub async fn play(stage: &mut Stage, arrive: impl AsyncFnOnce(&Stage)) {
     stage.step("the server arrives", arrive).await;
     if stage.family.group().is_some() {
@@ -76,8 +76,8 @@ async fn by_approval(stage: &mut Stage) {
 }
 
 async fn one_approval_for_two(stage: &mut Stage) {
-    // Without priorities whoever wakes up first is first: there the second one comes when the first
-    // one runs.
+    // Without priorities the first reconcile wins, so the second request follows after the first
+    // runs.
     let ordered = stage.family.has_priority();
     stage
         .step("two by approval: the first", async |on: &Stage| on.request("first", "OwnerApproval", json!({})).await)
@@ -97,8 +97,7 @@ async fn one_approval_for_two(stage: &mut Stage) {
 }
 
 async fn second_by_approval(stage: &mut Stage) {
-    // Times of creation have whole seconds: the name decides when they are the same, and it says
-    // the same.
+    // Creation times are rounded to seconds; the names give the same order on a tie.
     stage
         .step("two by approval: the second", async |on: &Stage| on.request("second", "OwnerApproval", json!({})).await)
         .await;
@@ -192,14 +191,14 @@ async fn operations(stage: &mut Stage) {
     let known = if stage.family == Family::V0_1 { "ForceRestart" } else { "hard-restart-server" };
     stage
         .step("an operation", async |on: &Stage| {
-            // A BMC that refuses to restart what is off is asked for ever, and nobody switches the
-            // server on meanwhile.
+            // If a BMC refuses to restart a powered-off machine, the operator retries forever, so
+            // power it on.
             on.until_on().await;
             on.operate(known).await;
         })
         .await;
     if stage.family == Family::V0_1 {
-        // v0.1 sends any word to the BMC, for ever.
+        // v0.1 sends any value to the BMC, forever.
         return;
     }
     stage.step("no operation", async |on: &Stage| on.operate("reboot").await).await;

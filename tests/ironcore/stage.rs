@@ -1,5 +1,5 @@
-//! Where the steps of a scenario are played: a cluster with operators, of ours or real ones, and
-//! somebody who writes down what happens to each object.
+//! Plays scenario steps on a cluster with stand-ins or real operators, and records the objects'
+//! states.
 
 use std::{
     collections::BTreeMap,
@@ -23,29 +23,28 @@ use crate::support::ironcore::{
     world::marks,
 };
 
-/// What was seen of each object, in order. `server`, `claim`, and the names of requests.
+/// Observed states of each object in order: `server`, `claim` and request names.
 pub type Seen = BTreeMap<String, Vec<String>>;
 
-/// What may be seen of each object: any one of several sequences, where two controllers race each
-/// other.
+/// Accepted state sequences of each object; several if two controllers race.
 pub type Wanted = BTreeMap<String, Vec<Vec<String>>>;
 
-/// How it is decided that a step is over.
+/// End condition of a step.
 #[derive(Clone)]
 pub enum End {
-    /// Nothing has happened for so long: to find out what happens.
+    /// No change for this long; used to record a table.
     Quiet(Duration),
-    /// What a table says has happened, and nothing else.
+    /// The states listed in a table, and no others.
     Table(Arc<BTreeMap<String, Wanted>>),
 }
 
 pub struct Stage {
     pub cluster: Cluster,
     pub family: Family,
-    /// The server's name.
+    /// Name of the server.
     pub server: String,
     pub end: End,
-    /// The steps that were played, with what happened.
+    /// Steps so far with their observed states.
     pub played: Vec<(String, Seen)>,
     notes: Arc<Mutex<Notes>>,
     tasks: Vec<JoinHandle<()>>,
@@ -97,7 +96,7 @@ fn describe(kind: Kind, object: &Object) -> String {
 }
 
 impl Stage {
-    /// `server` need not be there yet.
+    /// Creates a stage. `server` can be created later.
     pub fn new(cluster: Cluster, family: Family, server: &str, end: End) -> Self {
         let mut this = Self {
             cluster,
@@ -139,7 +138,7 @@ impl Stage {
         }));
     }
 
-    /// Plays boot operator for both kinds of operators alike: whatever has a bad image is an error.
+    /// Acts as boot operator for stand-ins and real operators alike: a bad image is an error.
     fn boot(&mut self) {
         let cluster = self.cluster.clone();
         self.tasks.push(tokio::spawn(async move {
@@ -149,7 +148,7 @@ impl Stage {
                     let state = if bad { "Error" } else { "Ready" };
                     if text(&configuration, "/status/state") != state {
                         let key = Key::of(&configuration);
-                        // It may be gone by now.
+                        // The object can be deleted by now.
                         let _ = cluster.merge_status(Kind::Boot, &key, json!({"state": state})).await;
                     }
                 }
@@ -158,7 +157,7 @@ impl Stage {
         }));
     }
 
-    /// Plays one step, and waits for its end.
+    /// Plays one step and waits for its end.
     pub async fn step(&mut self, name: &str, act: impl AsyncFnOnce(&Self)) {
         self.notes.lock().unwrap().moved = Some(Instant::now());
         act(self).await;
@@ -188,7 +187,7 @@ impl Stage {
         }
     }
 
-    /// The last thing that was seen of an object.
+    /// Last observed state of an object.
     pub fn last(&self, object: &str) -> String {
         self.notes.lock().unwrap().last.get(object).cloned().unwrap_or_default()
     }
@@ -197,7 +196,7 @@ impl Stage {
         Kind::maintenance(self.family.group().unwrap())
     }
 
-    /// Makes a request for the server.
+    /// Creates a request for the server.
     pub async fn request(&self, name: &str, policy: &str, more: Value) {
         let mut spec = json!({"policy": policy, "serverRef": {"name": self.server}});
         for (field, value) in more.as_object().unwrap() {
@@ -253,7 +252,7 @@ impl Drop for Stage {
     }
 }
 
-/// What was played, as a table that people can read.
+/// Formats the steps as a table.
 pub fn write(played: &[(String, Seen)]) -> String {
     let mut table = String::new();
     for (step, seen) in played {
@@ -265,7 +264,7 @@ pub fn write(played: &[(String, Seen)]) -> String {
     table
 }
 
-/// Reads such a table; `|` stands between sequences that are all right.
+/// Parses such a table; `|` separates accepted sequences.
 pub fn read(table: &str) -> BTreeMap<String, Wanted> {
     let mut steps: BTreeMap<String, Wanted> = BTreeMap::new();
     let mut step = String::new();

@@ -1,5 +1,4 @@
-//! What tests of a backend lean on beside the tables: boot operator, races, what is asked of the
-//! API server.
+//! Behaviour that backend tests rely on besides the tables: boot operator, races and API requests.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ fn is_ready(configuration: &Object) -> bool {
     text(configuration, "/status/state") == "Ready"
 }
 
-/// The status of a condition of a boot configuration, with its reason.
+/// Returns a boot configuration's condition: status and reason.
 fn condition(configuration: &Object, kind: &str) -> Option<(String, String)> {
     let all = configuration.data.pointer("/status/conditions")?.as_array()?.clone();
     let found = all.into_iter().find(|one| one["type"] == kind)?;
@@ -53,15 +52,15 @@ async fn boot_operator_judges_images_and_tells_what_was_fetched() {
     });
     world.cluster.create(Kind::Legacy, request("m", spec)).await.unwrap();
     let key = Key::within("default", "m");
-    // The ignition does not exist yet. Only a controller that sees the error fails the request, so
-    // the ignition comes after that.
+    // Without the ignition the boot configuration is in error. The ignition follows after the
+    // controller has failed the request.
     let failed = |one: &Object| text(one, "/status/state") == "Failed";
     world.until(Kind::Boot, &key, "an error", |one| text(one, "/status/state") == "Error").await;
     world.until(Kind::Legacy, &key, "failed", failed).await;
     let secret = json!({"metadata": {"name": "tool", "namespace": "default"}, "stringData": {"ignition": "{}"}});
     world.cluster.create(Kind::Secret, secret).await.unwrap();
     world.until(Kind::Boot, &key, "ready", is_ready).await;
-    // The configuration is ready, and the request has failed for good.
+    // The configuration is ready, but the request stays failed.
     assert!(failed(&world.object(Kind::Legacy, &key).await));
     world.cluster.delete(Kind::Legacy, &key).await.unwrap();
     world.until_gone(Kind::Legacy, &key).await;
@@ -75,7 +74,7 @@ async fn boot_operator_judges_images_and_tells_what_was_fetched() {
     world.until(Kind::Boot, &claims, "fetched", fetched).await;
     assert_eq!(simulator.boots("node1").unwrap().last().unwrap().booted_from, BootSource::Pxe);
 
-    // While boot operator sleeps, what it said of the image before is still to be read.
+    // While the boot operator is stopped, the previous image's state stays.
     world.operators.context.options.boot.close();
     let change = json!({"spec": {"image": "No Image"}});
     world.cluster.merge(Kind::Boot, &claims, change).await.unwrap();
@@ -111,7 +110,7 @@ async fn power_goes_as_the_request_says_and_back_as_the_claim_does() {
     world.cluster.delete(Kind::Legacy, &Key::within("default", "m")).await.unwrap();
     world.until_state("node1", "Reserved").await;
     simulator.wait_power("node1", PowerState::On, LONG).await.unwrap();
-    // Handed back off, it comes up from the network.
+    // Released powered off, the server boots from the network.
     assert_eq!(simulator.boots("node1").unwrap().last().unwrap().booted_from, BootSource::Pxe);
     assert!(world.marks("owners", "claim").await.is_empty());
     assert!(world.requests().iter().any(|one| one.verb == "delete" && one.resource.starts_with("servermaint")));
@@ -141,7 +140,7 @@ async fn a_shutdown_that_is_not_obeyed_is_asked_for_again_and_never_forced_while
     world.until_state("node1", "Reserved").await;
     simulator.set_power("node1", PowerState::Off).unwrap();
     world.until_state("node1", "Parked").await;
-    // Nobody looks at a parked server's power.
+    // The operator ignores a parked server's power.
     simulator.set_power("node1", PowerState::On).unwrap();
     assert_eq!(world.server("node1").await["status"]["powerState"], "Off");
 }

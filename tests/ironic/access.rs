@@ -1,4 +1,4 @@
-//! Who asks: HTTP basic, API versions, and answers that no Keystone gives.
+//! Authentication with HTTP basic, API versions, and responses that a real Keystone never sends.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     proxy.rule(newest(41));
     let old = backend(&proxy.url(), IronicAccess::Open, |_| {}).machine("n1").unwrap().observe().await.unwrap_err();
     assert!(matches!(old, BackendError::Unsupported { .. }) && old.to_string().contains("1.42"), "{old}");
-    // A service of 2018: all that is needed works, and what it lacks is not asked for.
+    // An Ironic of 2018: all required features work, and missing ones are not requested.
     proxy.rule(newest(42));
     let old = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = old.machine("n1").unwrap();
@@ -99,7 +99,7 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     assert!(machine.media(&[]).await.unwrap().is_empty(), "virtual media need 1.93 to be read back");
     system.leave(&entered(&wish())).await.unwrap();
-    // A proxy in front that lies: what Ironic answers is explained.
+    // A proxy that announces a wrong version: the error explains Ironic's response.
     proxy.rule(|seen| match seen.path.as_str() {
         "/v1" => Deal::Answer(200, "X-OpenStack-Ironic-API-Maximum-Version: 1.115\r\n".into(), "{}".into()),
         _ => Deal::Answer(
@@ -112,7 +112,7 @@ async fn the_api_version_is_negotiated_and_an_old_service_is_refused() {
     assert!(refused.to_string().contains("Version 1.95 was requested"), "{refused}");
 }
 
-/// A Keystone that answers as no real one does; tokens of a real one are in `keystone.rs`.
+/// A Keystone with abnormal responses; `keystone.rs` covers a real one.
 async fn odd_keystone(ironic: &Ironic, status: u16, header: &'static str, body: &'static str) -> Proxy {
     let proxy = Proxy::to(&ironic.url()).await;
     proxy.rule(move |seen| match seen.path.as_str() {

@@ -1,4 +1,4 @@
-//! A backend on a real Ironic.
+//! A backend with a real Ironic.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ impl Bench {
         Self { ironic, backend }
     }
 
-    /// With one fake node, deployed and on.
+    /// Starts with one deployed fake node that is powered on.
     pub async fn active() -> Self {
         let bench = Self::new(Options::default()).await;
         bench.ironic.active_node("n1").await;
@@ -49,7 +49,7 @@ impl Bench {
         self.backend.machine("n1").unwrap()
     }
 
-    /// Where the maintenance stands; a node that is locked meanwhile is waited for, as a run does.
+    /// Returns the maintenance's state. Waits while the node is locked, like a run.
     pub async fn look(&self, wish: &ExternalRequest) -> GateView {
         let until = std::time::Instant::now() + Duration::from_mins(1);
         loop {
@@ -72,8 +72,8 @@ impl Bench {
         self.machine().maintenance_system().unwrap().leave(wish).await
     }
 
-    /// What is to be known again, as it is seen while nobody works on the node: Ironic's own look
-    /// at the power states reserves a node for a moment, and a node that is reserved is waited for.
+    /// Returns the data to record, read while the node is unreserved: Ironic's own power sync
+    /// reserves a node briefly.
     pub async fn memory(&self, wish: &ExternalRequest) -> BTreeMap<String, String> {
         let until = std::time::Instant::now() + Duration::from_mins(1);
         loop {
@@ -85,7 +85,7 @@ impl Bench {
         }
     }
 
-    /// The machine under a wish that was granted.
+    /// Returns the machine under a granted request.
     pub async fn held(&self, wish: &ExternalRequest) -> Arc<dyn Machine> {
         let memory = self.memory(wish).await;
         self.enter(wish).await.unwrap();
@@ -95,7 +95,7 @@ impl Bench {
     }
 }
 
-/// One redfish node whose BMC is our simulator.
+/// A redfish node with a simulated BMC.
 pub struct RedfishBench {
     pub bench: Bench,
     pub simulator: Simulator,
@@ -155,12 +155,11 @@ pub fn entered(wish: &ExternalRequest) -> ExternalRequest {
     ExternalRequest { asked: true, entered: true, ..wish.clone() }
 }
 
-/// Waits for a power state as the machine shows it.
+/// Waits until the machine reports a power state.
 pub async fn settled(machine: &Arc<dyn Machine>, wanted: PowerState) {
     let until = std::time::Instant::now() + Duration::from_mins(1);
     loop {
-        // A node that is locked answers some reads with 409: the engine asks again, and so does
-        // this.
+        // A locked node answers some reads with 409. Retry, like the engine.
         let seen = match machine.observe().await {
             Ok(view) => Ok(view.power),
             Err(error) if error.is_transient() => Err(error),

@@ -1,4 +1,4 @@
-//! Boot devices, boot modes, virtual media and identity of a node whose BMC is our simulator.
+//! Boot devices, boot modes, virtual media and identity of a node with a simulated BMC.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn a_boot_device_is_set_seen_and_restored() {
     held.set_boot_override(&device("Hdd", "Continuous"), false).await.unwrap();
     let seen = held.observe().await.unwrap().boot.unwrap();
     assert_eq!((seen.target.as_deref(), seen.enabled.as_deref()), (Some("Hdd"), Some("Continuous")));
-    // One that was not used is gone before the power is restored.
+    // An unused one-time override is removed before the power is restored.
     held.set_boot_override(&device("Pxe", "Once"), false).await.unwrap();
     let disabled = BootOverride { enabled: Some("Disabled".into()), ..BootOverride::default() };
     held.set_boot_override(&disabled, false).await.unwrap();
@@ -102,7 +102,7 @@ async fn a_node_is_not_entered_before_its_boot_device_is_known() {
     proxy.rule(|_| Deal::Pass);
     let known = system.look(&wish(), true).await.unwrap();
     assert_eq!((known.standing, known.memory.contains_key("boot_device")), (ExternalState::Absent, true));
-    // An interface that has no boot devices at all has none to give back.
+    // An interface without boot devices cannot restore one.
     proxy.rule(|seen| refuse_boot_device(seen, 400, r#"{"error_message": "not supported"}"#));
     let known = system.look(&wish(), true).await.unwrap();
     assert_eq!(known.memory["boot_device"], "none");
@@ -152,7 +152,7 @@ async fn an_image_that_a_bmc_refuses_is_told_with_the_words_of_ironic() {
     let error = held.insert_medium("cdrom", "gopher://images/rescue.iso", true).await.unwrap_err();
     assert!(error.to_string().contains("scheme"), "{error}");
     assert!(!error.is_transient() && !error.outcome_unknown());
-    // The conductor looks for the image also where the BMC fetches it. 204 comes all the same.
+    // The conductor checks the image even if the BMC fetches it, but still returns 204.
     let error = held.insert_medium("cdrom", "http://127.0.0.1:9/rescue.iso", true).await.unwrap_err();
     assert!(error.to_string().contains("Could not attach device cdrom"), "{error}");
     assert!(!drive(&*held, false).await.inserted);
@@ -165,7 +165,7 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
     let missing = bench.machine().identify().await.unwrap_err().to_string();
     assert!(missing.contains("lock_keys") && missing.contains("no inventory"), "{missing}");
     assert!(missing.contains("masks"), "{missing}");
-    // As an inspection by Redfish stores it (drivers/modules/redfish/inspect.py).
+    // As stored by a Redfish inspection (drivers/modules/redfish/inspect.py).
     bench
         .ironic
         .sql(

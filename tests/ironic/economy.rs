@@ -1,8 +1,6 @@
-//! What a flow costs Ironic: requests of one process for the hold, and of another one for the
-//! release.
+//! Counts one process's Ironic requests for a hold, and another's for the release.
 //!
-//! Reads of the node that follow each other after a change are polls, of which the first one
-//! counts.
+//! Repeated reads of the node after a change are polls; only the first is counted.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,7 +26,7 @@ use crate::{
     support::parts::parts,
 };
 
-/// A process of its own.
+/// Creates an engine like a new process.
 fn process(url: &str, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Engine {
     let key = "6f9619ff-8b86-d011-b42d-00c04fc964ff".to_owned();
     let ironic = backend(url, IronicAccess::Open, |settings| {
@@ -37,7 +35,7 @@ fn process(url: &str, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) -> Engine 
     Engine::new(parts(store, Arc::new(ironic), clock))
 }
 
-/// The requests, without polls of the conductor.
+/// Returns the requests without repeated polls.
 fn counted(requests: &[(String, String)]) -> Vec<String> {
     let mut counted: Vec<String> = Vec::new();
     let mut changes = false;
@@ -52,7 +50,7 @@ fn counted(requests: &[(String, String)]) -> Vec<String> {
     counted
 }
 
-/// The requests of a hold and of its release.
+/// Returns the requests for a hold and for its release.
 async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
     let bench = Bench::active().await;
     let proxy = Proxy::to(&bench.ironic.url()).await;
@@ -79,7 +77,7 @@ async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
     engine.close().await;
     let second = proxy.requests().split_off(first.len());
     assert_eq!(bench.ironic.node("n1").await["maintenance"], false);
-    // What every change rests on: the node is read between any two of them, and right before each.
+    // Safety rule: the node is read right before each change, and between any two.
     for requests in [&first, &second] {
         for (at, (method, path)) in requests.iter().enumerate().filter(|(_, (method, _))| method != "GET") {
             let before = at.checked_sub(1).map(|before| &requests[before].1);
@@ -95,8 +93,7 @@ async fn play(power: Option<PowerTarget>) -> [Vec<String>; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_flow_costs_few_requests() {
     for (power, hold, release) in [(None, 10, 12), (Some(PowerTarget::Off), 16, 18)] {
-        // What is read serves for a second: on a machine that is busy with other tests a flow may
-        // be slower than that.
+        // Reads are cached for a second, which a flow on a busy machine can exceed.
         for left in (0..3).rev() {
             let played = Box::pin(play(power)).await;
             for (what, requests) in ["hold", "release"].into_iter().zip(&played) {

@@ -1,5 +1,5 @@
-//! What comes between: a conductor that ends while it attaches an image, power that is changed
-//! behind Ironic, and flags that others set.
+//! Interference: a conductor that ends while it attaches an image, power changes outside Ironic,
+//! and flags set by others.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     support::ironic::Options,
 };
 
-/// Leaves, as often as a run does.
+/// Leaves with a run's retries.
 async fn leave(bench: &Bench, wish: &ExternalRequest) {
     let until = std::time::Instant::now() + Duration::from_mins(2);
     while let Err(error) = bench.leave(wish).await {
@@ -33,7 +33,7 @@ async fn leave(bench: &Bench, wish: &ExternalRequest) {
 async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observable_drive() {
     let mut redfish = RedfishBench::new().await;
     let held = redfish.bench.held(&wish()).await;
-    // A host that takes the request for the image and does not answer.
+    // A host that accepts the image request and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let image = format!("http://{}/rescue.iso", listener.local_addr().unwrap());
     let asked_for = tokio::spawn(async move { listener.accept().await.map(|(stream, _)| (stream, listener)) });
@@ -50,7 +50,7 @@ async fn a_conductor_that_is_killed_while_it_attaches_an_image_leaves_an_observa
     assert_eq!(redfish.bench.standing(&entered(&wish())).await, ExternalState::Granted, "the flag is still ours");
     let drives = held.media(&[]).await.unwrap();
     assert!(drives.iter().all(|drive| !drive.inserted), "{drives:?}");
-    // It is attached once it is asked for again.
+    // The next attempt attaches it.
     let images = Proxy::to("http://127.0.0.1:9").await;
     images.rule(|_| Deal::Answer(200, String::new(), String::new()));
     held.insert_medium("cdrom", &format!("{}/rescue.iso", images.url()), true).await.unwrap();
@@ -69,12 +69,12 @@ async fn the_power_synchronisation_of_ironic_undoes_neither_a_hold_nor_its_relea
     let held = bench.held(&wish()).await;
     held.reset(ResetType::ForceOff).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::Off).await;
-    // Behind Ironic, as a person at the machine does: nothing changes it in maintenance.
+    // Powered on outside Ironic, which does not correct it during maintenance.
     redfish.simulator.set_power(&redfish.system, PowerState::On).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(redfish.simulated_power(), PowerState::On);
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power off", "Ironic does not look");
-    // A run restores by Ironic's own API before it leaves.
+    // A run restores the power through Ironic before it leaves.
     held.reset(ResetType::On).await.unwrap();
     settled(&held, terraform_provider_metal::maintenance::machine::PowerState::On).await;
     leave(bench, &ExternalRequest { memory, ..entered(&wish()) }).await;
@@ -90,7 +90,7 @@ async fn a_boot_mode_is_changed_and_restored() {
     let held = redfish.bench.held(&wish()).await;
     let before = redfish.bench.ironic.node("n1").await["boot_mode"].clone();
     if before.is_null() {
-        // Ironic reads it at the next power synchronisation or inspection only.
+        // Ironic reads it only at the next power synchronisation or inspection.
         redfish.bench.ironic.sql("update nodes set boot_mode = 'uefi'").await;
     }
     assert!(!held.capabilities().await.unwrap().boot_modes.is_empty());
@@ -112,7 +112,8 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
     let behind = backend(&proxy.url(), IronicAccess::Open, |_| {});
     let machine = behind.machine("n1").unwrap();
     let system = machine.maintenance_system().unwrap();
-    // Ironic has no conditional write: the reason is overwritten, which a look cannot tell.
+    // Ironic lacks conditional writes. The reason is overwritten, which the provider cannot
+    // detect.
     let runtime = tokio::runtime::Handle::current();
     let url = bench.ironic.url();
     proxy.rule(move |seen| {
@@ -125,7 +126,7 @@ async fn an_operator_who_sets_the_flag_between_our_read_and_our_write_loses_its_
     system.enter(&wish()).await.unwrap();
     assert_eq!(system.look(&asked(&wish()), true).await.unwrap().standing, ExternalState::Granted);
     proxy.rule(|_| Deal::Pass);
-    // One that comes after our write is told and stays.
+    // A reason set after our write is reported and stays.
     bench.ironic.maintenance("n1", Some("carol")).await;
     let ExternalState::Refused(why) = system.look(&asked(&wish()), true).await.unwrap().standing else { panic!() };
     assert!(why.contains("carol"), "{why}");

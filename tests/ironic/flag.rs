@@ -1,4 +1,4 @@
-//! The maintenance flag: whose it is, what it stands beside, and how it ends.
+//! The maintenance flag: its owner, coexisting flags, and its removal.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn a_node_that_was_renamed_is_found_and_left() {
     let uuid = memory["node"].clone();
     let patch = json!([{ "op": "replace", "path": "/name", "value": "n2" }]);
     bench.ironic.call(Method::PATCH, "/v1/nodes/n1", Some(patch)).await;
-    // A process that knows only what the record holds.
+    // A process with only the record's data.
     let other = backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |_| {});
     assert!(matches!(other.location("n1").await, Err(BackendError::NoServer { .. })));
     let cluster = ClusterIdentity { uid: None, server_uid: Some(uuid.clone()), address: bench.ironic.url() };
@@ -157,7 +157,7 @@ async fn a_node_that_is_undeployed_meanwhile_is_let_go_to_be_cleaned() {
     bench.enter(&wish()).await.unwrap();
     let held = ExternalRequest { memory, ..entered(&wish()) };
     assert_eq!(bench.standing(&held).await, ExternalState::Granted);
-    // As Ironic leaves it after `undeploy`: it ignores the agent while the flag is there.
+    // As left by Ironic after `undeploy`, which ignores the agent while the flag is set.
     bench.ironic.sql("update nodes set instance_uuid = null, provision_state = 'clean wait'").await;
     let ExternalState::Lost(why) = bench.standing(&held).await else { panic!() };
     assert!(why.contains("7d5e2d5f"), "{why}");
@@ -176,7 +176,7 @@ async fn a_reserved_node_is_waited_for_and_told_apart() {
     assert!(locked.is_transient() && !locked.outcome_unknown(), "{locked}");
     assert!(locked.to_string().contains("is locked by host"), "{locked}");
     assert!(matches!(bench.standing(&asked(&wish())).await, ExternalState::Entering(_)), "without further calls");
-    // The lock ends while a call waits for it.
+    // The lock is released while a call waits for it.
     let patient =
         backend(&bench.ironic.url(), terraform_provider_metal::backend::ironic::IronicAccess::Open, |settings| {
             settings.lock_patience = std::time::Duration::from_secs(30);
@@ -230,7 +230,7 @@ async fn a_flag_of_an_ended_run_is_found_and_discarded() {
     let system = bench.machine();
     let system = system.maintenance_system().unwrap();
     assert_eq!(system.requests().await.unwrap(), found);
-    // Of another maintenance nothing is touched.
+    // Another maintenance's flag is not touched.
     system.discard(&ExternalRequestRef { uid: "another".into(), ..expected.clone() }).await.unwrap();
     assert_eq!(bench.ironic.node("n1").await["maintenance"], true);
     system.discard(&expected).await.unwrap();
@@ -257,11 +257,11 @@ async fn the_database_of_ironic_agrees_with_the_hardware_before_the_flag_goes() 
     let redfish = RedfishBench::new().await;
     let bench = &redfish.bench;
     let _held = bench.held(&wish()).await;
-    // Switched off at the machine: in maintenance Ironic does not see it.
+    // Powered off at the machine: Ironic does not notice during maintenance.
     redfish.simulator.set_power(&redfish.system, bmc_simulator::PowerState::Off).unwrap();
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power on");
     let wish = ExternalRequest { memory: bench.look(&wish()).await.memory, ..entered(&wish()) };
-    // A machine takes its time; leaving is called again until it is done.
+    // Leaving is repeated until the machine has reacted.
     for _ in 0..20 {
         match bench.leave(&wish).await {
             Ok(()) => break,

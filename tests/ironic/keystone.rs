@@ -1,4 +1,4 @@
-//! Tokens of a real Keystone 30, and what a real Ironic with its middleware makes of them.
+//! Tokens of a real Keystone 30, validated by a real Ironic with its middleware.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,12 +29,12 @@ use crate::{
     },
 };
 
-/// The rights of the runs, as the repository has them.
+/// Policy for runs, from the repository.
 const RUNNER: &str = include_str!("../../roles/ironic.yaml");
-/// What else services need.
+/// Additional policy for services.
 const SERVICES: &str = include_str!("../../roles/ironic-services.yaml");
 
-/// An Ironic behind its Keystone, both asked through counters.
+/// An Ironic with its Keystone, both behind counting proxies.
 struct Cloud {
     keystone: Arc<Keystone>,
     ironic: Ironic,
@@ -43,8 +43,8 @@ struct Cloud {
 }
 
 impl Cloud {
-    /// With one active node, the account `ci` of the role `metal_runner`, and `viewer`, which may
-    /// read.
+    /// Starts with one active node, the account `ci` with the role `metal_runner`, and the
+    /// read-only account `viewer`.
     async fn new(policies: &'static [&'static str]) -> Self {
         Self::with(Duration::from_hours(1), Options { policies, ..Options::default() }).await
     }
@@ -77,7 +77,7 @@ impl Cloud {
         self.backend(account, REGION).machine("n1").unwrap()
     }
 
-    /// Tokens that were asked for.
+    /// Number of requested tokens.
     fn tokens(&self) -> usize {
         self.logins.count("POST", "/v3/auth/tokens")
     }
@@ -139,13 +139,13 @@ async fn a_revoked_token_is_renewed_once_and_the_change_is_made() {
     assert_eq!((cloud.tokens(), puts()), (2, 1));
     let second = cloud.requests.token().unwrap();
     assert_ne!(first, second);
-    // Revoked right before a change: it is refused by Ironic, and sent again with a new token.
+    // Revoked right before a change: Ironic refuses it, and the client retries with a new token.
     let under = machine.maintenance_system().unwrap().under(&entered(&wish()));
     cloud.keystone.revoke(&second).await;
     under.reset(ResetType::ForceOff).await.unwrap();
     settled(&under, PowerState::Off).await;
     assert_eq!(cloud.tokens(), 3);
-    // An account that was locked is told, and does not ask again and again.
+    // A disabled account is reported, without repeated logins.
     cloud.keystone.enable("ci", false).await;
     let refused = machine.observe().await.unwrap_err();
     assert!(matches!(refused, BackendError::Denied { .. }), "{refused}");
@@ -154,8 +154,8 @@ async fn a_revoked_token_is_renewed_once_and_the_change_is_made() {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
-    // The margin of a renewal is a minute: this one is renewed after ten seconds, long before
-    // Ironic would refuse it.
+    // Tokens are renewed a minute before expiry, here after ten seconds, long before Ironic
+    // refuses them.
     let options = Options { policies: &[RUNNER], asks_each_time: true, ..Options::default() };
     let cloud = Cloud::with(Duration::from_secs(70), options).await;
     let machine = cloud.machine(by_password("ci", PASSWORD));
@@ -192,7 +192,7 @@ async fn the_role_of_the_guide_may_what_a_hold_needs_and_a_reader_may_not() {
     settled(&under, PowerState::On).await;
     system.leave(&held).await.unwrap();
     assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
-    // A reader of another project does not see the node, and one who sees it may not change it.
+    // A reader in another project cannot see the node, and `viewer` cannot change it.
     let viewer = cloud.machine(by_password("viewer", PASSWORD));
     let unseen = viewer.observe().await.unwrap_err();
     assert!(matches!(unseen, BackendError::NoServer { .. }), "{unseen}");
@@ -207,7 +207,7 @@ async fn the_role_of_the_guide_may_what_a_hold_needs_and_a_reader_may_not() {
     assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
 }
 
-/// What an account is answered to a call that no hold and no service needs.
+/// Returns the status codes of calls that neither holds nor services need.
 async fn beyond(cloud: &Cloud, machine: &Arc<dyn Machine>) -> Vec<u16> {
     machine.observe().await.unwrap();
     let token = cloud.requests.token().unwrap();

@@ -53,7 +53,7 @@ async fn a_bmc_that_is_away_is_told_with_the_words_of_ironic() {
     let bmc = redfish.simulator.bmc_of(&redfish.system).unwrap();
     redfish.simulator.set_availability(&bmc, bmc_simulator::Availability::Refusing).await.unwrap();
     let first = held.reset(ResetType::ForceOff).await;
-    // The conductor tries for a while and keeps the node locked; then the error is told, or seen
+    // The conductor retries while the node is locked. The error is returned here, or observed
     // later.
     match first {
         Ok(()) => {
@@ -116,7 +116,7 @@ async fn a_lost_reply_to_a_power_change_is_not_sent_again() {
     let unknown = machine.reset(ResetType::ForceRestart).await.unwrap_err();
     assert!(matches!(unknown, BackendError::OutcomeUnknown { .. }), "{unknown}");
     assert_eq!(proxy.count("PUT", "/states/power"), 2);
-    // A service that is busy applied nothing.
+    // A busy service executed nothing.
     let mut left = 1;
     proxy.rule(move |seen| {
         if seen.is("PUT", "/states/power") && left > 0 {
@@ -233,7 +233,7 @@ async fn a_power_change_that_fails_after_its_call_is_told_once() {
     let failed = json!({ "target_power_state": null, "last_error": "the PDU did not answer" });
     for (reset, unknown) in [(ResetType::ForceOff, false), (ResetType::ForceRestart, true)] {
         let (idle, busy, failed) = (with(idle.clone()), with(busy.clone()), with(failed.clone()));
-        // A conductor that needs longer than the call waits.
+        // A conductor that takes longer than the call's timeout.
         let mut sent = false;
         proxy.rule(move |seen| {
             sent |= seen.is("PUT", "/states/power");

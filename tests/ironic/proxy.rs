@@ -1,5 +1,4 @@
-//! A way to an Ironic that counts what goes through, loses replies, and answers by itself where a
-//! test says so.
+//! A proxy to an Ironic that counts requests, loses replies, and answers selected requests.
 
 use std::{
     net::SocketAddr,
@@ -16,9 +15,9 @@ use tokio::{
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,
-    /// With its query.
+    /// Includes the query.
     pub path: String,
-    /// Header lines; their names are in small letters.
+    /// Header lines with lower-case names.
     pub headers: String,
     pub body: String,
 }
@@ -29,16 +28,16 @@ impl Seen {
     }
 }
 
-/// The headers that go on.
+/// Forwarded headers.
 const PASSED: [&str; 4] = ["x-openstack-ironic-api-version", "content-type", "authorization", "x-auth-token"];
 
-/// What becomes of a request.
+/// Handling of a request.
 pub enum Deal {
-    /// It goes on.
+    /// Forwards it.
     Pass,
-    /// It is carried out, and the connection ends without an answer.
+    /// Forwards it, then closes the connection without a reply.
     LoseReply,
-    /// It is answered here: status, more header lines with their ends, body.
+    /// Answers it: status, additional CRLF-terminated header lines, body.
     Answer(u16, String, String),
 }
 
@@ -49,7 +48,7 @@ struct State {
     seen: Vec<Seen>,
 }
 
-/// The proxy; it ends when this is dropped.
+/// The proxy. It stops on drop.
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -68,7 +67,7 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { rule: Box::new(|_| Deal::Pass), seen: Vec::new() }));
         let (url, shared) = (url.to_owned(), Arc::clone(&state));
-        // A connection that was idle may be closed by Ironic while a request is on its way.
+        // Ironic can close an idle connection just as a request is sent.
         let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -91,7 +90,7 @@ impl Proxy {
         self.state.lock().unwrap().seen.iter().filter(|seen| seen.is(method, part)).count()
     }
 
-    /// The token of the newest request that had one.
+    /// Token of the newest request with a token.
     pub fn token(&self) -> Option<String> {
         let state = self.state.lock().unwrap();
         let of = |seen: &Seen| {

@@ -1,4 +1,4 @@
-//! Compares what the sources name with what the rules allow.
+//! Compares the paths in the sources with the rules.
 
 use std::{
     collections::BTreeSet,
@@ -8,10 +8,10 @@ use std::{
 
 use crate::paths::{self, Content, Named};
 
-/// The name under which the program names the library.
+/// Name of the library crate in the program.
 const LIBRARY: &str = "terraform_provider_metal";
 
-/// The walls; the constants of `layering.rs` say what each is for.
+/// The rules; the constants in `layering.rs` describe each.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub may_know: &'static [(&'static str, &'static [&'static str])],
@@ -25,16 +25,16 @@ pub struct Rules {
     pub longer: &'static [(&'static str, usize, &'static str)],
 }
 
-/// One file of a room.
+/// A source file of a module.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Path below the rooms, with `/`.
+    /// Path below the source folder, with `/`.
     pub file: String,
     pub text: String,
 }
 
 impl Source {
-    /// All `.rs` files below a folder, sorted.
+    /// Reads all `.rs` files below a folder, sorted.
     pub fn read_all(root: &Path) -> Vec<Self> {
         let mut found = Vec::new();
         let mut folders = vec![root.to_path_buf()];
@@ -65,13 +65,13 @@ impl Source {
         module
     }
 
-    /// The first folder or file below `src/`; the program and the map are the room `main`.
+    /// Returns the top-level module; files of the crate root belong to `main`.
     fn room(&self) -> String {
         self.module().first().cloned().unwrap_or_else(|| "main".to_owned())
     }
 }
 
-/// The names of a manifest's `[dependencies]`, as code writes them.
+/// Returns a manifest's `[dependencies]`, spelled as in code.
 pub fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut inside = false;
     let mut found = BTreeSet::new();
@@ -88,8 +88,8 @@ pub fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
-/// What each source holds, without those that exist for tests only. A source that cannot be read is
-/// told in `found`.
+/// Returns the content of all sources without test modules. Unreadable sources are added to
+/// `found`.
 pub fn without_tests<'a>(sources: &'a [Source], found: &mut Vec<String>) -> Vec<(&'a Source, Content)> {
     let mut contents = Vec::new();
     let mut test_modules: Vec<Vec<String>> = Vec::new();
@@ -111,7 +111,7 @@ pub fn without_tests<'a>(sources: &'a [Source], found: &mut Vec<String>) -> Vec<
     contents
 }
 
-/// Everything that breaks a rule, as `file:line: what and why`.
+/// Returns all violations, as `file:line: what and why`.
 pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for (source, content) in without_tests(sources, &mut found) {
@@ -146,7 +146,7 @@ pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
 
 fn room_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     let (first, rest) = named.segments.split_first()?;
-    // A file at the root (lib.rs, main.rs) names rooms without `crate::`.
+    // Root files (lib.rs, main.rs) name modules without `crate::`.
     let rest = match first.as_str() {
         "crate" | LIBRARY => rest,
         name if room == "main" && rules.may_know.iter().any(|(room, _)| *room == name) => &named.segments,

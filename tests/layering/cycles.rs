@@ -1,13 +1,12 @@
-//! Finds files that name each other in a circle: none of them can be read, or moved, alone.
+//! Finds files that depend on each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{check::Source, paths};
 
-/// The circles among the sources below a folder, each with the files in it, sorted.
+/// Returns the cycles among the sources below a folder, each as a sorted list of files.
 ///
-/// What is named inside `data`, a folder below it, is no part of a circle: records hold each
-/// other's words.
+/// The `data` folder below it is exempt, because records refer to each other.
 pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>> {
     let rules = || sources.iter().filter(|source| source.file.starts_with(folder) && !source.file.starts_with(data));
     let modules: BTreeMap<Vec<String>, &str> = rules().map(|source| (source.module(), source.file.as_str())).collect();
@@ -16,8 +15,7 @@ pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>>
         let content = paths::read(&source.text, &source.module()).expect("sources are Rust");
         let named = content.named.iter().filter_map(|named| {
             let path = named.segments.strip_prefix(&["crate".to_owned()])?;
-            // The file of a path is the longest module that it begins with; what the root says of
-            // all files is no circle.
+            // A path belongs to its longest module prefix's file; paths to the root are ignored.
             (2..=path.len()).rev().find_map(|length| modules.get(&path[..length]).copied())
         });
         knows.insert(&source.file, named.filter(|file| *file != source.file).collect());
@@ -30,7 +28,7 @@ pub fn circles(sources: &[Source], folder: &str, data: &str) -> Vec<Vec<String>>
     circles.into_iter().map(|circle| circle.into_iter().collect()).collect()
 }
 
-/// Every file that is named by this one, or by one that it names.
+/// Returns every file that this file depends on, directly or indirectly.
 fn reached<'a>(file: &str, knows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&str> = knows[file].iter().copied().collect();

@@ -1,39 +1,39 @@
-//! Finds every path that a source names, as the compiler's own lexer sees the text: comments and
-//! strings do not count, the insides of macro calls and attributes do.
+//! Finds every path in a source file with the compiler's lexer. Comments and strings are skipped;
+//! macro arguments and attributes are included.
 
 use std::sync::LazyLock;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use regex::Regex;
 
-/// A placeholder that shows a value in the words of the code: `{name:?}`, `{:#?}`, `{0:>5?}`.
+/// A debug placeholder: `{name:?}`, `{:#?}`, `{0:>5?}`.
 static DEBUGGED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{([^{}:]*):[^{}]*\?\}").unwrap());
 
-/// One path as it is written, after `super` and `self` were resolved.
+/// A path with `super` and `self` resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// The segments; a use tree gives one path per leaf, a glob ends in `*`.
+    /// Segments; a use tree yields one path per leaf, and a glob ends in `*`.
     pub segments: Vec<String>,
     /// Line in the file, from 1.
     pub line: usize,
 }
 
-/// What a source holds that matters for the walls.
+/// Parts of a source file that the rules check.
 #[derive(Debug, Default)]
 pub struct Content {
-    /// Every path of two or more segments, outside code that exists for tests only.
+    /// Paths of two or more segments outside test-only code.
     pub named: Vec<Named>,
-    /// Macros that are called, with their line.
+    /// Invoked macros with their line.
     pub macros: Vec<(String, usize)>,
-    /// What format strings show in the words of the code, by its name, with the line of the string.
+    /// Names of debug-formatted values in format strings, with the string's line.
     pub debugged: Vec<(String, usize)>,
-    /// How many lines belong to items that exist for tests only.
+    /// Number of lines in test-only items.
     pub test_lines: usize,
-    /// Child modules that are declared for tests only.
+    /// Child modules declared for tests only.
     pub test_modules: Vec<String>,
 }
 
-/// Reads a source; `module` is its module path below the crate, for `super`.
+/// Reads a source file; `module` is its module path, for `super`.
 pub fn read(text: &str, module: &[String]) -> Result<Content, String> {
     let tokens: TokenStream = text.parse().map_err(|error| format!("{error}"))?;
     let mut content = Content::default();
@@ -75,7 +75,7 @@ fn scan(tokens: &[TokenTree], module: &[String], content: &mut Content) {
             }
             TokenTree::Group(group) => {
                 let inner: Vec<TokenTree> = group.stream().into_iter().collect();
-                // A comment of documentation.
+                // A doc comment.
                 if !matches!(inner.first(), Some(TokenTree::Ident(word)) if word == "doc" && is_punct(inner.get(1), '='))
                 {
                     scan(&inner, module, content);
@@ -84,7 +84,7 @@ fn scan(tokens: &[TokenTree], module: &[String], content: &mut Content) {
             }
             TokenTree::Literal(literal) => {
                 let line = literal.span().start().line;
-                // Two braces are one that is shown.
+                // Doubled braces are literal.
                 let text = literal.to_string().replace("{{", "").replace("}}", "");
                 let names = DEBUGGED.captures_iter(&text).map(|found| (found[1].to_owned(), line));
                 content.debugged.extend(names);
@@ -95,7 +95,7 @@ fn scan(tokens: &[TokenTree], module: &[String], content: &mut Content) {
     }
 }
 
-/// Reads the path or use tree that begins at `at`; returns the position after it.
+/// Reads the path or use tree at `at`. Returns the position after it.
 fn path(tokens: &[TokenTree], mut at: usize, mut segments: Vec<String>, found: &mut Vec<Named>) -> usize {
     let line = tokens[at].span().start().line;
     loop {
@@ -109,7 +109,7 @@ fn path(tokens: &[TokenTree], mut at: usize, mut segments: Vec<String>, found: &
                 let mut next = 0;
                 while next < inner.len() {
                     next = match &inner[next] {
-                        // `engine as e`: the new name is no path.
+                        // `engine as e`: skip the new name.
                         TokenTree::Ident(word) if word == "as" => next + 2,
                         token if starts_path(token) => path(&inner, next, segments.clone(), found),
                         _ => next + 1,
@@ -128,7 +128,7 @@ fn path(tokens: &[TokenTree], mut at: usize, mut segments: Vec<String>, found: &
             _ => break,
         }
     }
-    // In a use tree `self` names the module before it.
+    // In a use tree, `self` refers to the parent module.
     if segments.len() > 1 && segments.last().is_some_and(|last| last == "self") {
         segments.pop();
     }
@@ -165,7 +165,7 @@ fn resolve(named: Named, module: &[String]) -> Named {
     Named { segments, ..named }
 }
 
-/// Whether `#[cfg(test)]` (or `cfg(all(test, ...))`) stands at `at`; the position after it.
+/// Returns the position after `#[cfg(test)]` or `#[cfg(all(test, ...))]` at `at`, if present.
 fn test_only(tokens: &[TokenTree], at: usize) -> Option<usize> {
     if !is_punct(tokens.get(at), '#') {
         return None;
@@ -177,7 +177,7 @@ fn test_only(tokens: &[TokenTree], at: usize) -> Option<usize> {
     (text == "cfg(test)" || text.starts_with("cfg(all(test,")).then_some(at + 2)
 }
 
-/// Skips one item: to the end of its braces or to its semicolon. Notes a module that is declared.
+/// Skips one item up to its closing brace or semicolon. Records declared modules.
 fn skip_item(tokens: &[TokenTree], mut at: usize, content: &mut Content) -> usize {
     while at < tokens.len() {
         match &tokens[at] {

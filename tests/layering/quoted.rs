@@ -1,18 +1,17 @@
-//! What people read is in words for them: `{value:?}` shows a value in the words of the code.
+//! Messages must not contain Rust names: `{value:?}` shows a value by its names in the code.
 //!
-//! Of a text it shows the text, in quotes and with what acts in it escaped, so the rooms above may
-//! do that. [`QUOTED`] names each such text. A placeholder without a name tells nobody what it
-//! shows, and is refused.
+//! For a text, `{:?}` prints the text in quotes with escapes, which messages are allowed to use.
+//! [`QUOTED`] lists each such text. A placeholder without a name is rejected.
 
 use std::collections::BTreeSet;
 
 use crate::check::{self, Source};
 
-/// The rooms whose messages go to people and scripts as they are.
+/// Modules whose messages reach people and scripts unchanged.
 const ROOMS: [&str; 2] = ["cli/", "provider/"];
 
-/// The texts that are shown in quotes, by their file: each is a `&str` or a `String`, as a person,
-/// a configuration or a record has it (names, owners, reasons, arguments).
+/// Quoted texts by file. Each is a `&str` or a `String` from a person, a configuration or a record
+/// (names, owners, reasons, arguments).
 pub const QUOTED: &[(&str, &[&str])] = &[
     ("cli/approvals.rs", &["reason", "you"]),
     ("cli/cluster_approvals.rs", &["owner"]),
@@ -33,8 +32,7 @@ pub const QUOTED: &[(&str, &[&str])] = &[
     ("provider/shared/window.rs", &["name"]),
 ];
 
-/// Everything that is shown in the words of the code and not in the table, and what the table names
-/// without need.
+/// Returns the debug-formatted values that the table lacks, and the table's unused entries.
 pub fn violations(quoted: &[(&str, &[&str])], sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut needed = BTreeSet::new();

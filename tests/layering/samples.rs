@@ -1,4 +1,4 @@
-//! The checker finds each kind of broken wall, and nothing in code that keeps them.
+//! The checker finds each kind of violation, and accepts valid code.
 
 use crate::{
     check::{self, Source},

@@ -1,4 +1,4 @@
-//! Secrets with the accounts of BMCs that cannot be used are told before a BMC is asked.
+//! Secrets with unusable BMC accounts are reported before any BMC request.
 
 use serde_json::{Value, json};
 use terraform_provider_metal::backend::{Backend as _, metal3::Hold};
@@ -14,7 +14,7 @@ async fn what_is_missing_of_an_account_is_told_before_the_bmc_is_asked() {
     let cases = [
         (secret(json!({"username": user, "password": null})), "Secret", "has no password"),
         (secret(json!({"username": null, "password": password})), "Secret", "has no username"),
-        // A line end alone, as `echo | base64` leaves it.
+        // Only a line break, as from `echo | base64`.
         (secret(json!({"username": user, "password": "Cg=="})), "Secret", "has an empty password"),
         (secret(json!({"username": "", "password": password})), "Secret", "has an empty username"),
         (json!({"spec": {"bmc": {"credentialsName": "another"}}}), "BareMetalHost", "another is not there"),

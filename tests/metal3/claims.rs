@@ -1,10 +1,10 @@
-//! Hosts that we detach and that Cluster API wants: the stand-in for cluster-api-provider-metal3
-//! against what the real one did, and what a maintenance makes of it.
+//! Detached hosts that Cluster API claims. Compares the stand-in for cluster-api-provider-metal3
+//! with the recorded real provider, and tests maintenance on such hosts.
 //!
 //! `PROVIDER=PROGRAM OPERATOR="PROGRAM -provisioner=fixture" CRDS="FOLDER FOLDER …" cargo test
-//! --test metal3 claims::theirs -- --ignored --nocapture` writes what the real ones do. Both run in
-//! the foreground and read `KUBECONFIG`; the folders have their definitions and those of Cluster
-//! API and of the IP address manager.
+//! --test metal3 claims::theirs -- --ignored --nocapture` records the real programs. Both run in
+//! the foreground and read `KUBECONFIG`; the folders contain their CRDs and those of Cluster API
+//! and the IP address manager.
 
 use std::{fs, process::Stdio};
 
@@ -32,8 +32,8 @@ use crate::support::{
     },
 };
 
-/// Hosts, and the steps that each takes one after the other. Each host has a Metal3Machine of its
-/// name, which can have no other host.
+/// Hosts with their steps in order. Each host has a Metal3Machine of the same name, which can use
+/// only this host.
 const CHAINS: [(&str, &[&str]); 4] = [
     (
         "node1",
@@ -62,7 +62,7 @@ const CHAINS: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// A line about a host: provisioning state, operational status, `spec.online`, image, consumer.
+/// Describes a host: provisioning state, operational status, `spec.online`, image, consumer.
 fn line(host: &Value) -> String {
     let text = |pointer: &str| host.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut words = vec![text("/status/provisioning/state"), text("/status/operationalStatus")];
@@ -79,7 +79,7 @@ fn line(host: &Value) -> String {
     words.join(" ")
 }
 
-/// The objects of Cluster API in a namespace.
+/// The Cluster API objects of a namespace.
 struct Stage<'a>(&'a World);
 
 impl Stage<'_> {
@@ -101,7 +101,7 @@ impl Stage<'_> {
         self.api(kind).patch_status(name, &PatchParams::default(), &change).await.unwrap();
     }
 
-    /// A cluster whose infrastructure is ready, as its controllers leave it.
+    /// Creates a cluster with ready infrastructure.
     async fn cluster(&self) {
         let infrastructure =
             json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Cluster", "name": "c"});
@@ -123,7 +123,7 @@ impl Stage<'_> {
         self.merge_status("Cluster", "c", status).await;
     }
 
-    /// The control plane of its Machines, whose template does not keep hosts for reuse.
+    /// Creates the Machines' control plane, whose template does not keep hosts for reuse.
     async fn control_plane(&self) {
         let image = json!({"url": "https://images.example/os.raw", "checksum": "auto", "diskFormat": "raw"});
         let template = json!({"spec": {"template": {"spec": {"image": image}}}});
@@ -137,7 +137,7 @@ impl Stage<'_> {
         self.create("KubeadmControlPlane", "plane", json!({ "spec": spec })).await;
     }
 
-    /// A Machine of a control plane, bootstrapped, with a Metal3Machine for one host.
+    /// Creates a bootstrapped control plane Machine, with a Metal3Machine for one host.
     async fn machine(&self, name: &str, host: &str, control_plane: &str) {
         let infrastructure =
             json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine", "name": name});
@@ -168,7 +168,7 @@ async fn until(world: &World, host: &str, wanted: &str) {
     world.until(host, wanted, |host| line(host) == wanted).await;
 }
 
-/// Brings a host to where its chain begins.
+/// Brings a host to its chain's initial state.
 async fn begin(world: &World, host: &str, held: &mut Held) {
     world.add(host, json!({})).await;
     let labels = json!({"metadata": {"labels": {"host": host}}});
@@ -192,7 +192,7 @@ async fn begin(world: &World, host: &str, held: &mut Held) {
     }
 }
 
-/// Takes a step.
+/// Plays a step.
 async fn play(world: &World, host: &str, held: &mut Held, step: &str) {
     let stage = Stage(world);
     let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
@@ -222,7 +222,7 @@ async fn play(world: &World, host: &str, held: &mut Held, step: &str) {
     }
 }
 
-/// Whether the Metal3Machine of a host is there.
+/// Returns the state of a host's Metal3Machine.
 async fn machine(world: &World, host: &str) -> &'static str {
     match Stage(world).api("Metal3Machine").get_opt(host).await.unwrap() {
         None => "none",
@@ -231,7 +231,7 @@ async fn machine(world: &World, host: &str) -> &'static str {
     }
 }
 
-/// One chain with the real ones.
+/// Records a chain with the real programs.
 async fn record(world: &World, backend: &Metal3Backend, chain: (&'static str, &[&str])) -> String {
     let (host, steps) = chain;
     let mut held = Held::new(backend, host, &format!("m-{host}"));
@@ -249,7 +249,7 @@ async fn record(world: &World, backend: &Metal3Backend, chain: (&'static str, &[
     text
 }
 
-/// What the table says of a step and a version: of the host, and of its Metal3Machine.
+/// Returns the table's entries for a step and a version: host and Metal3Machine.
 fn wanted(step: &str, version: Version) -> (&'static str, &'static str) {
     let mut lines = include_str!("claims.txt").lines().skip_while(|line| *line != step).skip(1);
     let mut said = || {
@@ -260,7 +260,7 @@ fn wanted(step: &str, version: Version) -> (&'static str, &'static str) {
     said().zip(said()).unwrap_or_else(|| panic!("{step}: nothing about {version:?}"))
 }
 
-/// One chain with the stand-ins.
+/// Compares a chain with the stand-ins.
 async fn compare(
     world: &World,
     provider: &Capm3,
@@ -275,7 +275,7 @@ async fn compare(
     seen.begin(world, host).await;
     for step in steps {
         let (line, of_machine) = wanted(step, version);
-        // A release frees a host for CAPM3 and for its operator in one write.
+        // A release frees a host for CAPM3 and its operator in one write.
         let free = line.split_once(" -> ").map(|(first, _)| first).filter(|first| first.ends_with(" free"));
         if free.is_some() {
             provider.overlook(host);
@@ -292,7 +292,7 @@ async fn compare(
             (format!("Metal3Machine: {}", machine(world, host).await) == of_machine).then_some(())
         })
         .await;
-        // Longer than the pause between two looks for a host.
+        // Longer than the stand-in's poll interval.
         tokio::time::sleep(world.running.operator.options.steady * 2).await;
         assert_eq!(seen.now(), "nothing", "{version:?}: {step}: later");
     }
@@ -336,13 +336,13 @@ async fn a_host_for_reuse_is_told_and_boots_no_image() {
 async fn theirs() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let options = Options::default();
-    // The stand-in is there and does nothing.
+    // The stand-in exists but does nothing.
     options.awake.close();
     let world = World::empty(CHAINS.len(), options).await;
     for folder in variable("CRDS").split(' ') {
         for file in fs::read_dir(folder).unwrap() {
             let text = fs::read_to_string(file.unwrap().path()).unwrap();
-            // As the labels of their installation say which versions keep the contract.
+            // Labels with the supported contract versions, as in their installation.
             let labels = "\n  labels:\n    cluster.x-k8s.io/v1beta1: v1beta1\n    cluster.x-k8s.io/v1beta2: v1beta2\n";
             let (there, with) = if text.contains("\n  labels:\n") {
                 ("\n  labels:\n", labels.to_owned())
@@ -357,7 +357,7 @@ async fn theirs() {
     world.create("Secret", "boot", json!({"stringData": {"value": "#cloud-config"}})).await;
     stage.cluster().await;
     stage.control_plane().await;
-    // The cluster that it makes is the one that it runs in.
+    // The created cluster is the cluster in which it runs.
     let kubeconfig = fs::read_to_string(world.kubernetes.kubeconfig()).unwrap();
     let labels = json!({"cluster.x-k8s.io/cluster-name": "c"});
     world

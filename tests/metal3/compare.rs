@@ -1,9 +1,9 @@
-//! The stand-in against the table.
+//! Compares the stand-in with the table.
 //!
-//! `table.txt` was recorded from baremetal-operator 02aa505 (August 2026, after v0.14.0-rc.0),
-//! built from its source, with `-provisioner=fixture` and a real API server, by these steps: state
-//! before, event, states after. A line is provisioning state, operational status, power as the
-//! operator shows it, and marks.
+//! `table.txt` was recorded with these steps from baremetal-operator 02aa505 (August 2026, after
+//! v0.14.0-rc.0), built from its source with `-provisioner=fixture`, on a real API server. It
+//! lists the state before, the event, and the states after. A state consists of provisioning
+//! state, operational status, power as reported by the operator, and marks.
 
 use std::{
     sync::{
@@ -55,11 +55,11 @@ fn line(host: &Value) -> String {
     words.join(" ")
 }
 
-/// What was seen of a host since the last step, and its last line.
+/// Observed states of a host since the last step, and the last state.
 #[derive(Clone)]
 pub struct Seen {
     all: Arc<Mutex<(Vec<String>, String)>>,
-    /// What happens from now on is seen.
+    /// True while changes are recorded.
     watches: Arc<AtomicBool>,
     line: fn(&Value) -> String,
 }
@@ -71,12 +71,12 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Watches a host from now on.
+    /// Starts watching a host.
     pub async fn of(world: &World, name: &'static str) -> (Self, tokio::task::JoinHandle<()>) {
         Self::by(world, name, line).await
     }
 
-    /// Watches a host from now on, with lines of another form.
+    /// Starts watching a host, with a different format of states.
     pub async fn by(
         world: &World,
         name: &'static str,
@@ -104,14 +104,14 @@ impl Seen {
         (seen, watch)
     }
 
-    /// What was seen since it was forgotten last.
+    /// Returns the observed states since the last reset.
     pub fn now(&self) -> String {
         let seen = self.all.lock().unwrap().0.join(" -> ");
         if seen.is_empty() { "nothing".to_owned() } else { seen }
     }
 
-    /// Waits until nothing has changed for longer than the minute after which a real operator looks
-    /// at a settled host, and the half minute after which CAPM3 looks again.
+    /// Waits without a change for longer than the operator's poll interval (one minute) and
+    /// CAPM3's (30 s).
     pub async fn settled(&self) -> String {
         let mut last = String::new();
         while self.now() != last {
@@ -125,7 +125,7 @@ impl Seen {
         self.all.lock().unwrap().0.clear();
     }
 
-    /// Forgets everything up to how the host is now.
+    /// Drops all observed states up to the host's current state.
     pub async fn begin(&self, world: &World, host: &str) {
         patience::until("the watch tells how the host is", async || {
             let now = (self.line)(&world.host(host).await);
@@ -136,7 +136,8 @@ impl Seen {
     }
 
     fn note(&self, line: String) {
-        // Between our change and the answer: too short for the recording, which asked every 20 ms.
+        // State between our change and the reaction, too short for the recording's 20 ms poll
+        // interval.
         if line.contains(" detached ") && !line.contains("+detached") {
             return;
         }
@@ -147,7 +148,7 @@ impl Seen {
         }
     }
 
-    /// Waits until exactly this was seen.
+    /// Waits until exactly these states were observed.
     pub async fn until(&self, step: &str, wanted: &str) {
         let what = format!("{step}: {wanted}");
         let as_wanted = patience::until(&what, async || {

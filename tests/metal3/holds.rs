@@ -1,4 +1,4 @@
-//! The backend against the stand-in: entering, leaving, and what others do meanwhile.
+//! The backend against the stand-in: entering, leaving and concurrent changes by others.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::support::{
     },
 };
 
-/// The backend that a configuration of this namespace makes.
+/// Returns the backend for this namespace.
 pub fn backend(world: &World, hold: Hold) -> Metal3Backend {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let cluster = ClusterSettings { kubeconfig: Some(world.kubernetes.kubeconfig()), ..ClusterSettings::default() };
@@ -61,7 +61,7 @@ fn wish(uid: &str) -> ExternalRequest {
     }
 }
 
-/// Calls again where the operator wrote the host at the same moment, as the rules do.
+/// Retries after conflicts with the operator's writes, like the rules.
 async fn until_it_works(call: impl AsyncFn() -> Result<(), BackendError>) {
     let works = tokio::time::timeout(Duration::from_mins(1), async {
         while let Err(error) = call().await {
@@ -71,7 +71,7 @@ async fn until_it_works(call: impl AsyncFn() -> Result<(), BackendError>) {
     works.await.expect("it works within a minute");
 }
 
-/// One host and a maintenance of it, as the engine asks the backend about them.
+/// One host with a maintenance, in the form in which the engine passes them to the backend.
 pub struct Held {
     pub machine: Arc<dyn Machine>,
     pub wish: ExternalRequest,
@@ -125,7 +125,7 @@ impl Held {
         until_it_works(async || self.under().set_boot_override(boot, false).await).await;
     }
 
-    /// As the rules do: leaving, until nothing of ours is there.
+    /// Leaves until the host carries no marks, like the rules.
     pub async fn leave(&self) {
         while self.standing().await != ExternalState::Absent {
             self.call_leave().await;
@@ -195,14 +195,14 @@ async fn a_host_is_detached_driven_by_redfish_and_managed_again() {
     assert_eq!(value["deleteAction"], "delay");
     assert!(world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has no node of it");
 
-    // Power is ours now: the operator does not switch it on again.
+    // The provider controls power now; the operator does not switch it on again.
     held.reset(ResetType::ForceOff).await;
     world.simulator.wait_power("node1", PowerState::Off, Duration::from_secs(30)).await.unwrap();
     tokio::time::sleep(world.running.operator.options.steady * 3).await;
     assert_eq!(held.under().observe().await.unwrap().power, machine::PowerState::Off);
     assert_eq!(world.host("node1").await["status"]["poweredOn"], true, "the operator does not look");
 
-    // Left as it is: the operator itself restores spec.online, and only then the host is left.
+    // Leaving first waits until the operator has restored `spec.online`.
     held.call_leave().await;
     assert_eq!(held.machine.maintenance_system().unwrap().requests().await.unwrap().len(), 1, "marks stay");
     held.leave().await;
@@ -262,7 +262,7 @@ async fn what_others_do_to_a_host_is_waited_for_and_stays() {
         world.annotate("node1", gone).await;
         held.until("free again", |standing| *standing == ExternalState::Absent).await;
     }
-    // On its way to another state.
+    // The host is in transition.
     world.merge("BareMetalHost", "node1", json!({"spec": {"image": null}})).await;
     held.until("waiting", |standing| matches!(standing, ExternalState::Waiting(_))).await;
     held.until("available", |standing| *standing == ExternalState::Absent).await;
@@ -275,7 +275,7 @@ async fn a_host_that_others_take_back_is_lost_and_not_touched() {
     let world = World::start(1, Options::default()).await;
     let backend = backend(&world, Hold::Detach);
     let ours = json!({"terraform-provider-metal/uid": null});
-    // How it is lost, and what is left of it when our maintenance has ended.
+    // Ways to lose the host, and the annotations that remain after the maintenance ends.
     for (n, (change, left)) in
         [(json!({DETACHED: null}), Vec::new()), (json!({DETACHED: "by hand"}), vec![DETACHED]), (ours, Vec::new())]
             .into_iter()
@@ -327,7 +327,7 @@ async fn a_dead_operator_is_waited_for_on_both_ways() {
     world.running.stop();
     held.wish.asked = true;
     held.call_enter().await;
-    // A lost reply: the second call changes nothing.
+    // After a lost reply the second call changes nothing.
     let version = world.host("node1").await["metadata"]["resourceVersion"].clone();
     held.call_enter().await;
     assert_eq!(world.host("node1").await["metadata"]["resourceVersion"], version);
@@ -364,7 +364,7 @@ async fn a_dead_run_s_hold_is_found_and_discarded() {
     let backend = backend(&world, Hold::Detach);
     let mut held = Held::new(&backend, "node1", "m1");
     held.enter().await;
-    // Another process, which knows nothing but the host.
+    // Another process that has only the host's own data.
     let other = self::backend(&world, Hold::PowerOff);
     let requests = other.external_requests().await.unwrap().unwrap();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
@@ -390,7 +390,7 @@ async fn a_host_is_kept_off_by_our_own_key() {
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
 
-    // A key that is deleted, by an old operator or a person, is not fought over.
+    // The provider does not restore a key deleted by an old operator or a person.
     let mut held = Held::new(&backend, "node1", "m2");
     held.enter().await;
     world.annotate("node1", json!({"reboot.metal3.io/terraform-provider-metal.m2": null})).await;
@@ -431,8 +431,7 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     refused("DataImage").await;
 }
 
-/// The trap itself: the stand-in does what the real one does when firmware changes come while a key
-/// is there.
+/// Like the real operator, the stand-in services firmware changes that arrive during a reboot key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servicing_under_a_key_is_told_as_a_loss() {
     let world = World::start(1, Options::default()).await;

@@ -1,8 +1,8 @@
-//! The stand-in against what the operator did with a real Ironic and BMCs: what the operator's
-//! fixture leaves out, as `spec.disablePowerOff` and the power of a host that was detached.
+//! Compares the stand-in with recordings of the operator on a real Ironic and BMCs. Covers
+//! features missing in the operator's fixture: `spec.disablePowerOff` and a detached host's power.
 //!
 //! `OPERATOR=PROGRAM CRDS=FOLDER cargo test --test metal3 ironic::theirs -- --ignored --nocapture`
-//! writes what a real operator does, as `versions::theirs`, with an Ironic of ours.
+//! records a real operator, as in `versions::theirs`, with an Ironic started by this test.
 
 use std::{
     fs,
@@ -34,8 +34,7 @@ use crate::support::{
     },
 };
 
-/// Hosts, each with whether it may not be switched off, and the steps that it takes one after the
-/// other. It is externally provisioned and on.
+/// Hosts with `disablePowerOff` and their steps in order. They are externally provisioned and on.
 const CHAINS: [(&str, bool, &[&str]); 9] = [
     ("node1", true, &["never off: a soft key is set", "never off: the soft key goes", "never off: a soft reboot"]),
     ("node2", true, &["never off: a hard key is set", "never off: the hard key goes", "never off: a hard reboot"]),
@@ -71,13 +70,13 @@ const CHAINS: [(&str, bool, &[&str]); 9] = [
     ("node9", false, &["a soft reboot while Ironic locks the node", "Ironic unlocks the node"]),
 ];
 
-/// Brings a new host to where its chain begins.
+/// Brings a new host to its chain's initial state.
 async fn begin(world: &World, host: &str, never_off: bool) {
     world.add(host, json!({"externallyProvisioned": true, "disablePowerOff": never_off})).await;
     begins(world, host, "externally provisioned", true).await;
 }
 
-/// Waits until a new host is in a state, with the patience that a busy Ironic needs.
+/// Waits for a new host's state, with a limit for a busy Ironic.
 pub async fn begins(world: &World, host: &str, state: &str, on: bool) {
     let end = Instant::now() + Duration::from_mins(8);
     loop {
@@ -91,7 +90,7 @@ pub async fn begins(world: &World, host: &str, state: &str, on: bool) {
     }
 }
 
-/// Whether another call holds the node of a host in Ironic.
+/// Locks or unlocks the host's Ironic node, as another call would.
 async fn lock(world: &World, ironic: Option<&Ironic>, host: &str, locked: bool) {
     let by = if locked { "'conductor-1'" } else { "NULL" };
     if let Some(ironic) = ironic {
@@ -101,7 +100,7 @@ async fn lock(world: &World, ironic: Option<&Ironic>, host: &str, locked: bool) 
     world.running.operator.nodes.lock().unwrap().get_mut(host).unwrap().call = call;
 }
 
-/// As [`Held::leave`], with the patience that a busy Ironic needs to have a host again.
+/// Same as [`Held::leave`], with a limit for a busy Ironic.
 async fn release(held: &Held) {
     held.call_leave().await;
     let end = Instant::now() + Duration::from_mins(10);
@@ -112,7 +111,7 @@ async fn release(held: &Held) {
     held.call_leave().await;
 }
 
-/// Takes a step.
+/// Plays a step.
 async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Held, step: &str) {
     let spec = |change: Value| world.merge("BareMetalHost", host, json!({"spec": change}));
     let mode = |mode: &str| json!({ "mode": mode }).to_string();
@@ -171,7 +170,7 @@ async fn play(world: &World, ironic: Option<&Ironic>, host: &str, held: &mut Hel
     }
 }
 
-/// What the BMC of a host was told by others since then: resets and boot overrides.
+/// Returns the resets and boot overrides sent to a host's BMC by other clients since then.
 pub fn told(world: &World, host: &str, since: u64) -> Vec<(u64, String)> {
     let all = world.simulator.journal(&JournalQuery::system(host).since(since));
     let others = all.iter().filter(|entry| !entry.user_agent.as_deref().unwrap_or_default().starts_with("terraform"));
@@ -193,7 +192,7 @@ pub fn told(world: &World, host: &str, since: u64) -> Vec<(u64, String)> {
     others.filter_map(|entry| Some((entry.finished_micros.unwrap_or_default() / 1_000_000, what(entry)?))).collect()
 }
 
-/// In a few words: three times or more the same is a loop.
+/// Summarises the calls: three or more equal calls form a loop.
 pub fn summary(told: &[(u64, String)]) -> String {
     let mut runs: Vec<(&str, usize)> = Vec::new();
     for (_, what) in told {
@@ -211,7 +210,7 @@ pub fn summary(told: &[(u64, String)]) -> String {
     if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }
 
-/// One chain with the real operator.
+/// Records a chain with the real operator.
 async fn record(
     (world, ironic, backend): (&World, &Ironic, &Metal3Backend),
     chain: (&'static str, bool, &[&str]),
@@ -239,13 +238,13 @@ async fn record(
     text
 }
 
-/// What a table says of a step: of the host, and of its BMC.
+/// Returns a table's entries for a step: host and BMC.
 pub fn wanted(table: &'static str, step: &str) -> (&'static str, &'static str) {
     let mut lines = table.lines().skip_while(|line| *line != step).skip(1);
     lines.next().map(str::trim).zip(lines.next().map(str::trim)).unwrap_or_else(|| panic!("nothing about {step}"))
 }
 
-/// One chain with the stand-in.
+/// Compares a chain with the stand-in.
 async fn compare(world: &World, backend: &Metal3Backend, chain: (&'static str, bool, &[&str])) {
     let (host, never_off, steps) = chain;
     begin(world, host, never_off).await;
@@ -264,7 +263,7 @@ async fn compare(world: &World, backend: &Metal3Backend, chain: (&'static str, b
         if bmc.ends_with("again and again") {
             continue;
         }
-        // Longer than the pause between two looks at a settled host.
+        // Longer than the poll interval of a settled host.
         tokio::time::sleep(world.running.operator.options.steady * 3).await;
         assert_eq!((seen.now().as_str(), now().await.as_str()), ("nothing", bmc), "{step}: later");
     }
@@ -278,8 +277,8 @@ async fn the_stand_in_does_what_the_operator_did_with_ironic() {
     join_all(CHAINS.map(|chain| compare(&world, &backend, chain))).await;
 }
 
-/// So many BMCs, an Ironic and the operator before it, with its own definitions. The stand-in is
-/// there and does nothing.
+/// Starts BMCs, an Ironic and the real operator with its own CRDs. The stand-in exists but does
+/// nothing.
 pub async fn real(hosts: usize) -> (World, Ironic, tokio::process::Child) {
     let options = Options::default();
     options.awake.close();

@@ -1,7 +1,7 @@
-//! Live ISOs of available hosts, as the operator boots them through a real Ironic: what
-//! `hold = "image"` builds on.
+//! Live ISOs on available hosts, booted by the operator through a real Ironic. `hold = "image"`
+//! depends on this.
 //!
-//! Recorded as `ironic.txt`, with `iso::theirs`.
+//! Recorded like `ironic.txt`, with `iso::theirs`.
 
 use std::{fs, process::Stdio};
 
@@ -32,7 +32,7 @@ const CHAINS: [(&str, bool, &[&str]); 2] = [
     ),
 ];
 
-/// Brings a new host to where its chain begins: available.
+/// Brings a new host to its chain's initial state: available.
 async fn begin(world: &World, host: &str, online: bool) {
     let mac = format!("52:54:00:00:00:0{}", host.trim_start_matches("node"));
     world.add(host, json!({"online": online, "automatedCleaningMode": "disabled", "bootMACAddress": mac})).await;
@@ -71,7 +71,7 @@ async fn record(world: &World, image: &str, chain: (&'static str, bool, &[&str])
     text
 }
 
-/// One chain with the stand-in.
+/// Compares a chain with the stand-in.
 async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
     let (host, online, steps) = chain;
     begin(world, host, online).await;
@@ -84,7 +84,7 @@ async fn compare(world: &World, chain: (&'static str, bool, &[&str])) {
         seen.until(step, line).await;
         let now = async || summary(&told(world, host, since));
         patience::until(&format!("{step}: {bmc}"), async || (now().await == bmc).then_some(())).await;
-        // Longer than the pause between two looks at a settled host.
+        // Longer than the poll interval of a settled host.
         tokio::time::sleep(world.running.operator.options.steady * 2).await;
         assert_eq!((seen.now().as_str(), now().await.as_str()), ("nothing", bmc), "{step}: later");
     }

@@ -1,10 +1,9 @@
-//! Metal3: the stand-in for baremetal-operator does what the operator does, and the backend enters
-//! and leaves its hosts.
+//! Metal3: compares the stand-in with baremetal-operator, and tests entering and leaving hosts.
 //!
-//! `table.txt` says what baremetal-operator did to a host in the steps of [`compare`],
-//! `versions.txt` what its versions do otherwise, `ironic.txt` and `iso.txt` what it did with a
-//! real Ironic, and `claims.txt` what cluster-api-provider-metal3 did to hosts that we detach. The
-//! stand-ins are held to them here.
+//! Recordings of baremetal-operator: `table.txt` contains its reaction to the steps of
+//! [`compare`], and `versions.txt` the differences between versions. `ironic.txt` and `iso.txt`
+//! contain its behaviour with a real Ironic. `claims.txt` records cluster-api-provider-metal3 on
+//! detached hosts.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test's deadlines are real time")]
 

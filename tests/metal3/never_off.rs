@@ -1,5 +1,4 @@
-//! Hosts that the operator may not switch off (`spec.disablePowerOff`): what it does to them is in
-//! `ironic.txt`.
+//! Hosts that the operator cannot power off (`spec.disablePowerOff`), compared with `ironic.txt`.
 
 use std::time::Duration;
 

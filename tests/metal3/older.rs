@@ -1,5 +1,4 @@
-//! The backend under versions of the operator that do something else (`versions.txt`): each has a
-//! test here.
+//! The backend with each deviating operator version (`versions.txt`).
 
 use serde_json::{Value, json};
 use terraform_provider_metal::{
@@ -22,7 +21,7 @@ fn lost(standing: &ExternalState) -> bool {
     matches!(standing, ExternalState::Lost(_))
 }
 
-/// An operator that has a host, and what the plan says of it.
+/// Starts an operator version with a host.
 async fn of(version: Version, more: Value) -> World {
     let world = World::empty(1, Options { version, ..Options::default() }).await;
     let settled = if more["image"].is_null() { "available" } else { "provisioned" };
@@ -36,7 +35,7 @@ fn image() -> Value {
     json!({"image": {"url": "https://images.example/os.raw"}})
 }
 
-/// The loss is told, the machine is left alone, and our marks do not outlive it.
+/// Asserts that the loss is reported, the machine is not touched, and no marks remain.
 async fn ends_as_lost(world: &World, held: &Held) {
     let said = held.until("lost", lost).await.to_string();
     assert!(said.contains("without the delay"), "{said}");
@@ -127,7 +126,7 @@ async fn firmware_of_the_host_itself_is_refused_or_told_as_a_loss() {
     assert!(held.machine.maintenance_system().unwrap().enter(&held.wish).await.is_err());
     held.wish.asked = false;
     assert!(world.traces("node1").await.is_empty());
-    // With hold = "detach" the operator services nothing.
+    // With hold = "detach" the operator does not service the host.
     let other = self::backend(&world, Hold::Detach);
     assert_eq!(Held::new(&other, "node1", "m2").standing().await, ExternalState::Absent);
 

@@ -1,4 +1,4 @@
-//! What is given back of a host, and when the operator is believed to manage it again.
+//! Restored parts of a host, and the proof that the operator manages it again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use terraform_provider_metal::{
 use super::holds::{Held, backend, status};
 use crate::support::metal3::{operator::Options, world::World};
 
-/// A clock that shows a later time.
+/// A clock that runs ahead.
 #[derive(Debug)]
 struct Ahead(SystemClock, SignedDuration);
 
@@ -42,7 +42,7 @@ impl Clock for Ahead {
     }
 }
 
-/// What a process sees of a maintenance so long after now.
+/// Returns a process's view of the maintenance at a later time.
 fn later(world: &World, held: &Held, after: SignedDuration) -> Held {
     let clock: Arc<dyn Clock> = Arc::new(Ahead(SystemClock::default(), after));
     let cluster = ClusterSettings { kubeconfig: Some(world.kubernetes.kubeconfig()), ..ClusterSettings::default() };
@@ -57,7 +57,7 @@ fn later(world: &World, held: &Held, after: SignedDuration) -> Held {
     Held { machine, wish: held.wish.clone() }
 }
 
-/// A host that was requested and released while its operator did nothing.
+/// Returns a host that was requested and released while its operator was stopped.
 async fn released_unseen(world: &World) -> Held {
     let mut held = Held::new(&backend(world, Hold::Detach), "node1", "m1");
     assert_eq!(held.standing().await, ExternalState::Absent);
@@ -76,7 +76,7 @@ fn says(standing: &ExternalState, word: &str) {
 async fn a_host_that_a_stopped_operator_had_half_detached_is_back_with_another_node() {
     let world = World::start(1, Options::default()).await;
     let held = released_unseen(&world).await;
-    // The operator had deleted its node in Ironic, and was stopped before it said so.
+    // The operator had deleted its Ironic node, but was stopped before it wrote the status.
     world.running.operator.nodes.lock().unwrap().clear();
     let minute = later(&world, &held, SignedDuration::from_mins(1));
     says(&minute.standing().await, "the operator has written nothing since");
@@ -88,7 +88,7 @@ async fn a_host_that_a_stopped_operator_had_half_detached_is_back_with_another_n
     )
     .await;
     world.running.operator.options.registers.open();
-    // Long before time would do.
+    // Long before the timeout.
     held.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
     assert!(!world.running.operator.nodes.lock().unwrap().is_empty(), "Ironic has a node of it");
@@ -99,7 +99,7 @@ async fn what_the_operator_writes_after_the_release_proves_that_it_manages_the_h
     let world = World::start(1, Options::default()).await;
     let held = released_unseen(&world).await;
     says(&held.standing().await, "the operator has written nothing since");
-    // Something for it to write: the host is found switched off, and is switched on.
+    // The host is powered off, so the operator powers it on and writes its status.
     world.simulator.set_power("node1", PowerState::Off).unwrap();
     world.running.operator.options.awake.open();
     held.leave().await;
@@ -134,7 +134,7 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     .await;
     world.running.operator.options.awake.close();
     held.call_leave().await;
-    // It cannot register what it never let go, and has only to read that.
+    // The node was never deleted, so the operator only needs to read it.
     says(&held.standing().await, "still detach error");
     world.running.operator.options.awake.open();
     world.until("node1", "OK", |host| status(host) == ("provisioned", "OK")).await;
@@ -152,10 +152,10 @@ async fn power_that_we_set_is_given_back_beside_an_image_of_another_author() {
     let cases = [
         (true, true, vec![image()], true),
         (false, false, vec![image()], false),
-        // Their own word on it stays, whatever it is.
+        // The owner's later change wins.
         (false, false, vec![image(), online(false), online(true)], true),
         (true, true, vec![image(), online(true), online(false)], false),
-        // Without an image it is deprovisioned, and not by us.
+        // Without an image the operator deprovisions it, not the provider.
         (false, false, vec![json!({"image": null})], false),
     ];
     for (before, off, theirs, after) in cases {

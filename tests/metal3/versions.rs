@@ -1,9 +1,8 @@
-//! The stand-in of each version against the table of what versions do otherwise.
+//! Compares the stand-in with the table of differences between operator versions.
 //!
 //! `OPERATOR="PROGRAM -test-mode" CRDS=FOLDER cargo test --test metal3 versions::theirs --
-//! --ignored --nocapture` writes what a real operator does, which runs in the foreground, reads
-//! `KUBECONFIG`, and whose definitions are in that folder (newer ones are told
-//! `-provisioner=fixture` instead).
+//! --ignored --nocapture` records a real operator, which runs in the foreground and reads
+//! `KUBECONFIG`; the folder contains its CRDs. Newer versions need `-provisioner=fixture` instead.
 
 use std::{fs, process::Stdio, time::Duration};
 
@@ -15,7 +14,7 @@ use crate::support::metal3::{
     world::{DETACHED, World},
 };
 
-/// The steps, each with a host of its own.
+/// The steps, each with a separate host.
 const STEPS: [(&str, &str); 7] = [
     ("node1", "an available host that is detached is deleted"),
     ("node2", "a provisioned host is deleted before it is detached"),
@@ -28,7 +27,7 @@ const STEPS: [(&str, &str); 7] = [
 
 const VERSIONS: [Version; 4] = [Version::V0_11, Version::V0_13, Version::V0_14, Version::Newest];
 
-/// Brings a host to where a step begins, and takes the step.
+/// Brings a host to the initial state of a step and plays the step.
 async fn play(world: &World, seen: &Seen, host: &str, step: &str) {
     let ours = json!({"deleteAction": "delay", "terraform-provider-metal": {"uid": "m1", "store": "s"}}).to_string();
     let image = json!({"image": {"url": "https://images.example/os.raw", "checksum": "auto"}});
@@ -79,7 +78,7 @@ async fn play(world: &World, seen: &Seen, host: &str, step: &str) {
     world.delete(host).await;
 }
 
-/// What the table says of a step and a version.
+/// Returns the table's entry for a step and a version.
 fn wanted(step: &str, version: Version) -> &'static str {
     let mut lines = include_str!("versions.txt").lines().skip_while(|line| *line != step).skip(1);
     let found = lines.find_map(|line| {
@@ -101,7 +100,7 @@ async fn the_stand_in_does_what_each_version_did() {
             seen.until(&format!("{version:?}: {step}"), wanted(step, version)).await;
             all.push((step, seen, watch));
         }
-        // What came later, while the next steps were played.
+        // Changes that arrived during the following steps.
         for (step, seen, watch) in all {
             assert_eq!(seen.now(), "nothing", "{version:?}: {step}");
             watch.abort();
@@ -114,7 +113,7 @@ async fn the_stand_in_does_what_each_version_did() {
 async fn theirs() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let options = Options::default();
-    // The stand-in is there and does nothing.
+    // The stand-in exists but does nothing.
     options.awake.close();
     let world = World::empty(STEPS.len(), options).await;
     for file in fs::read_dir(variable("CRDS")).unwrap() {

@@ -1,5 +1,5 @@
-//! What a listener between the provider and a server gets to read: a BMC that is configured with
-//! `http`, a proxy of the environment, a PostgreSQL server that speaks no TLS.
+//! Data visible to an eavesdropper: a BMC configured with `http`, an environment proxy, and a
+//! PostgreSQL server without TLS.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use terraform_provider_metal::{
 
 const PASSWORD: &str = "sentinel-3d77";
 
-/// A server that answers everything in one way, and keeps what it is told.
+/// Starts a server with one fixed response that records all received data.
 fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,8 +43,8 @@ fn listener(answer: fn(&str) -> &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<Str
     (address, heard)
 }
 
-/// A BMC that takes no basic authentication and has its sessions elsewhere: the client looks for
-/// them in its root.
+/// A BMC that rejects basic authentication and keeps its sessions elsewhere, so the client
+/// searches its root.
 fn bmc(said: &str) -> &'static [u8] {
     if said.starts_with("POST ") {
         b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
@@ -53,7 +53,7 @@ fn bmc(said: &str) -> &'static [u8] {
     }
 }
 
-/// What `check node1` says of a BMC, with more variables of the environment.
+/// Returns the output of `check node1`, with extra environment variables.
 fn check(server: &str, variables: &[(&str, String)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let inventory = folder.path().join("servers.yaml");
@@ -109,7 +109,7 @@ fn no_password_goes_to_the_root_of_a_bmc_or_to_a_proxy_of_the_environment() {
         let said = said.to_lowercase();
         assert!(!said.contains("authorization:") && !said.contains("x-auth-token:"), "{said}");
     }
-    // Names that only a proxy could find.
+    // Host names that only a proxy could resolve.
     for scheme in ["http", "https"] {
         check(&format!("  endpoint: {scheme}://bmc.invalid\n  insecure: true\n"), &proxies);
     }
@@ -131,7 +131,7 @@ async fn no_password_goes_to_a_database_that_speaks_no_tls() {
         let all = heard.lock().unwrap().concat();
         assert!(!all.is_empty() && !all.contains("runner") && !told.contains(PASSWORD), "{mode}: {all:?} {told}");
     }
-    // Where it is said that it may.
+    // With unencrypted access explicitly allowed.
     open("disable").await;
     assert!(heard.lock().unwrap().concat().contains("runner"), "it said nothing, so that this shows nothing");
 }

@@ -1,5 +1,4 @@
-//! A certificate of the right authority for another host: each client of TLS refuses it before it
-//! says anything.
+//! Valid certificates for another host name: each TLS client refuses them before it sends data.
 
 use std::{
     fs,
@@ -31,7 +30,7 @@ use tokio_rustls::TlsAcceptor;
 const PASSWORD: &str = "sentinel-4b1d";
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An authority, whose certificate is a file, too.
+/// A certificate authority with its certificate in a file.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -46,7 +45,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A server for `name`, which keeps all that clients say inside of TLS.
+    /// Starts a server for `name` that records all data received over TLS.
     async fn server(&self, name: &str) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
@@ -73,7 +72,7 @@ impl Authority {
 async fn listen(acceptor: TlsAcceptor, mut stream: TcpStream, heard: Arc<Mutex<Vec<u8>>>) {
     let mut first = [0; 8];
     if stream.peek(&mut first).await.is_ok() && first[0] == 0 {
-        // PostgreSQL's client asks for TLS before it begins.
+        // PostgreSQL clients request TLS first.
         stream.read_exact(&mut first).await.unwrap();
         stream.write_all(b"S").await.unwrap();
     }
@@ -84,8 +83,7 @@ async fn listen(acceptor: TlsAcceptor, mut stream: TcpStream, heard: Arc<Mutex<V
     }
 }
 
-/// What a client says of a server that it is told to trust by this authority; `None`: nothing that
-/// it can tell.
+/// Connects a client that trusts this authority, and returns its error.
 async fn asked(client: &str, address: SocketAddr, folder: &Path, authority: &Authority) -> String {
     let clock = Arc::new(SystemClock::default());
     let ca = folder.join("ca.pem");
@@ -140,7 +138,7 @@ async fn no_client_of_tls_says_anything_to_another_host_of_its_authority() {
         let told = asked(client, address, folder.path(), &authority).await;
         assert!(heard.lock().unwrap().is_empty(), "{client} spoke: {told}");
         assert!(!told.contains(PASSWORD), "{told}");
-        // To the host that the certificate names it does: it is the name alone.
+        // With the right host name the client does send data, so only the name was decisive.
         let (address, heard) = authority.server("127.0.0.1").await;
         asked(client, address, folder.path(), &authority).await;
         assert!(!heard.lock().unwrap().is_empty(), "{client} said nothing, so that this shows nothing");

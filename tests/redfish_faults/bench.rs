@@ -1,4 +1,4 @@
-//! One case: a machine behind a BMC of its own, and engines that hold it and give it back.
+//! One case: a machine with its own BMC, and engines that hold and release it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,25 +30,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{faults::Kind, flows::Flow, judge, parts::parts};
 
-/// Time limit of one request.
+/// Timeout of one request.
 pub const REQUEST: Duration = Duration::from_millis(400);
 
-/// One request of a flow: the matrix has a row for each.
+/// One request in a flow, and so one matrix row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub method: String,
     pub path: String,
-    /// How many requests of this method and path came before.
+    /// Number of earlier requests with this method and path.
     pub occurrence: u64,
 }
 
 impl Row {
-    /// Whether it may change something.
+    /// Returns true if the request can change state.
     pub fn changes(&self) -> bool {
         self.method != "GET"
     }
 
-    /// Whether it opens or ends a session.
+    /// Returns true if it opens or closes a session.
     pub fn is_of_sessions(&self) -> bool {
         self.path.contains("/Sessions")
     }
@@ -59,13 +59,13 @@ pub struct Bench {
     pub flow: Flow,
     pub simulator: Arc<Simulator>,
     pub name: String,
-    /// How the machine was before anything was asked of it.
+    /// Machine state before the case.
     pub before: SystemStatus,
     /// The configured `system_id`.
     system_id: Option<String>,
     /// The provider's `owner`.
     owner: &'static str,
-    /// The last request of the hold, in the simulator's order.
+    /// Sequence number of the hold's last request.
     held_until: std::sync::atomic::AtomicU64,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -74,13 +74,13 @@ pub struct Bench {
 impl Bench {
     pub async fn new(flow: Flow) -> Self {
         let mut personality = Personality::generic();
-        // A body, so that it can be cut.
+        // A response with a body, so that it can be truncated.
         personality.power.accepted = Accepted::Ok;
         personality.media.insert_needs_eject = true;
         Self::of(flow, personality, PowerState::On).await
     }
 
-    /// A machine behind a BMC with this personality.
+    /// Creates a machine whose BMC has this personality.
     pub async fn of(flow: Flow, personality: Personality, power: PowerState) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut config = SimulatorConfig::with_systems(1).without_tls().with_personality(personality);
@@ -90,7 +90,7 @@ impl Bench {
         Self::behind(flow, &simulator, "node1", &(Arc::new(MemoryStore::new(Arc::clone(&clock))) as _), &clock)
     }
 
-    /// A server behind a BMC with other systems, in a shared store.
+    /// Creates a server on a BMC with several systems, in a shared store.
     pub fn behind(
         flow: Flow,
         simulator: &Arc<Simulator>,
@@ -111,13 +111,14 @@ impl Bench {
         }
     }
 
-    /// Configures the server's own name as `system_id`, for an owner.
+    /// Sets `system_id` to the server's own name, and sets the owner.
     pub fn of_owner(mut self, owner: &'static str) -> Self {
         (self.system_id, self.owner) = (Some(self.name.clone()), owner);
         self
     }
 
-    /// A machine in this power state. One that is `Paused` has a BMC as those of Arm servers are.
+    /// Creates a machine in this power state. For `Paused` the BMC behaves like those of Arm
+    /// servers.
     pub async fn in_state(flow: Flow, power: PowerState) -> Self {
         let mut personality = Personality::generic();
         personality.power.accepted = Accepted::Ok;
@@ -136,7 +137,7 @@ impl Bench {
         bench
     }
 
-    /// The reset types that were sent and accepted, those of the hold and those of the release.
+    /// Returns the accepted reset types of the hold and of the release.
     pub fn resets_sent(&self) -> (Vec<String>, Vec<String>) {
         let until = self.held_until.load(std::sync::atomic::Ordering::Relaxed);
         let journal = self.simulator.journal(&JournalQuery::default()).into_iter();
@@ -150,8 +151,7 @@ impl Bench {
         (types(hold), types(release))
     }
 
-    /// What another user left on the machine before it is asked for anything: an override and a
-    /// medium.
+    /// Adds another user's leftovers: a boot override and a virtual medium.
     pub fn in_use(mut self) -> Self {
         let boot =
             BootOverride { enabled: OverrideEnabled::Continuous, target: BootTarget::Pxe, ..BootOverride::default() };
@@ -163,13 +163,13 @@ impl Bench {
         self
     }
 
-    /// Makes one request go wrong, or from it on all of its kind.
+    /// Injects a fault into one request, or also into all later requests of its kind.
     pub fn inject(&self, row: &Row, kind: Kind, stays: bool) {
         let fault = kind.fault().on_request(&row.method, &row.path).skip(row.occurrence);
         let _ = self.simulator.inject(if stays { fault } else { fault.times(1) });
     }
 
-    /// The requests so far: every change, and the first two reads of each resource.
+    /// Returns the requests so far: every change, and the first two reads per resource.
     pub fn rows(&self) -> Vec<Row> {
         let mut seen: HashMap<(String, String), u64> = HashMap::new();
         let mut rows = Vec::new();
@@ -188,7 +188,7 @@ impl Bench {
         rows
     }
 
-    /// A process of its own: what it learned of the BMC ends with it.
+    /// Creates an engine without any cached data about the BMC, like a new process.
     fn process(&self) -> Engine {
         let account = self.simulator.credentials();
         let server = ServerSettings {
@@ -199,7 +199,7 @@ impl Bench {
             labels: BTreeMap::new(),
             username: account.username.clone(),
             password: SecretString::from(account.password.expose_secret()),
-            // No TLS here: what reads the system's authorities is left out.
+            // Without TLS; avoids loading the system's authorities.
             trust: Trust::Fingerprint([0; 32]),
         };
         let settings = RedfishSettings {
@@ -240,20 +240,20 @@ impl Bench {
         }
     }
 
-    /// From the request to the release, with the destroy that follows a failed one. Says what is
-    /// wrong.
+    /// Runs from the request to the release, including the destroy after a failure. Returns
+    /// problems.
     pub async fn play(&self) -> Vec<String> {
         self.play_to_end().await.1
     }
 
-    /// Plays without faults and tells where the hold ended in the order of requests.
+    /// Runs without faults. Returns the sequence number at which the hold ended.
     pub async fn play_and_mark(&self) -> u64 {
         let (_, problems) = self.play_to_end().await;
         assert!(problems.is_empty(), "{problems:?}");
         self.held_until.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// The same, with what came of the hold in front.
+    /// Same as `play`, with the hold's result first.
     pub async fn play_to_end(&self) -> (Result<ReconcileResult, EngineError>, Vec<String>) {
         let wish = MaintenanceRequest {
             id: MaintenanceId::new("ops", &self.name).unwrap(),
@@ -277,12 +277,12 @@ impl Bench {
             problems.extend(judge::over(self));
             return (held, problems);
         };
-        // The destroy of another process, which may meet the fault as well.
+        // A new process destroys, and can meet the fault too.
         let engine = self.process();
         let released = engine.release(&uid, "node", Ending::Completed, &Self::control()).await;
         engine.close().await;
         if self.active(&wish.id).await.is_some() {
-            // It may fail, and then the server is held. The next one finds a BMC that works.
+            // If the destroy failed, the server is still held. The next destroy has a working BMC.
             self.simulator.clear_faults();
             let engine = self.process();
             let again = engine.release(&uid, "node", Ending::Completed, &Self::control()).await;
@@ -301,7 +301,7 @@ impl Bench {
         found.map(|found| found.record().clone()).filter(|record| !record.phase.is_over()).map(|record| record.uid)
     }
 
-    /// What happened, for people; with every read where one case alone is looked at.
+    /// Describes the run; includes every read if a single case is selected.
     pub fn story(&self) -> String {
         let whole = std::env::var("FAULT_CASE").is_ok();
         let mut lines: Vec<(u64, String)> = self
@@ -328,7 +328,7 @@ impl Bench {
     }
 }
 
-/// Whether the hold was reached.
+/// Returns true if the hold was reached.
 pub fn reached(held: &Result<ReconcileResult, EngineError>) -> bool {
     held.as_ref().is_ok_and(|driven| {
         driven.finish == Finish::Reached && matches!(driven.record.phase, Phase::InMaintenance { .. })

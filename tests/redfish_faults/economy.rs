@@ -1,14 +1,14 @@
-//! What a flow costs: requests of one process for the hold, and of another one for the release.
+//! Counts one process's requests for a hold, and another's for the release.
 //!
-//! Slow BMCs take one to three seconds for a request. Looks at the system while its power changes
-//! are polls, and not counted; each look at the drives during a shutdown is.
+//! Slow BMCs take one to three seconds per request. System reads during a power change are polls
+//! and do not count; drive reads during a shutdown do.
 
 use bmc_simulator::{JournalEntry, JournalQuery, Personality, PowerState};
 
 use crate::{bench::Bench, flows::Flow};
 
-/// The requests that are no polls, in order; a poll reads the system again after its power was
-/// asked for.
+/// Returns the requests without polls, in order. A poll repeats the system read after a power
+/// change.
 fn counted(journal: &[JournalEntry]) -> Vec<String> {
     let mut resets = false;
     let mut counted = Vec::new();

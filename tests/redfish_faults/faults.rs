@@ -1,4 +1,4 @@
-//! What can go wrong with one request.
+//! Faults of a single request.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use bmc_simulator::{Fault, FaultAction, FaultBody};
 
 use crate::bench::REQUEST;
 
-/// What goes wrong with one request.
+/// Fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Carried out, and the connection cut instead of a reply.
+    /// Executed, but the connection closes instead of a reply.
     LostReply,
-    /// The connection is cut, nothing is carried out.
+    /// Not executed; the connection closes.
     Reset,
-    /// Neither carried out nor answered.
+    /// Neither executed nor answered.
     Silence,
-    /// Carried out after the client gave up.
+    /// Executed after the client's timeout.
     Late,
-    /// Answered late, but in time.
+    /// Answered late, but within the timeout.
     Slow,
-    /// Answered with this status although it was carried out.
+    /// Executed, but answered with this error status.
     Done(u16),
-    /// Answered as a success, and not carried out.
+    /// Answered as a success, but not executed.
     Ignored,
-    /// Answered with this status, and not carried out.
+    /// Answered with this status and not executed.
     Status(u16),
-    /// As the last, with a `Retry-After`.
+    /// Same as `Status`, with a `Retry-After`.
     Busy,
-    /// Carried out; the reply's body ends in the middle.
+    /// Executed; the reply's body is truncated.
     Cut,
-    /// The same, with a length that admits it.
+    /// Executed; the body is truncated, with a matching length.
     Short,
-    /// Carried out; a web page comes back.
+    /// Executed; the reply is a web page.
     Html(u16),
-    /// Answered as ever, but with `null` for this property.
+    /// Normal reply with `null` for this property.
     Hides(&'static str),
-    /// Answered as ever, but with a word for this property that no specification has.
+    /// Normal reply with an undefined value for this property.
     Garbles(&'static str),
 }
 
 impl Kind {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 22] = [
         Self::LostReply,
         Self::Reset,
@@ -66,7 +66,7 @@ impl Kind {
         Self::Html(500),
     ];
 
-    /// What a BMC may show wrongly, by the resource whose path ends so.
+    /// Wrong property values, by the resource's path suffix.
     pub const SHOWN: [(&str, Self); 13] = [
         ("/Systems/1", Self::Hides("/PowerState")),
         ("/Systems/1", Self::Garbles("/PowerState")),
@@ -83,13 +83,13 @@ impl Kind {
         ("/VirtualMedia/*", Self::Hides("/MediaTypes")),
     ];
 
-    /// Whether a client cannot know what came of a change.
+    /// Returns true if the client cannot determine a change's outcome.
     pub fn leaves_unknown(self) -> bool {
         matches!(self, Self::LostReply | Self::Silence | Self::Late | Self::Done(_) | Self::Cut | Self::Html(_))
             || matches!(self, Self::Status(500 | 502 | 504))
     }
 
-    /// Whether it is of the short form of the matrix: one of each class.
+    /// Returns true for the matrix's short form, which has one fault per class.
     pub fn is_common(self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is worth a case of its own where nothing is carried out.
+    /// Returns true if the fault is worth testing on reads.
     pub fn meets_reads(self) -> bool {
         !matches!(
             self,
@@ -112,7 +112,7 @@ impl Kind {
         )
     }
 
-    /// The fault in the simulator.
+    /// Returns the simulator's fault.
     pub fn fault(self) -> Fault {
         let error = |status, apply| FaultAction::Answer {
             status,

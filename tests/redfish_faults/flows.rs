@@ -1,5 +1,4 @@
-//! What is asked of the provider: each flow is one hold or operation, from the request to the
-//! release.
+//! Flows: one hold or operation each, from the request to the release.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +8,13 @@ use terraform_provider_metal::maintenance::{
     spec::{BootMethod, BootSpec, MaintenanceKind, Spec},
 };
 
-/// An image that no one reads: the simulator boots its name.
+/// Image URL that is never fetched; the simulator boots it by name.
 pub const IMAGE: &str = "http://images.example/rescue.iso";
 
-/// What is asked.
+/// A flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Held as it is.
+    /// Held in its current state.
     Hold,
     /// Held and switched on.
     PowerOn,
@@ -46,7 +45,7 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// All of them.
+    /// Flows of the complete matrix.
     pub const ALL: [Self; 10] = [
         Self::Hold,
         Self::PowerOff,
@@ -60,7 +59,7 @@ impl Flow {
         Self::Nmi,
     ];
 
-    /// What each personality is asked.
+    /// Flows tested on each personality.
     pub const ASKED: [Self; 9] = [
         Self::Hold,
         Self::PowerOn,
@@ -73,7 +72,7 @@ impl Flow {
         Self::PowerCycle,
     ];
 
-    /// Every request that changes power.
+    /// Flows that change power.
     pub const POWER: [Self; 12] = [
         Self::Hold,
         Self::PowerOn,
@@ -89,10 +88,10 @@ impl Flow {
         Self::Shutdown,
     ];
 
-    /// Those that make one power operation.
+    /// Flows with one power operation.
     pub const OPERATIONS: [Self; 4] = [Self::ForceRestart, Self::GracefulRestart, Self::PowerCycle, Self::Nmi];
 
-    /// The operation, for those that make one.
+    /// Returns the power operation, for flows with one.
     pub fn operation(self) -> Option<ResetType> {
         Some(match self {
             Self::ForceRestart => ResetType::ForceRestart,
@@ -106,7 +105,7 @@ impl Flow {
         })
     }
 
-    /// The specification.
+    /// Returns the flow's specification.
     pub fn spec(self, server: &str) -> Spec {
         let boot = |method, image: Option<&str>, once| {
             Some(BootSpec {

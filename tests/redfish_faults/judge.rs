@@ -1,4 +1,4 @@
-//! What is right: judged by what the machine did, never by what was said about it.
+//! Judges cases by the machine's events, never by messages.
 
 use bmc_simulator::{BootOverride, BootSource, EventKind, JournalQuery, OverrideEnabled, PowerState, ResetType};
 use terraform_provider_metal::{
@@ -12,10 +12,10 @@ use crate::{
     simulated::doubled,
 };
 
-/// How the problem begins that a flow failed before its fault met a request.
+/// Prefix of the problem that a flow failed before its fault occurred.
 pub const MISSED: &str = "failed without any fault";
 
-/// What has to be true when the create ended.
+/// Checks after the create.
 pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<String> {
     let mut problems = Vec::new();
     let done = reached(held);
@@ -29,7 +29,7 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
             Flow::Shutdown => &[PowerState::Off, PowerState::Paused],
             _ => &[],
         };
-        // These lead to one state, in whichever way.
+        // For these flows, only the final state matters.
         if !leads_to.is_empty() {
             let power = bench.simulator.system(&bench.name).unwrap().power;
             if done && !leads_to.contains(&power) {
@@ -74,7 +74,7 @@ pub fn held(bench: &Bench, held: &Result<ReconcileResult, EngineError>) -> Vec<S
     problems
 }
 
-/// Where a state between two others leads.
+/// Returns the state after a transition.
 fn settled(power: PowerState) -> PowerState {
     match power {
         PowerState::PoweringOn => PowerState::On,
@@ -88,7 +88,7 @@ fn executions(bench: &Bench, wanted: ResetType) -> usize {
     events.iter().filter(|event| matches!(event.kind, EventKind::Reset { reset_type } if reset_type == wanted)).count()
 }
 
-/// What has to be true when nothing is held any more.
+/// Checks after everything was released.
 pub fn over(bench: &Bench) -> Vec<String> {
     let mut problems = doubled(&bench.simulator.events(&bench.name, 0).unwrap());
     if bench.flow.operation().is_some() {
@@ -100,7 +100,7 @@ pub fn over(bench: &Bench) -> Vec<String> {
     if settled(now.power) != settled(before.power) && !leaves_pause {
         problems.push(format!("released with power {:?}, which was {:?}", now.power, before.power));
     }
-    // What waits in the Settings object is what the next start uses.
+    // A pending Settings object overrides the current boot settings at the next start.
     let next = now.pending_boot.as_ref().unwrap_or(&now.boot);
     if *next != before.boot && !is_left_by_refusal(bench, next) {
         problems.push(format!("released with the override {next:?}, which was {:?}", before.boot));
@@ -111,8 +111,8 @@ pub fn over(bench: &Bench) -> Vec<String> {
     problems
 }
 
-/// Returns true if a disabled override shows a property that its BMC refused for good, or did not
-/// take for another reason than being busy. An address must not stay.
+/// Returns true if a disabled override contains a property that its BMC rejected permanently, or
+/// failed for a reason other than being busy. URLs must be removed in any case.
 fn is_left_by_refusal(bench: &Bench, next: &BootOverride) -> bool {
     let disabled = |boot: &BootOverride| boot.enabled == OverrideEnabled::Disabled;
     let journal = bench.simulator.journal(&JournalQuery::default());

@@ -1,10 +1,9 @@
-//! The fault matrix: every request of every flow meets every fault, and what reached the machine is
-//! judged.
+//! Fault matrix: injects every fault into every request of every flow.
 //!
-//! The matrix is generated: a flow runs once without faults, and the requests that it made are its
-//! rows. The real engine and the real backend run against the simulator, on a scale of time of
-//! their own. Judged is only what the simulator saw: no reset twice, no medium twice, and at the
-//! end the machine as before, or the server still held.
+//! A fault-free run of each flow generates the rows, one per request. The real engine and backend
+//! run against the simulator with shortened timeouts. Only the simulator's journal is judged: no
+//! repeated reset, no repeated media insert, and at the end either the prior machine state or a
+//! held server.
 #![allow(clippy::large_futures, reason = "each case runs a whole maintenance")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports by panicking")]
 #![allow(clippy::disallowed_methods, reason = "the machines' time is real, and so is what the matrix takes")]
@@ -40,25 +39,25 @@ use crate::{
     simulated::personalities,
 };
 
-/// Cases under way at once: most of their time they wait.
+/// Cases in parallel. They spend most of their time waiting.
 const AT_ONCE: usize = 24;
 
-/// How often a case is played until the request that it is about was made.
+/// Maximum repetitions of a case until its request occurs.
 const TRIES: usize = 5;
 
-/// The BMC of a case: a recorded kind, or the one that offers everything.
+/// A recorded BMC type, or `None` for a BMC with all features.
 type Bmc = Option<Arc<Personality>>;
 
-/// One cell of the matrix.
+/// One matrix cell.
 #[derive(Clone, Debug)]
 struct Case {
     flow: Flow,
     bmc: Bmc,
     row: Row,
     kind: Kind,
-    /// Whether the fault stays, or meets one request.
+    /// True if the fault persists; false if it hits one request.
     stays: bool,
-    /// How the machine is before: see [`Bench::in_use`].
+    /// Initial machine state: see [`Bench::in_use`].
     in_use: bool,
 }
 
@@ -71,8 +70,8 @@ impl Case {
     }
 }
 
-/// Those whose requests are others: drives that are written to, the boot menu, the Settings object,
-/// redirects, tasks.
+/// BMC types with different requests: writable drives, boot menu, Settings object, redirects,
+/// tasks.
 const OTHER_REQUESTS: [&str; 5] = ["lenovo-xcc1", "boot-menu-only", "nvidia-gh200", "hpe-ilo5", "ami-gigabyte"];
 
 fn others() -> Vec<Bmc> {
@@ -90,7 +89,7 @@ async fn bench(flow: Flow, bmc: &Bmc, in_use: bool) -> Bench {
     if in_use { bench.in_use() } else { bench }
 }
 
-/// The rows of a flow: what it asks a BMC when nothing goes wrong.
+/// Returns a flow's rows: its requests in a fault-free run.
 async fn rows(flow: Flow, bmc: &Bmc, in_use: bool) -> Vec<Row> {
     for _ in 0..TRIES {
         let bench = bench(flow, bmc, in_use).await;
@@ -123,8 +122,8 @@ async fn check(case: Case) -> Option<String> {
         played_on.inject(&case.row, case.kind, case.stays);
         let played = tokio::time::timeout(Duration::from_mins(2), played_on.play()).await;
         problems = played.unwrap_or_else(|_| vec!["did not end".to_owned()]);
-        // On a computer that is busy, a limit may end before the request that the case is about.
-        // That shows nothing.
+        // On a busy computer a timeout can end the case before its request occurs. Such a run
+        // proves nothing.
         if !problems.iter().any(|problem| problem.starts_with(judge::MISSED)) {
             break;
         }
@@ -167,8 +166,8 @@ async fn check_all(mut all: Vec<Case>) {
     assert!(count > 0 || only.is_some(), "an empty matrix shows nothing");
 }
 
-/// Every change meets a fault of each class once, and every fault meets some changes: the form for
-/// each run of the tests.
+/// Short form for every test run: combines each change with one fault per class, and each fault
+/// with some changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_change_is_made_twice_whatever_the_bmc_answers() {
     let turn = AtomicUsize::new(0);
@@ -179,7 +178,7 @@ async fn no_change_is_made_twice_whatever_the_bmc_answers() {
     .await;
 }
 
-/// The same for BMCs that are asked in other ways.
+/// The same for BMC types with different requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_change_is_made_twice_on_bmcs_that_are_asked_in_other_ways() {
     let turn = AtomicUsize::new(0);
@@ -189,7 +188,7 @@ async fn no_change_is_made_twice_on_bmcs_that_are_asked_in_other_ways() {
     .await;
 }
 
-/// What a BMC answers for ever to a reset: one that was carried out is not sent again.
+/// Persistent error responses to resets: an executed reset must not be repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_reset_is_repeated_while_its_outcome_is_unknown() {
     hold(&Flow::OPERATIONS, |row, kind, stays| row.changes() && stays && kind.leaves_unknown()).await;
@@ -204,7 +203,7 @@ async fn a_read_that_fails_leaves_the_machine_as_before_or_held() {
     .await;
 }
 
-/// The same on BMCs that are asked in other ways, also where the release reads.
+/// The same for BMC types with different requests, including reads during the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_of_drives_that_fails_leaves_no_medium_on_bmcs_that_are_asked_in_other_ways() {
     hold_on(&others(), &[Flow::VirtualMedia], |row, kind, stays| {
@@ -213,7 +212,7 @@ async fn a_read_of_drives_that_fails_leaves_no_medium_on_bmcs_that_are_asked_in_
     .await;
 }
 
-/// What a BMC shows wrongly of a machine in use: for one look, or from some look on.
+/// Wrong BMC state for a machine in use, once or permanently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_a_bmc_does_not_show_is_neither_lost_nor_taken_for_something_else() {
     let mut all = Vec::new();
@@ -238,14 +237,14 @@ async fn what_a_bmc_does_not_show_is_neither_lost_nor_taken_for_something_else()
     check_all(all).await;
 }
 
-/// All of it; `make soak`.
+/// The complete matrix, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn the_whole_matrix() {
     hold(&Flow::ALL, |row, kind, _| row.changes() || kind.meets_reads()).await;
 }
 
-/// All of it on BMCs that are asked in other ways; `make soak`.
+/// The complete matrix for BMC types with different requests, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn the_whole_matrix_of_other_bmcs() {

@@ -1,10 +1,8 @@
-//! Each recorded kind of BMC is asked for everything, from a server that is on and from one that is
-//! off.
+//! Runs every flow against every recorded BMC type, with the server initially on and off.
 //!
-//! The personalities are data (`crates/bmc-simulator/personalities`), one for each vendor and
-//! generation. What the BMC lists decides: a flow either works, or is refused before anything was
-//! changed. The table of what works is compared with the one beside this file, so that a change of
-//! it is seen.
+//! The personalities are data (`crates/bmc-simulator/personalities`), one per vendor and
+//! generation. Depending on the BMC's allowable values, a flow either works or is refused without
+//! a change. The results are compared with the table next to this file.
 
 use std::{fs, path::Path};
 
@@ -19,14 +17,14 @@ use crate::{
     simulated::{forbidden, personalities, refused_twice},
 };
 
-/// Cases under way at once.
+/// Cases in parallel.
 const AT_ONCE: usize = 16;
 
-/// How a case ended, in one word, and what is wrong.
+/// Returns a case's outcome in one word, and its problems.
 async fn play(personality: Personality, flow: Flow, power: PowerState) -> (String, Vec<String>) {
     let bench = Bench::of(flow, personality, power).await;
     let (held, mut problems) = bench.play_to_end().await;
-    // What a BMC does not list is refused, and that is judged below.
+    // Refusals of values that a BMC does not list are judged below.
     problems.retain(|problem| !problem.starts_with(judge::MISSED));
     let events = bench.simulator.events(&bench.name, 0).unwrap();
     let changed = events.iter().any(|event| {

@@ -1,7 +1,7 @@
-//! Resets that a BMC accepts and does not carry out, carries out only the second time, or carries
-//! out as another reset: every power request from every power state, released by a new process.
+//! Resets that a BMC accepts but ignores, executes only on repetition, or replaces with another
+//! reset. Covers each power request from each power state, released by a new process.
 //!
-//! The rows are the resets of a run without faults. `On` and `ForceOff` lead to one state, so an
+//! A fault-free run's resets form the rows. `On` and `ForceOff` lead to a defined state, so an
 //! ignored one is sent once more and the run succeeds. A restart is never sent twice.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::{
     judge,
 };
 
-/// Concurrent cases: most of their time they wait.
+/// Cases in parallel. They spend most of their time waiting.
 const AT_ONCE: usize = 24;
 
 const STATES: [PowerState; 5] =
@@ -24,16 +24,16 @@ const STATES: [PowerState; 5] =
 /// Resets that hit a server again each time.
 const RESTARTS: [&str; 4] = ["ForceRestart", "GracefulRestart", "PowerCycle", "Nmi"];
 
-/// How a BMC treats a reset that it accepts.
+/// A BMC's handling of an accepted reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepts {
-    /// It does nothing, once.
+    /// Ignores it once.
     IgnoresOnce,
-    /// It does nothing, whenever the reset is sent.
+    /// Always ignores it.
     Ignores,
-    /// It obeys only the second time.
+    /// Executes it only on repetition.
     IgnoresFirst,
-    /// It does something else, once.
+    /// Executes another reset once.
     Instead(&'static str),
 }
 
@@ -103,7 +103,7 @@ async fn play(cell: Cell) -> Option<String> {
         if !reached(&held) {
             problems.push(format!("an ignored {} fails the run: {held:?}", cell.reset));
         }
-        // They are removed after a release that failed.
+        // They are removed after a failed release.
         if bench.simulator.faults().is_empty() {
             problems.push(format!("an ignored {} fails the release", cell.reset));
         }
@@ -149,7 +149,7 @@ async fn an_accepted_reset_without_effect_is_repeated_only_where_that_is_safe() 
     matrix(|n, cell| cell.accepts == Accepts::IgnoresOnce || n.is_multiple_of(5)).await;
 }
 
-/// All cells; `make soak`.
+/// All cells, for the soak test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "takes minutes: make soak"]
 async fn every_accepted_reset_with_another_effect() {

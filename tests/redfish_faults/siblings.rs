@@ -1,8 +1,8 @@
 //! Neighbors behind one BMC: a failing system never blocks another system.
 //!
-//! A board next to the host is a system without reset (`HGX_Baseboard_0` of NVIDIA). It breaks in
-//! every way, in each power state, in the processes that create and destroy.
-//! A second server behind the BMC has another owner and breaks as well.
+//! A board next to the host is a system without reset (`HGX_Baseboard_0` of NVIDIA). Every failure
+//! is tested in each power state, for the creating and the destroying process. A second server
+//! behind the BMC has another owner and breaks as well.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Quirks for Board {
     }
 }
 
-/// How the sibling breaks.
+/// Returns the sibling's failures.
 fn breaks() -> Vec<FaultAction> {
     let add = |place, bytes: &[u8]| FaultAction::Add { place, bytes: bytes.to_vec() };
     let mut breaks: Vec<FaultAction> = Kind::ALL.iter().map(|kind| kind.fault().action).collect();
@@ -78,7 +78,7 @@ fn store() -> (Arc<dyn Store>, Arc<dyn Clock>) {
     (Arc::new(MemoryStore::new(Arc::clone(&clock))), clock)
 }
 
-/// Breaks everything of a system, its manager and its drives.
+/// Breaks a system with its manager and its drives.
 fn break_system(simulator: &Simulator, name: &str, action: &FaultAction) {
     for folder in ["Systems", "Managers"] {
         let fault = bmc_simulator::Fault::new(action.clone());

@@ -1,4 +1,4 @@
-//! What a case gets: a store to open as often as it likes, and the clock of that store.
+//! Test bench: opens handles on one store and controls the store's clock.
 
 use std::{
     future::Future,
@@ -35,7 +35,7 @@ use terraform_provider_metal::{
     },
 };
 
-/// The time of a store stands still until a test moves it; waiting takes real time.
+/// A store clock that only tests advance; sleeping takes real time.
 #[derive(Debug)]
 pub struct HandClock {
     seconds: AtomicI64,
@@ -75,45 +75,44 @@ impl Clock for HandClock {
 
 type Opening = Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send>>;
 
-/// Puts a text into the place that the first one names.
+/// Takes the search text and its replacement.
 type Replace = Box<dyn Fn(&str, &str) -> Done + Send + Sync>;
 
-/// What another version, or a fault of the disk, did to a store.
+/// Damage to a store by another version or a disk fault.
 pub struct Damage {
-    /// Puts another text in the place of a record that is active for `k`; `UID` in it is the
-    /// record's.
+    /// Replaces the record that is active for `k`. `UID` in the new text becomes the record's uid.
     pub record: Replace,
-    /// Puts another text in the place of the holder of `k`, and of what else is known of this lock.
+    /// Replaces the lock entry of `k`: its holder and its other lock data.
     pub lock: Box<dyn Fn(&str) -> Done + Send + Sync>,
-    /// Sets the number of the schema, as a migration does; [`THEIRS`] is one that this version does
-    /// not know, and any other takes it back.
+    /// Sets the schema number, as a migration does. [`THEIRS`] is unsupported; any other value
+    /// restores the original.
     pub schema: Box<dyn Fn(i64) -> Done + Send + Sync>,
 }
 
-/// The schema of a version that is much newer.
+/// Schema number of a much newer version.
 pub const THEIRS: i64 = 9999;
 
 type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How a store is brought back to an earlier moment, with its handles open.
+/// Backup and restore of a store with open handles.
 struct Past {
-    /// Makes a copy.
+    /// Creates a backup.
     save: Box<dyn Fn() -> Done + Send + Sync>,
-    /// Puts the copy back.
+    /// Restores the backup.
     back: Box<dyn Fn() -> Done + Send + Sync>,
 }
 
 pub struct Bench {
     pub clock: Arc<HandClock>,
     open: Box<dyn Fn() -> Opening + Send + Sync>,
-    /// Brings the new time to a store that has a clock of its own.
+    /// Sets the time of a store that has its own clock.
     set: Box<dyn Fn(Timestamp) -> Done + Send + Sync>,
     past: Option<Past>,
     damage: Option<Damage>,
     _folder: Option<tempfile::TempDir>,
 }
 
-/// A machine whose clock is wrong. Its stores must not care.
+/// Clock of a machine with the wrong time. Stores must not depend on it.
 #[derive(Debug)]
 pub struct WrongClock {
     days: i64,
@@ -121,7 +120,7 @@ pub struct WrongClock {
 }
 
 impl WrongClock {
-    /// Another one is wrong in another way each time.
+    /// Returns a clock with a different error on each call.
     pub fn next() -> Arc<Self> {
         static COUNT: AtomicI64 = AtomicI64::new(0);
         let count = COUNT.fetch_add(1, Ordering::SeqCst);
@@ -136,7 +135,7 @@ impl Clock for WrongClock {
     }
 
     fn monotonic(&self) -> Duration {
-        // As if each machine had been started at another time.
+        // Different offsets, because machines boot at different times.
         self.real.monotonic() + Duration::from_secs(self.days.unsigned_abs() * 1000)
     }
 
@@ -146,7 +145,7 @@ impl Clock for WrongClock {
 }
 
 impl Bench {
-    /// One more handle on the same store, as another process would have it.
+    /// Opens another handle on the same store, like a separate process.
     pub async fn open(&self) -> Arc<dyn Store> {
         (self.open)().await
     }
@@ -155,28 +154,28 @@ impl Bench {
         self.clock.now()
     }
 
-    /// Time passes in the store.
+    /// Advances the store's time.
     pub async fn pass(&self, time: Duration) {
         self.clock.pass(time);
         (self.set)(self.now()).await;
     }
 
-    /// How `k` is damaged, where it can be.
+    /// Returns the damage functions for `k`, if the store supports them.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
-    /// Makes a backup.
+    /// Creates a backup.
     pub async fn save(&self) {
         (self.past.as_ref().expect("this bench has no backups").save)().await;
     }
 
-    /// Restores the backup, in place: every commit since is lost.
+    /// Restores the backup in place. All later commits are lost.
     pub async fn go_back(&self) {
         (self.past.as_ref().expect("this bench has no backups").back)().await;
     }
 
-    /// A namespace of its own in a real cluster, whose clock is moved by hand.
+    /// A bench in its own namespace of a real cluster, with a manual clock.
     pub async fn kubernetes() -> Self {
         let cluster = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
         let namespace = cluster.namespace();
@@ -196,7 +195,7 @@ impl Bench {
                     meta["schema"] = number.into();
                     cluster.set_data(&namespace, &map, "meta", &meta.to_string()).await;
                 }
-                // A migration writes each lock after that.
+                // A migration then writes each lock.
                 for map in cluster.config_maps(&namespace).await {
                     if map.data.as_ref().is_some_and(|data| data.contains_key("head")) {
                         cluster.set_data(&namespace, &map, "migrated", &number.to_string()).await;
@@ -231,7 +230,7 @@ impl Bench {
                 }
             })
         };
-        // What tools for backups do that write objects: they are deleted and made again.
+        // Like backup tools that write objects: delete all, then create all.
         let copy = Arc::new(Mutex::new(Vec::new()));
         let (saved, of_save) = (copy.clone(), namespace.clone());
         let save = move || -> Done {
@@ -256,12 +255,12 @@ impl Bench {
         }
     }
 
-    /// A database of its own on a real server, whose clock is moved by hand.
+    /// A bench in its own database on a real server, with a manual clock.
     pub async fn postgres(more: &'static str) -> Self {
         Self::postgres_at(Postgres::shared().port, more).await
     }
 
-    /// The same behind a transaction pooler.
+    /// The same, behind a transaction pooler.
     pub async fn pooled() -> Self {
         Self::postgres_at(Pooler::shared().port, "?notifications=off").await
     }
@@ -359,7 +358,7 @@ impl Bench {
             let (file, copy) = of_save.clone();
             Box::pin(async move { sql_of(&file, &format!("VACUUM INTO '{}'", copy.display())).await })
         };
-        // In place, as `.restore` of SQLite's own program does it.
+        // In place, like `.restore` of the `sqlite3` shell.
         let back = move || -> Done {
             let (file, copy) = of_back.clone();
             let tables = ["meta", "locks", "maintenances", "leases", "bindings", "audit"];
@@ -400,7 +399,7 @@ impl Bench {
     }
 }
 
-/// Writes another format number, or removes it.
+/// Returns SQL that writes or removes an unsupported schema number.
 fn schemas(table: &str, number: i64) -> String {
     if number == THEIRS {
         format!(
@@ -411,7 +410,7 @@ fn schemas(table: &str, number: i64) -> String {
     }
 }
 
-/// The tables of a PostgreSQL store, in the order in which they refer to each other.
+/// Tables of a PostgreSQL store, in foreign-key order.
 const TABLES: [&str; 7] = ["meta", "locks", "maintenances", "approvals", "leases", "bindings", "audit"];
 
 pub async fn sql_of(file: &Path, sql: &str) {
@@ -422,14 +421,14 @@ pub async fn sql_of(file: &Path, sql: &str) {
     db.close().await.unwrap();
 }
 
-/// Those that use the clock that they were given need not be told.
+/// Clock setter for stores that already use the given clock.
 fn nothing(_: Timestamp) -> Done {
     Box::pin(async {})
 }
 
-/// By the cluster's own clock, or by one that is moved by hand.
+/// Opens a store with the cluster's own clock or a manual one.
 pub async fn kubernetes(url: &str, time: Option<Arc<HandClock>>) -> Result<KubernetesStore, StoreError> {
-    // As `main` does.
+    // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = KubernetesOptions { time: time.map(|time| time as Arc<dyn Clock>), ..KubernetesOptions::default() };
     KubernetesStore::open(url, WrongClock::next(), options).await
@@ -443,7 +442,7 @@ pub async fn sqlite(path: &Path, clock: Arc<HandClock>) -> Result<SqliteStore, S
     SqliteStore::open(path, clock, SqliteOptions::default()).await
 }
 
-/// Applies a transition and returns what it said.
+/// Applies a transition and returns its result.
 pub async fn apply<T: Send>(
     store: &dyn Store,
     key: &LockKey,
@@ -459,7 +458,7 @@ pub async fn apply<T: Send>(
     Ok(said.unwrap())
 }
 
-/// Makes a lease, asks for a place and attaches to it.
+/// Creates a lease, joins the queue and attaches.
 pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> Result<(Uid, Fence), StoreError> {
     store.renew(&request.runner, TTL).await?;
     apply(store, key, |lock, leases, now| {
@@ -470,7 +469,7 @@ pub async fn join(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) ->
     .await
 }
 
-/// Takes the slot if it is this record's turn.
+/// Acquires the lock if the record is next in the queue.
 pub async fn try_admit(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Fence) -> Result<bool, StoreError> {
     apply(store, key, |lock, leases, now| {
         if turn(lock, leases, uid, AGING, now) != Turn::Yours {
@@ -489,14 +488,14 @@ pub async fn finish(store: &dyn Store, key: &LockKey, uid: &Uid, generation: Fen
     .await
 }
 
-/// A held server: joined and admitted.
+/// Joins and acquires the lock.
 pub async fn hold(store: &dyn Store, key: &LockKey, request: &EnqueueRequest) -> (Uid, Fence) {
     let (uid, generation) = join(store, key, request).await.unwrap();
     assert!(try_admit(store, key, &uid, generation).await.unwrap(), "{} has to wait", request.id);
     (uid, generation)
 }
 
-/// What did not happen until now does not happen.
+/// Panics if the future takes longer than a minute.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let Ok(done) = tokio::time::timeout(Duration::from_mins(1), future).await else {
         panic!("{what} did not happen within a minute");

@@ -1,4 +1,4 @@
-//! What every store keeps. A new store passes it by one line in `main.rs`.
+//! Conformance cases for every store. A new store runs them with one line in `main.rs`.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ use crate::{
     records::{AGING, HOLD_PLACE, TTL, id, key, request, runner, spec},
 };
 
-/// Every case, run against one kind of store.
+/// Runs every case against one store type.
 #[macro_export]
 macro_rules! conforms {
     ($store:ident, $bench:expr) => {
@@ -81,7 +81,6 @@ macro_rules! conforms {
             one_process_at_a_time_may_sweep
         }
     };
-    // What needs a store that can be brought back to an earlier moment.
     ($store:ident, $bench:expr, lost_commits) => {
         $crate::conforms! { $store, $bench,
             a_lock_that_is_behind_what_was_read_is_not_acted_on
@@ -132,7 +131,7 @@ pub async fn what_one_handle_wrote_the_other_reads_unchanged(bench: &Bench) {
     assert_eq!(theirs.leases.0.len(), 1);
     assert!(theirs.lock.finished.is_empty() && theirs.lock.events.is_empty());
     assert_eq!(two.view_all().await.unwrap(), [theirs]);
-    // What the writer remembers is what it would read.
+    // The writer's cache must equal the stored lock.
     let third = bench.open().await;
     assert_eq!(third.view(&key("k")).await.unwrap(), mine);
 }
@@ -146,7 +145,7 @@ pub async fn what_else_is_known_of_a_lock_is_kept(bench: &Bench) {
         at: Timestamp::UNIX_EPOCH,
         until: Timestamp::MAX,
     };
-    // Also while nobody holds the lock, waits for it or owns the server.
+    // These fields survive even on a free lock without waiters or an owner.
     apply(&*one, &k, |lock, _, _| {
         lock.extension.effects.push(effect.clone());
         Ok(())
@@ -178,7 +177,7 @@ pub async fn what_a_person_forbade_is_kept_and_shown(bench: &Bench) {
     })
     .await
     .unwrap();
-    // Nobody holds the lock, waits for it or owns the server, and still it is to be seen.
+    // The lock is free, without waiters or an owner, but it must still be listed.
     let seen = other.view_all().await.unwrap();
     let [view] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!(view.lock.release_of(&id("a")).map(|released| released.reason.as_str()), Some("node needed"));
@@ -243,7 +242,7 @@ pub async fn a_name_is_active_for_one_key_only(bench: &Bench) {
     assert_eq!(refused, StoreError::NameTaken { id: id("a"), key: key("k1") });
     assert_eq!(two.view(&key("k2")).await.unwrap().lock, before.lock);
     assert_eq!(two.audit(&id("a"), 10).await.unwrap().len(), 1);
-    // Over, it may be used for another server.
+    // An ended name can be used for another server.
     finish(&*one, &key("k1"), &uid, generation).await.unwrap();
     join(&*two, &key("k2"), &request("a", 2)).await.unwrap();
 }
@@ -318,7 +317,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
     };
     assert_eq!(drop_absent().await.unwrap(), 2);
     assert!(try_admit(&*store, &key("k"), &here, generation).await.unwrap());
-    // It comes back in time and still is the first.
+    // The waiter reconnects within `HOLD_PLACE` and remains first in the queue.
     bench.pass(HOLD_PLACE - Duration::from_secs(1)).await;
     assert_eq!(drop_absent().await.unwrap(), 2);
     let (again, _) = join(&*store, &key("k"), &request("away", 3)).await.unwrap();
@@ -326,7 +325,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
     let ticket = |view: &terraform_provider_metal::store::LockView, uid| view.lock.get(uid).unwrap().ticket_number;
     let view = store.view(&key("k")).await.unwrap();
     assert!(ticket(&view, &away) < ticket(&view, &here));
-    // It does not come back: its place is given up, and its name is free.
+    // The waiter stays disconnected, so it loses its queue position and its name is free.
     store.resign(&runner(3).id).await.unwrap();
     bench.pass(HOLD_PLACE).await;
     assert_eq!(drop_absent().await.unwrap(), 1);
@@ -338,7 +337,7 @@ pub async fn an_absent_waiter_is_skipped_keeps_its_place_and_is_dropped(bench: &
 pub async fn a_place_is_kept_from_the_end_of_its_process_on_however_long_it_waited(bench: &Bench) {
     let store = bench.open().await;
     let (uid, _) = join(&*store, &key("k"), &request("a", 1)).await.unwrap();
-    // It waits for twice as long as its place would be kept, under heartbeats.
+    // A connected waiter keeps its position for longer than `HOLD_PLACE`.
     for _ in 0..(HOLD_PLACE.as_secs() / TTL.as_secs() * 4) {
         bench.pass(TTL / 2).await;
         store.renew(&runner(1), TTL).await.unwrap();
@@ -351,7 +350,7 @@ pub async fn a_place_is_kept_from_the_end_of_its_process_on_however_long_it_wait
         };
         apply(store, &key("k"), change).await.unwrap()
     };
-    // The first who misses it and those after them count from the same moment.
+    // The first observer of the disconnect starts the timer for all later observers.
     assert!(left(&*store).await);
     bench.pass(HOLD_PLACE - Duration::from_secs(1)).await;
     assert!(left(&*bench.open().await).await, "its place is kept");
@@ -383,7 +382,7 @@ pub async fn who_was_replaced_is_refused(bench: &Bench) {
     assert_eq!(finish(&*one, &key("k"), &uid, old).await.unwrap_err(), fenced);
     let detach = apply(&*one, &key("k"), |lock, _, now| lock.detach(&uid, old, now)).await;
     assert_eq!(detach.unwrap_err(), fenced);
-    // Also when its lease comes back to life.
+    // This applies even after the process renews its lease.
     one.renew(&runner(1), TTL).await.unwrap();
     let view = one.view(&key("k")).await.unwrap();
     assert!(!view.lock.may_act(&uid, old, &view.leases, view.now));
@@ -419,7 +418,7 @@ pub async fn a_name_finds_the_active_record_else_the_last_one(bench: &Bench) {
     let store = bench.open().await;
     let mut last = None;
     for n in 1..=3 {
-        // On several keys: the history of a name is not tied to one server.
+        // Alternate between two keys: a name's history spans servers.
         let (uid, generation) = hold(&*store, &key(&format!("k{}", n % 2)), &request("a", n)).await;
         let found = store.find(&id("a")).await.unwrap();
         assert_eq!(found.as_ref().map(|found| &found.record().uid), Some(&uid));
@@ -493,8 +492,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let claims = [AliasClaim { alias: serial.clone(), version: 0 }];
     let (to, by) = (key("k2"), "ada");
     let rebind = Rebind { to: Some(&to), by, reason: "new mainboard" };
-    // Refused while something is active, and the move is all or nothing with what else the
-    // transaction does.
+    // A move is refused while a record is active, and its whole transaction with it.
     let (uid, generation) = hold(&*one, &key("k1"), &request("a", 1)).await;
     let refused = two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::LockInUse { .. })), "{refused}");
@@ -502,7 +500,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let known = one.view(&key("k1")).await.unwrap().lock;
     assert_eq!(known.keeps(&claims), Ok(()));
     two.transact(&key("k1"), &mut |lock, _, now| lock.give_up(&claims, &rebind, now)).await.unwrap();
-    // Whoever read the place before is refused in its own transaction.
+    // A process with the old binding is refused inside its own transaction.
     let refused = one.transact(&key("k1"), &mut |lock, _, _| lock.keeps(&claims)).await.unwrap_err();
     assert!(matches!(refused, StoreError::Refused(Refusal::AliasMoved { .. })), "{refused}");
     let lock = bench.open().await.view(&key("k1")).await.unwrap().lock;
@@ -510,7 +508,7 @@ pub async fn identifiers_lead_to_one_lock_and_move_with_it(bench: &Bench) {
     let lines = one.audit(&audit_id(&key("k1")).unwrap(), 10).await.unwrap();
     assert_eq!(lines.iter().map(|line| line.what.as_str()).collect::<Vec<_>>(), ["rebound"]);
     assert!(lines[0].detail.ends_with("new mainboard"), "{}", lines[0].detail);
-    // All of it moves to another store.
+    // Export and import keep the binding.
     let contents = one.contents().await.unwrap();
     assert_eq!(contents.violations(), Vec::<String>::new());
     assert!(contents.bindings.contains(&(serial.stored(), key("k1"))));
@@ -532,7 +530,7 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
     assert!(acts().await);
     bench.pass(Duration::from_secs(1)).await;
     assert!(!acts().await);
-    // The end of a lease is remembered: how long somebody has been away counts from it.
+    // Resigning records when the process disconnected.
     let until = two.view(&key("k")).await.unwrap().leases.0[&runner(1).id];
     assert_eq!(until, bench.now());
     bench.pass(TTL).await;
@@ -542,7 +540,7 @@ pub async fn leases_end_on_the_clock_of_the_store(bench: &Bench) {
     assert!(acts().await);
     one.resign(&runner(1).id).await.unwrap();
     assert!(!acts().await);
-    // Still held: silence is not release.
+    // A disconnect does not release the server.
     assert!(two.view(&key("k")).await.unwrap().lock.slot.is_some());
     one.resign(&runner(99).id).await.unwrap();
 }
@@ -564,7 +562,7 @@ pub async fn the_audit_is_in_order_and_limited_to_the_newest(bench: &Bench) {
     assert_eq!(words(store.audit(&id("b"), usize::MAX).await.unwrap()), ["enqueued"]);
 }
 
-/// Exports the lines after a start, when they are visible in log order.
+/// Exports the lines after `start`, once `count` of them are visible in log order.
 async fn exported(store: &dyn Store, start: &AuditStart, count: usize) -> Vec<AuditLine> {
     soon("the export of all lines", async {
         loop {
@@ -589,7 +587,7 @@ pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &B
     assert_eq!(one.export_audit(&AuditStart::Oldest, 10).await.unwrap(), []);
     let (claim, given) = (crate::talk::claim("c"), crate::talk::approval(Scope::All));
     apply(&*one, &key("k"), |lock, _, now| lock.claim(claim.clone(), now)).await.unwrap();
-    // An approval alone, between changes of two processes and of other locks at the same time.
+    // An approval on its own, between concurrent changes by two processes and to other locks.
     crate::talk::approve(&*two, &key("k"), &given).await.unwrap();
     let (uid, generation) = hold(&*one, &key("k"), &request("a", 1)).await;
     let others = (2..8).map(|n| {
@@ -604,7 +602,7 @@ pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &B
     let ids: std::collections::BTreeSet<_> = first.iter().map(|line| line.id.clone()).collect();
     assert!(ids.len() == first.len() && first.len() == stored.len() && first.len() > 8, "{first:#?}");
     assert!(first.iter().all(|line| stored.contains(line.event.as_ref().unwrap())), "{first:#?}");
-    // The export continues after any line, for another process and after more changes.
+    // The export can continue after any line, in another process and after more changes.
     bench.pass(DAY).await;
     let (uid, generation) = hold(&*bench.open().await, &key("k"), &request("b", 9)).await;
     finish(&*one, &key("k"), &uid, generation).await.unwrap();
@@ -616,7 +614,7 @@ pub async fn each_line_of_the_audit_is_exported_once_under_a_stable_id(bench: &B
     }
     let young = exported(&*two, &AuditStart::Age(DAY / 2), 3).await;
     assert_eq!(young, all[first.len()..]);
-    // A pruned line is not a start: the lines after it can be missing, too.
+    // A pruned line is not a valid start, because later lines can be missing too.
     while one.prune(DAY / 2, 3).await.unwrap() > 0 {}
     assert_eq!(exported(&*two, &AuditStart::Oldest, 3).await, young);
     for id in [first[0].id.as_str(), "forged", ""] {
@@ -631,7 +629,7 @@ pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench)
     let (uid, generation) = hold(&*two, &key("k"), &request("a", 1)).await;
     let mut changes = one.changes(&key("k"));
     let mut fence = one.changes(&key("fence"));
-    // The first change may come with one that was before; after it the watch is up to date.
+    // An older change can arrive together with the first. After that the watch is current.
     join(&*two, &key("k"), &request("b", 2)).await.unwrap();
     soon("the change", changes.changed()).await.unwrap();
     join(&*two, &key("fence"), &request("c", 3)).await.unwrap();
@@ -649,7 +647,7 @@ pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench)
     })
     .await;
     update.unwrap_err();
-    // Once the fence's change is seen, everything before it was seen.
+    // Changes arrive in order: after the fence's change, all earlier changes have arrived.
     join(&*two, &key("fence"), &request("d", 5)).await.unwrap();
     soon("the fence", fence.changed()).await.unwrap();
     assert!(!changes.has_changed().unwrap(), "nothing changed this key");
@@ -662,7 +660,7 @@ pub async fn changes_of_another_handle_wake_and_heartbeats_do_not(bench: &Bench)
 pub async fn a_change_right_after_watching_began_is_not_lost(bench: &Bench) {
     let (one, two) = (bench.open().await, bench.open().await);
     for n in 0..10 {
-        // Nobody watches at this point, so each round starts the watch anew.
+        // The previous watch was dropped, so each round starts a new one.
         let mut changes = one.changes(&key("k"));
         join(&*two, &key("k"), &request(&format!("m{n}"), n)).await.unwrap();
         soon("the change", changes.changed()).await.unwrap();
@@ -707,7 +705,7 @@ pub async fn a_refused_transition_changes_nothing(bench: &Bench) {
     assert_eq!(after, before);
     assert_eq!(store.view(&key("k")).await.unwrap(), before.0);
     assert_eq!(store.find(&id("b")).await.unwrap(), None);
-    // It works on as if nothing had been asked.
+    // The hold still works after the refused calls.
     finish(&*store, &key("k"), &uid, generation).await.unwrap();
 }
 
@@ -759,8 +757,8 @@ pub async fn concurrent_transactions_never_admit_two(bench: &Bench) {
     }
 }
 
-/// More than one commit carries, all at once through two handles: most ask for a place, some for a
-/// name that is taken elsewhere, some are refused after they have changed something.
+/// Sends more requests than fit into one commit through two handles. Most join the queue, some use
+/// a taken name, and some are refused after they changed the lock.
 pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Bench) {
     const ASKING: u32 = 90;
     let handles = [bench.open().await, bench.open().await];
@@ -814,15 +812,14 @@ pub async fn those_who_come_together_are_each_applied_once_or_refused(bench: &Be
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// What is asked of different locks at the same time may be one request to the store; each has its
-/// own result all the same.
+/// A store can batch changes to different locks into one request; each change has its own result.
 pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: &Bench) {
     const LOCKS: u32 = 40;
     let store = bench.open().await;
     join(&*store, &key("elsewhere"), &request("taken", 200)).await.unwrap();
     store.renew(&runner(1), TTL).await.unwrap();
     for round in 0..3 {
-        // The names of one fifth are taken, and two fifths ask for the same ones at the same time.
+        // 20% of the names are taken; 40% are each requested twice at the same time.
         let name = |n: u32| match n % 5 {
             0 => "taken".to_owned(),
             1 | 2 => format!("pair-{round}-{}", n / 5),
@@ -868,14 +865,14 @@ pub async fn those_of_different_locks_have_nothing_to_do_with_each_other(bench: 
         let expected: Vec<u32> = (0..LOCKS / 5).collect();
         assert_eq!(pairs.iter().map(|(pair, _)| *pair).collect::<Vec<_>>(), expected, "one of each two: {pairs:?}");
     }
-    // Nothing of it is only in the memory of this process.
+    // The store's cache equals the stored locks.
     let (seen, read) = (store.view_all().await.unwrap(), bench.open().await.view_all().await.unwrap());
     let locks = |views: &[LockView]| views.iter().map(|view| (*view.lock).clone()).collect::<Vec<_>>();
     assert_eq!(locks(&seen), locks(&read));
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// Tasks end in the middle, the one that writes for all of them, too.
+/// Aborts tasks in the middle, including the task that writes for all others.
 pub async fn the_end_of_a_task_undoes_nothing_of_the_others(bench: &Bench) {
     const ASKING: u32 = 40;
     let store = bench.open().await;
@@ -943,7 +940,7 @@ pub async fn a_key_may_hold_any_text(bench: &Bench) {
     }
 }
 
-/// Texts that somebody may be called, and that must not mean anything to a store.
+/// Names that are valid for users but have a special meaning in some store.
 const HOSTILE: [&str; 14] = [
     "plain",
     "'; DROP SCHEMA metal CASCADE; --",
@@ -961,7 +958,7 @@ const HOSTILE: [&str; 14] = [
     "\\",
 ];
 
-/// Everybody does something, again and again; nobody checks whether it makes sense.
+/// Random transitions from several users, without regard for their validity.
 #[allow(clippy::too_many_lines, reason = "a table of events reads best in one place")]
 pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
     use proptest::prelude::RngExt as _;
@@ -1071,14 +1068,14 @@ pub async fn whatever_happens_it_means_the_same_as_in_memory(bench: &Bench) {
     assert!(expected.history.len() > 3 && expected.audit.len() > 50, "something happened");
     assert!(expected.locks.iter().any(|lock| !lock.ownership.approvals.is_empty()));
     found.store_id.clone_from(&expected.store_id);
-    // A lock key lists its records in no order.
+    // A Kubernetes object lists its records in no particular order.
     for lock in &mut found.locks {
         lock.active.sort_by_key(|record| record.ticket_number);
     }
     assert_eq!(found, expected);
 }
 
-/// What `queue` shows of a lock.
+/// Returns the lines that `queue` prints for a lock.
 fn states(view: &LockView) -> Vec<(String, &'static str, usize)> {
     let lines = lines(&view.lock, &view.leases, AGING, view.now, &|_| Liveness::Unknown);
     lines.into_iter().map(|line| (line.id.to_string(), line.state, line.position)).collect()
@@ -1100,13 +1097,13 @@ pub async fn a_record_that_cannot_be_read_keeps_its_server_and_nothing_else(benc
     let shown: Vec<_> = views.iter().flat_map(states).collect();
     let expected = [("ops/waits", "Pending", 1), ("ops/a", "Unreadable", 0), ("ops/fine", "InMaintenance", 0)];
     assert_eq!(shown, expected.map(|(id, state, position)| (id.to_owned(), state, position)));
-    // Its name is taken, its server is held, and a search for it says why.
+    // Its name is taken, its server is held, and lookups fail with the reason.
     assert!(join(&*two, &key("k"), &request("a", 4)).await.is_err());
     assert!(matches!(two.find(&id("a")).await, Err(StoreError::Unreadable { .. })));
     assert!(matches!(two.find_uid(&uid).await, Err(StoreError::Unreadable { .. })));
     let (next, generation) = join(&*two, &key("k"), &request("next", 5)).await.unwrap();
     assert!(!try_admit(&*two, &key("k"), &next, generation).await.unwrap());
-    // Others come and go beside it, and it stays as it was.
+    // Other changes to the same lock do not touch the unreadable record.
     let again = bench.open().await;
     apply(&*again, &key("k"), |lock, _, now| lock.withdraw(&next, generation, now)).await.unwrap();
     for store in [&one, &two, &again, &bench.open().await] {
@@ -1144,7 +1141,7 @@ pub async fn a_lock_of_another_format_is_refused_and_the_others_go_on(bench: &Be
         let wrong = store.contents().await.unwrap().violations();
         assert!(wrong.iter().any(|line| line.contains("ops/a of k cannot be read")), "{wrong:?}");
     }
-    // All other servers go on.
+    // Other servers remain usable.
     finish(&*one, &key("other"), &fine, its_fence).await.unwrap();
     hold(&*bench.open().await, &key("third"), &request("more", 4)).await;
 }
@@ -1163,7 +1160,7 @@ pub async fn an_open_process_notices_another_format_and_loses_nothing(bench: &Be
         assert!(matches!(error, StoreError::Unreadable { .. }), "{said}");
         assert!(said.contains("changed its format to 9999") && said.contains("Nothing was written"), "{said}");
     }
-    // The number returns, and nothing is lost.
+    // After the schema number is restored, everything is readable again.
     (damage.schema)(1).await;
     assert_eq!(bench.open().await.view(&key("k")).await.unwrap().lock, before);
     finish(&*store, &key("k"), &uid, fence).await.unwrap();
@@ -1193,7 +1190,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     assert_eq!(found.violations(), [""; 0]);
     let lines = exported(&*moved, &AuditStart::Oldest, contents.audit.len()).await;
     assert_eq!(lines.iter().map(|line| line.event.clone().unwrap()).collect::<Vec<_>>(), contents.audit);
-    // It goes on where it was: no generation and no ticket is given out twice.
+    // Numbering continues: the new store never reuses a generation or a ticket.
     let (_, next) = join(&*moved, &key("k"), &request("b", 3)).await.unwrap();
     assert!(next > generation);
     let view = moved.view(&key("k")).await.unwrap();
@@ -1202,7 +1199,7 @@ pub async fn its_contents_may_be_moved_into_an_empty_store(bench: &Bench) {
     assert!(matches!(moved.find(&id("a")).await.unwrap(), Some(RecordLookup::Past(record)) if record.uid == uid));
     let start = AuditStart::After(lines.last().unwrap().position.clone());
     assert!(!exported(&*moved, &start, 1).await.is_empty());
-    // Whoever holds a server would go on in the old store.
+    // A holder would continue in the old store.
     let (_, _) = hold(&memory, &key("other"), &request("c", 4)).await;
     assert_eq!(memory.contents().await.unwrap().in_use(), ["ops/c (InMaintenance, ada on desk (process 4))"]);
 }
@@ -1222,7 +1219,7 @@ pub async fn history_is_forgotten_after_its_time(bench: &Bench) {
     let (held, _) = hold(&*store, &key("k"), &request("held", 9)).await;
     let before = store.view(&key("k")).await.unwrap();
     assert_eq!(store.prune(DAY * 30, 100).await.unwrap(), 0);
-    // In small batches, until nothing is left to forget.
+    // Prunes in small batches until the history is empty.
     let mut batches = 0;
     while store.prune(DAY * 3, 2).await.unwrap() > 0 {
         batches += 1;
@@ -1240,14 +1237,13 @@ pub async fn history_is_forgotten_after_its_time(bench: &Bench) {
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// Two commits that end a hold and begin another one, made by a process of number `n`.
+/// Ends one hold and begins another in two commits, as process `n`.
 async fn another_hold(store: &dyn Store, ended: (&Uid, Fence), n: u32) -> (Uid, Fence) {
     finish(store, &key("k"), ended.0, ended.1).await.unwrap();
     hold(store, &key("k"), &request(&format!("of-{n}"), n)).await
 }
 
-/// A handle whose cache is newer than its store: what it knows of `k`, and the hold that the backup
-/// has.
+/// Returns a handle whose cache is newer than the restored store, and the hold in the backup.
 async fn restored(bench: &Bench) -> (Arc<dyn Store>, (Uid, Fence)) {
     let one = bench.open().await;
     let kept = hold(&*one, &key("k"), &request("a", 1)).await;
@@ -1266,14 +1262,14 @@ fn is_noticed<T: std::fmt::Debug>(result: Result<T, StoreError>) {
 pub async fn a_lock_that_is_behind_what_was_read_is_not_acted_on(bench: &Bench) {
     let (one, kept) = restored(bench).await;
     is_noticed(one.view(&key("k")).await);
-    // Each time, as long as its generation was given out twice otherwise.
+    // Every access fails while the generation is below one already issued.
     is_noticed(one.view(&key("k")).await);
     is_noticed(join(&*one, &key("k"), &request("b", 3)).await);
     is_noticed(apply(&*one, &key("k"), |lock, _, _| lock.update(&kept.0, kept.1, |record| record.booted = true)).await);
     let fresh = bench.open().await;
     let lock = fresh.view(&key("k")).await.unwrap().lock;
     assert_eq!((lock.generation, lock.active.len(), lock.active[0].booted), (kept.1.generation, 1, false));
-    // A person raised what was given out: it is a truth again.
+    // An administrator raises the generation above all issued values, and access works again.
     apply(&*fresh, &key("k"), |lock, _, _| {
         lock.generation += 1000;
         Ok(())
@@ -1287,14 +1283,14 @@ pub async fn a_lock_that_has_as_many_commits_as_were_lost_is_another_one(bench: 
     let (one, kept) = restored(bench).await;
     let two = bench.open().await;
     let (other, generation) = another_hold(&*two, (&kept.0, kept.1), 3).await;
-    // The same number of commits, the same generation, another holder. What is cached must not be
+    // The commit count and generation match, but the holder differs. The cached lock must not be
     // committed.
     is_noticed(apply(&*one, &key("k"), |lock, _, now| lock.claim(claim_of(lock, now), now)).await);
     let fresh = bench.open().await.view(&key("k")).await.unwrap().lock;
     assert_eq!((fresh.generation, fresh.active.len()), (generation.generation, 1));
     assert_eq!((&fresh.active[0].uid, &fresh.slot.as_ref().unwrap().uid), (&other, &other));
     assert!(fresh.ownership.claim.is_none());
-    // Said once; from now on it knows what is there.
+    // The error appears a single time, because the cache is now current.
     assert_eq!(one.view(&key("k")).await.unwrap().lock, fresh);
     assert_eq!(bench.open().await.contents().await.unwrap().violations(), [""; 0]);
 }
@@ -1352,7 +1348,7 @@ pub async fn one_process_at_a_time_may_sweep(bench: &Bench) {
         assert!(!bench.open().await.claim_sweep(&runner(30).id, LENGTH).await.unwrap());
         bench.pass(LENGTH).await;
     }
-    // It is seen nowhere else.
+    // No other lock contains the record.
     let after = handles[1].view(&key("k")).await.unwrap();
     assert_eq!((&after.lock, after.lock.get(&uid).is_some()), (&before.lock, true));
     assert_eq!(handles[0].view_all().await.unwrap().len(), 1);

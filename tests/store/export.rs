@@ -1,4 +1,4 @@
-//! `audit export` as a shell runs it.
+//! `audit export` in shell commands.
 
 use std::{
     process::{Command, Output, Stdio},
@@ -12,7 +12,7 @@ use crate::{
     records::{key, request},
 };
 
-/// Runs a shell command in which `$METAL` is the program with the URL of the store.
+/// Runs a shell command in which `$METAL` is the program with the store's URL.
 fn shell(url: &str, command: &str) -> Output {
     let program = format!("{} --coordination-url {url}", env!("CARGO_BIN_EXE_terraform-provider-metal"));
     let mut child = Command::new("bash")
@@ -53,7 +53,7 @@ async fn an_export_ends_with_its_reader_and_with_a_full_disk() {
     assert_eq!(words, [("1", "enqueued"), ("2", "admitted"), ("3", "released")]);
     assert!(lines.iter().all(|line| line["maintenance"] == "ops/a" && line["store"].is_string()), "{lines:#?}");
 
-    // The reader ends after all lines, and an earlier one.
+    // The reader ends after all lines, or after the first.
     for count in [3, 1] {
         let head = shell(&url, &format!("$METAL audit export --follow | head -{count}"));
         assert!(head.status.success() && !text(&head.stderr).contains("Error"), "{head:?}");

@@ -1,5 +1,4 @@
-//! What the embedded store keeps besides: its file, its locks, and what happens when either is not
-//! as it should be.
+//! The embedded store's file and locks, including damage and contention.
 
 use std::{
     fs,
@@ -79,7 +78,7 @@ async fn a_damaged_file_is_named_and_left_alone() {
     assert!(address.contains("coordination.sqlite") && cause.contains("not a SQLite database"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), garbage);
 
-    // Damaged further in: the header is good, the pages are not.
+    // Damage in the pages, with an intact header.
     let path = folder.path().join("pages.sqlite");
     let store = sqlite(&path, HandClock::new()).await.unwrap();
     hold(&store, &key("k"), &request("a", 1)).await;
@@ -103,7 +102,7 @@ async fn a_record_that_is_not_understood_is_named() {
     for error in [store.find(&id("a")).await.unwrap_err(), store.find_uid(&uid).await.unwrap_err()] {
         assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(&uid.0)), "{error}");
     }
-    // Other servers go on.
+    // Other servers remain usable.
     hold(&store, &key("other"), &request("c", 3)).await;
 }
 
@@ -140,7 +139,7 @@ async fn a_place_where_no_file_can_be_is_named() {
     let closed = folder.path().join("closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
-    // Permissions do not hold root back.
+    // Root ignores permissions.
     if fs::write(closed.join("probe"), "").is_err() {
         paths.push(closed.join("coordination.sqlite"));
     }
@@ -175,9 +174,9 @@ async fn a_locked_database_is_unavailable_in_time_and_comes_back() {
         let StoreError::Unavailable { cause, .. } = &error else { panic!("{error}") };
         assert_eq!(cause, "it stayed locked by another process for 300ms");
     }
-    // Not one after the other.
+    // The calls run in parallel.
     assert!(started.elapsed() < patience * 10, "{:?}", started.elapsed());
-    // Whoever only reads does not notice.
+    // Readers are not blocked.
     assert_eq!(store.view(&key("k")).await.unwrap().lock.active.len(), 1);
 
     run(&mut other, "ROLLBACK").await;
@@ -208,7 +207,7 @@ async fn a_file_that_was_removed_or_replaced_is_not_used_on() {
     hold(&store, &key("k"), &request("a", 1)).await;
     let mut changes = store.changes(&key("k"));
     fs::rename(&path, folder.path().join("elsewhere")).unwrap();
-    // Who waits learns of it: it looks again and is told.
+    // The waiter wakes up and reads the error.
     soon("a wake", changes.changed()).await.unwrap();
     let gone = store.view(&key("k")).await.unwrap_err();
     assert!(matches!(&gone, StoreError::Unavailable { cause, .. } if cause.contains("is gone")), "{gone}");
@@ -234,9 +233,9 @@ async fn a_cancelled_transaction_leaves_nothing_behind() {
         }
         joining.abort();
         let _ = joining.await;
-        // A commit that was under way has the lock until it is done.
+        // A running commit keeps its lock until it is done.
         apply(&*store, &key("k"), |_, _, _| Ok(())).await.unwrap();
-        // Either everything of it is there, or nothing.
+        // The commit is complete or absent.
         let found = bench.open().await.find(&name).await.unwrap().map(|found| found.record().clone());
         let view = store.view(&key("k")).await.unwrap();
         let record = view.lock.active.iter().find(|record| record.id == name);
@@ -262,11 +261,11 @@ async fn a_change_of_another_process_is_noticed_within_250_ms() {
     }
     waits.sort();
     println!("noticed after {:?} (middle), {:?} (longest)", waits[10], waits[19]);
-    // The middle one: a busy machine may delay any single one of them.
+    // The median, because a busy machine can delay any single call.
     assert!(waits[10] < Duration::from_millis(250), "{waits:?}");
 }
 
-/// The plan of a query is the same whatever is in the table: no statistics are kept.
+/// Query plans do not depend on the table's content, because SQLite runs without statistics.
 #[tokio::test]
 async fn no_query_walks_through_the_history() {
     let folder = tempfile::tempdir().unwrap();

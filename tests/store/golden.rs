@@ -1,6 +1,6 @@
-//! The golden file of format 1: an export of a store with everything that a record can contain.
+//! Golden file of format 1: an export with every field of a record.
 //!
-//! A changed file is a changed format. `GOLDEN=1 cargo test --test store golden` writes it.
+//! A changed file means a changed format. `GOLDEN=1 cargo test --test store golden` writes it.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -36,7 +36,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-/// Everything that can be asked of a hold.
+/// A specification with every field set.
 fn full() -> Spec {
     Spec {
         policy: Policy::OwnerApproval,
@@ -102,7 +102,7 @@ fn prior() -> PriorState {
     }
 }
 
-/// A request whose incarnation is its name.
+/// A request whose uid derives from its name.
 fn asks(name: &str, n: u32, spec: Spec) -> EnqueueRequest {
     EnqueueRequest { uid: Uid(format!("uid-{name}")), spec, ..request(name, n) }
 }
@@ -114,7 +114,7 @@ fn joins(lock: &mut ServerLock, wish: &EnqueueRequest, leases: &Leases, now: Tim
     (uid, generation)
 }
 
-/// One machine with a hold in each phase that a hold can be found in, and what waits behind it.
+/// One machine with a hold in the given phase, and its waiters.
 fn held(name: &str, phase: Phase) -> ServerLock {
     let mut lock = ServerLock::new(key(name));
     let leases = Leases([(runner(1).id, at(30)), (runner(2).id, at(30))].into());
@@ -165,7 +165,7 @@ fn held(name: &str, phase: Phase) -> ServerLock {
     lock
 }
 
-/// Everything that a store may hold.
+/// Every field of a store.
 fn everything() -> Contents {
     let action = Action::Reset(ResetType::ForceOff);
     let progress = |step: Step| Progress {
@@ -207,8 +207,7 @@ fn records(contents: &Contents) -> impl Iterator<Item = &Maintenance> {
     contents.locks.iter().flat_map(|lock| &lock.active).map(|record| &**record).chain(&contents.history)
 }
 
-/// A request as it comes back: another process, another incarnation, and what this version makes of
-/// the same wish.
+/// Repeats a request from another process, with a new uid and this version's specification.
 fn again(record: &Maintenance) -> EnqueueRequest {
     EnqueueRequest {
         uid: Uid(format!("again-{}", record.uid)),
@@ -238,7 +237,7 @@ async fn the_golden_file_of_format_1_is_read_and_means_the_same() {
     store.fill(&contents).await.unwrap();
     for record in records(&contents) {
         assert_eq!(store.find_uid(&record.uid).await.unwrap().unwrap().record(), record);
-        // An approval is bound to the digest, and a state contains it.
+        // An approval refers to the digest, and a state contains it.
         assert_eq!(record.digest, record.spec.digest(), "{}", record.id);
     }
     for mut lock in contents.locks {

@@ -1,5 +1,4 @@
-//! What the store in a Kubernetes cluster promises beyond what every store does: what its
-//! objects are, who is alive, and what time it is.
+//! Guarantees of the Kubernetes store only: its objects, the liveness of processes and its clock.
 
 use std::{
     collections::HashSet,
@@ -27,7 +26,7 @@ use crate::{
     talk::{enqueue, renewed_in_time, until},
 };
 
-/// A definition of a kind and one of that kind.
+/// A custom resource definition and one object of it.
 const THING: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -68,23 +67,23 @@ fn the_test_cluster_keeps_its_data_and_knows_who_asks() {
     });
 }
 
-/// A handle that uses the cluster's own clock, as everybody but a test of time does.
+/// Opens a handle with the cluster's own clock, as in production.
 pub async fn open(url: &str) -> Arc<KubernetesStore> {
     Arc::new(kubernetes(url, None).await.unwrap())
 }
 
-/// The same with less patience.
+/// Opens a handle with a shorter retry limit.
 pub async fn impatient(url: &str, patience: Duration) -> Result<KubernetesStore, StoreError> {
     let options = KubernetesOptions { patience, ..KubernetesOptions::default() };
     KubernetesStore::open(url, WrongClock::next(), options).await
 }
 
-/// The cluster that the tests share, from inside a runtime.
+/// Returns the shared cluster from within a runtime.
 pub async fn shared() -> &'static Kubernetes {
     tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap()
 }
 
-/// Past the store, as a person with kubectl would.
+/// Accesses ConfigMaps directly, like kubectl.
 pub async fn maps(cluster: &Kubernetes, namespace: &str) -> Api<ConfigMap> {
     Api::namespaced(Kubernetes::client(&cluster.kubeconfig()).await, namespace)
 }
@@ -93,7 +92,7 @@ pub fn through(proxy: &Proxy, cluster: &Kubernetes, namespace: &str) -> String {
     Kubernetes::store_of(namespace, &cluster.kubeconfig_at(&proxy.url(), "admin"))
 }
 
-/// Whether a request writes a lock.
+/// Returns true if a request writes a lock.
 pub fn writes_lock(seen: &Seen) -> bool {
     seen.method == "PATCH" && seen.path.contains("/metal-lock-")
 }
@@ -110,7 +109,7 @@ async fn all_who_open_an_empty_namespace_at_once_share_one_store() {
     let stores: Vec<_> = join_all(opening).await.into_iter().map(Result::unwrap).collect();
     let ids: HashSet<&str> = stores.iter().map(|store| store.id()).collect();
     assert_eq!(ids.len(), 1, "{ids:?}");
-    // They are one store in deed, too.
+    // They also behave as one store.
     let asking = stores.iter().zip(0..).map(|(store, n)| {
         let store = store.clone();
         tokio::spawn(async move { enqueue(&*store, &key("k"), &request(&format!("m{n}"), n)).await.unwrap() })
@@ -137,14 +136,14 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
         (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(view)
     })
     .await;
-    // Never sooner than its process counts, whatever the clocks say.
+    // It never ends earlier than its own process expects, whatever the clocks show.
     assert!(renewed.elapsed() >= Duration::from_secs(2), "{:?}", renewed.elapsed());
     let since = view.leases.0[&runner(1).id];
     assert!(since <= view.now, "{since} {}", view.now);
-    // Still held: silence is not release.
+    // A disconnect does not release the server.
     assert_eq!(view.lock.slot.as_ref().unwrap().uid, uid);
-    // Whoever looks for the first time does not believe a clock: it may be that of another API
-    // server.
+    // A new handle does not trust the renewal time, which can come from another API server's
+    // clock.
     let late = open(&url).await;
     let first = late.view(&key("k")).await.unwrap();
     assert!(first.lock.may_act(&uid, generation, &first.leases, first.now));
@@ -153,11 +152,11 @@ async fn a_process_that_stopped_renewing_is_gone_and_it_is_known_since_when() {
         (!view.lock.may_act(&uid, generation, &view.leases, view.now)).then_some(())
     })
     .await;
-    // Somebody else may go on now, and the same process may come back.
+    // Another process could continue now, and the original can reconnect.
     one.renew(&runner(1), TTL).await.unwrap();
     let back = two.view(&key("k")).await.unwrap();
     assert!(back.lock.may_act(&uid, generation, &back.leases, back.now));
-    // Who says that it ends is gone for everybody at once.
+    // Every handle treats a resigned process as disconnected immediately.
     one.resign(&runner(1).id).await.unwrap();
     for store in [&two, &open(&url).await] {
         let view = store.view(&key("k")).await.unwrap();
@@ -184,7 +183,7 @@ async fn a_lease_that_is_renewed_outlives_its_length_many_times() {
 async fn machines_whose_clocks_are_years_apart_agree_on_the_time() {
     let cluster = shared().await;
     let url = cluster.store(&cluster.namespace());
-    // Each handle's machine has a clock that is wrong in another way.
+    // Each handle's machine has a different clock error.
     let stores = join_all((0..7).map(|_| open(&url))).await;
     join(&*stores[0], &key("k"), &request("here", 1)).await.unwrap();
     let began = Instant::now();
@@ -214,10 +213,10 @@ async fn a_store_of_a_newer_format_is_refused_and_left_alone() {
     assert_eq!(found.data.unwrap()["meta"], newer);
 }
 
-/// What is told of a record that cannot be read, in a lock that can.
+/// Error for an unreadable record in a readable lock.
 const A_RECORD: &str = "invalid type: integer `7`";
 
-/// What is told of an owner's words that cannot be read.
+/// Error for unreadable approvals.
 const WORDS: &str = "\"approvals\"";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,13 +242,14 @@ async fn an_object_that_is_not_understood_is_named() {
         let about = |map: &&ConfigMap| map.data.as_ref().unwrap()["active"].contains(&format!("\"{k}\""));
         let name = listed.items.iter().find(about).unwrap().metadata.name.clone().unwrap();
         all.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"data": data}))).await.unwrap();
-        // `store check` tells of it, and reads the rest.
+        // `store check` reports it and reads the rest.
         let wrong = store.contents().await.unwrap().violations();
         assert!(wrong.iter().any(|line| line.contains(told)), "{wrong:?}");
         if told == A_RECORD {
             assert_eq!(store.view(&k).await.unwrap().lock.unreadable.len(), 1);
         } else if told == WORDS {
-            // An approver writes them: they count for nothing, and keep nobody from the server.
+            // Approvers write this key. An unreadable value counts as empty and never blocks the
+            // server.
             assert!(store.view(&k).await.unwrap().lock.ownership.approvals.is_empty());
             enqueue(&*store, &k, &request("other", 2)).await.unwrap();
         } else {
@@ -261,12 +261,12 @@ async fn an_object_that_is_not_understood_is_named() {
         }
         all.delete(&name, &DeleteParams::default()).await.unwrap();
     }
-    // What is somebody else's is left alone.
+    // Foreign objects stay unchanged.
     cluster.apply_in(&namespace, "{apiVersion: v1, kind: ConfigMap, metadata: {name: foreign}, data: {head: '?'}}");
     assert_eq!(store.contents().await.unwrap().locks, []);
 }
 
-/// A lock is for one machine, whatever its object is called.
+/// An object whose lock names another machine is rejected, even under the expected object name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_object_of_another_machine_is_not_taken_for_ones_own() {
     let cluster = shared().await;

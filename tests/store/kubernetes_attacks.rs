@@ -1,4 +1,4 @@
-//! What the roles of a cluster try past this program, with a plain client of the API server.
+//! Attacks by a cluster role's user with a plain API client.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
 const KIND: &str = "terraform-provider-metal/kind";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// A cluster with the printed roles and policy in force, and a claimed server with one waiter.
+/// A cluster with the printed roles and policy, and a claimed server with one waiter.
 struct Guarded {
     cluster: Kubernetes,
     runs: Arc<KubernetesStore>,
@@ -44,8 +44,8 @@ impl Guarded {
         tokio::task::block_in_place(|| cluster.apply(&printed));
         let config = cluster.user("ada", &["metal-runners"]);
         let runs = Arc::new(kubernetes(&Kubernetes::store_of("metal", &config), None).await.unwrap());
-        // The policy needs a moment to be in force; another approval each time, or nothing would be
-        // written.
+        // The policy takes effect after a short delay. Each attempt needs a new approval, because
+        // an existing approval causes no write.
         let probe = key("probe");
         apply(&*runs, &probe, |lock, _, now| lock.claim(claim("probe"), now)).await.unwrap();
         until("the policy", async || approve(&*runs, &probe, &approval(Scope::All)).await.err()).await;
@@ -68,7 +68,7 @@ impl Guarded {
         Api::namespaced(Kubernetes::client(&config).await, "metal")
     }
 
-    /// The object that holds a lock.
+    /// Returns the object that stores a lock.
     async fn lock(&self, key: &LockKey) -> ConfigMap {
         let all = self.raw("admin").await.list(&ListParams::default().labels(&format!("{KIND}=lock"))).await.unwrap();
         let head = format!("\"key\":\"{key}\"");
@@ -96,7 +96,7 @@ async fn create(maps: &Api<ConfigMap>, object: Value) -> Result<(), String> {
     maps.create(&PostParams::default(), &object).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// What no role may add, because others then delete or freeze the object.
+/// Returns metadata that no role can add, because others could then delete or freeze the object.
 fn traps() -> [Value; 3] {
     let dangling = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]);
     [
@@ -106,8 +106,7 @@ fn traps() -> [Value; 3] {
     ]
 }
 
-/// A runner writes the mark with which it uses an approval; the policy keeps it from removing or
-/// changing one.
+/// A runner marks the approval that it uses. The policy prevents changes to that mark.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_used_approval_stays_used() {
     let guarded = Guarded::start().await;
@@ -128,7 +127,7 @@ async fn a_used_approval_stays_used() {
             assert!(refused.is_err(), "{role}: {forged}");
         }
     }
-    // What it can still write is not what counts.
+    // The runner can still write this key, but it is not authoritative.
     let mut head: Value = serde_json::from_str(&data["head"]).unwrap();
     for forged in [json!([]), json!([[given.uid, "again"]])] {
         head["used"] = forged;
@@ -139,8 +138,7 @@ async fn a_used_approval_stays_used() {
         assert!(!try_admit(&store, &key("k"), &again, fence).await.unwrap());
         finish(&store, &key("k"), &again, fence).await.unwrap();
     }
-    // A mark goes with its approval: the owner withdraws that, and the next change of a runner
-    // clears it away.
+    // The owner withdraws the approval, and the next change by a runner removes the mark.
     apply(&approves, &key("k"), |lock, _, now| Ok(lock.withdraw_approval(&given.uid, "ada", now))).await.unwrap();
     approve(&approves, &key("k"), &approval(scope())).await.unwrap();
     let again = EnqueueRequest { uid: Uid("third".into()), ..guarded.wish.clone() };
@@ -176,13 +174,13 @@ async fn nobody_hands_a_lock_to_the_collector_or_freezes_it() {
         let refused = create(&runner, made.clone()).await;
         assert!(refused.is_err(), "{made}");
     }
-    // The collector may delete whatever there is, but no lock.
+    // The garbage collector can delete other objects, but not locks.
     let collector = guarded.cluster.user(COLLECTOR, &["system:serviceaccounts", "system:authenticated"]);
     let collects: Api<ConfigMap> = Api::namespaced(Kubernetes::client(&collector).await, "metal");
     let refused = collects.delete(&name, &DeleteParams::default()).await.unwrap_err().to_string();
     assert!(refused.contains("a lock is never deleted"), "{refused}");
     guarded.the_hold_goes_on().await;
-    // The end of the namespace is no attack.
+    // Deleting the namespace stays possible.
     let deletes = guarded.cluster.user(
         "system:serviceaccount:kube-system:namespace-controller",
         &["system:serviceaccounts", "system:authenticated"],
@@ -220,12 +218,12 @@ async fn the_name_of_an_object_says_what_it_is() {
     ] {
         create(&runner, object(&name, json!({KIND: kind}), json!({}))).await.expect_err(&name);
     }
-    // The API server makes the name.
+    // With `generateName` the API server chooses the name.
     for labels in [json!({}), json!({KIND: "journal"})] {
         let made = json!({"metadata": {"generateName": "metal-lock-", "labels": labels}, "data": granted});
         create(&runner, made).await.unwrap_err();
     }
-    // What is not ours is left alone, and is not made ours.
+    // Foreign objects stay unchanged and cannot get this program's labels.
     let admin = guarded.raw("admin").await;
     create(&admin, object("kube-root-ca.crt", json!({}), json!({"ca.crt": ""}))).await.unwrap();
     patch(&runner, "kube-root-ca.crt", &json!({"metadata": {"labels": {KIND: "lock"}}})).await.unwrap_err();
@@ -248,7 +246,7 @@ async fn an_approver_adds_to_what_was_said_and_takes_nothing_away() {
     patch(&maps, &name, &json!({"data": {"said": null}})).await.unwrap_err();
     let endless = format!("{},{}]", &said[..said.len() - 1], "1".repeat(600 * 1024));
     patch(&maps, &name, &json!({"data": {"said": endless}})).await.unwrap_err();
-    // As often as it likes.
+    // Approvals do not block runners, however many there are.
     for _ in 0..60 {
         approve(&approves, &key("k"), &approval(Scope::All)).await.unwrap();
     }
@@ -258,7 +256,7 @@ async fn an_approver_adds_to_what_was_said_and_takes_nothing_away() {
     assert_eq!(guarded.runs.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// An approver may write nonsense where it writes; that keeps nobody from the server, and is told.
+/// An approver can write invalid data into its key. It is reported and blocks no server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_that_cannot_be_read_freeze_no_server() {
     let guarded = Guarded::start().await;
@@ -275,7 +273,7 @@ async fn words_that_cannot_be_read_freeze_no_server() {
     let (uid, fence) = &guarded.waiter;
     assert!(!try_admit(&*guarded.runs, &key("k"), uid, *fence).await.unwrap());
     finish(&*guarded.runs, &key("k"), uid, *fence).await.unwrap();
-    // What was written stays where it is.
+    // The invalid data stays unchanged.
     guarded.runs.prune(std::time::Duration::ZERO, 100).await.unwrap();
     assert_eq!(guarded.lock(&key("k")).await.data.unwrap()["said"], "[1,");
 }
@@ -286,14 +284,14 @@ async fn an_object_without_its_label_is_no_lock() {
     let lock = guarded.lock(&key("k")).await;
     let name = lock.metadata.name.clone().unwrap();
     let admin = guarded.raw("admin").await;
-    // As it was made before there was a policy.
+    // An object from before the policy.
     admin.delete(&name, &DeleteParams::default()).await.unwrap();
     let policies: Api<k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding> =
         Api::all(Kubernetes::client(&guarded.cluster.kubeconfig()).await);
     policies.delete("metal-store", &DeleteParams::default()).await.unwrap();
     let bare = json!({"metadata": {"name": name}, "data": lock.data});
     until("the end of the policy", async || create(&admin, bare.clone()).await.ok()).await;
-    // `store check` names what an attack before the policy left.
+    // `store check` reports damage from before the policy.
     for trap in [&traps()[0], &traps()[2]] {
         let metadata =
             json!({"name": format!("metal-journal-{}", uuid::Uuid::new_v4().simple()), "labels": {KIND: "journal"}});
@@ -317,7 +315,7 @@ async fn an_object_without_its_label_is_no_lock() {
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains("label")), "{error}");
 }
 
-/// The policy keeps the log append-only for approvers. A runner can rewrite it, so the guide shows
+/// For approvers the policy keeps the log append-only. A runner can rewrite it, so the guide shows
 /// how to export it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_approver_adds_lines_and_removes_none() {

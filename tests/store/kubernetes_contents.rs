@@ -1,4 +1,4 @@
-//! What fits into a store in a Kubernetes cluster, what a name stands for, and what is taken away.
+//! Kubernetes store: size limits, name pointers and garbage collection.
 
 use std::{
     sync::{
@@ -41,7 +41,7 @@ async fn hundreds_of_waiters_that_went_away_do_not_block_a_server() {
     assert_eq!((contents.violations(), contents.audit.len()), (vec![], 301));
 }
 
-/// Everything of one server is one object, which holds 1 MiB.
+/// One object contains a server's whole lock, limited to 1 MiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_waiters_for_one_server_fit_into_its_object() {
     let cluster = shared().await;
@@ -80,7 +80,7 @@ async fn a_queue_that_is_too_long_fails_as_a_whole_and_says_what_is_wrong() {
     let store = open(&cluster.store(&namespace)).await;
     let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
     let before = store.view(&key("k")).await.unwrap();
-    // What cannot be compressed.
+    // Incompressible data.
     let noise: String = (0..80_000).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect();
     let change = |lock: &mut ServerLock, _: &Leases, _| {
         lock.update(&uid, generation, |record| record.spec.reason = Some(noise.clone()))
@@ -91,14 +91,14 @@ async fn a_queue_that_is_too_long_fails_as_a_whole_and_says_what_is_wrong() {
     assert_eq!(open(&cluster.store(&namespace)).await.view(&key("k")).await.unwrap().lock, before.lock);
 }
 
-/// The rest of its object is for what the holder still has to write.
+/// Part of the object is reserved for the holder's writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_released() {
     let cluster = shared().await;
     let namespace = cluster.namespace();
     let store = open(&cluster.store(&namespace)).await;
     let (uid, generation) = hold(&*store, &key("k"), &request("hold", 1)).await;
-    // What cannot be compressed well.
+    // Barely compressible data.
     let noise = || (0..2500).map(|_| uuid::Uuid::new_v4().simple().to_string()).collect::<String>();
     let mut queued = 0;
     let refused = loop {
@@ -114,7 +114,7 @@ async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_releas
     let text = refused.to_string();
     assert!(text.contains("is full") && text.contains("of 1048576"), "{}", &text[..400.min(text.len())]);
     assert!(queued > 10, "{queued}");
-    // The holder goes on to the end, with as much to say as the largest in the queue.
+    // The holder finishes, with a reason as long as the queue's longest.
     let change = |lock: &mut ServerLock, _: &Leases, _| {
         lock.update(&uid, generation, |record| record.spec.reason = Some(noise()))
     };
@@ -124,7 +124,7 @@ async fn a_queue_does_not_fill_an_object_so_far_that_its_holder_cannot_be_releas
     assert_eq!(open(&cluster.store(&namespace)).await.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// Some of a group do not fit: they alone are refused.
+/// In a batch, only the changes that exceed the limit are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_is_refused_without_the_others_that_came_with_it() {
     let cluster = shared().await;
@@ -144,7 +144,7 @@ async fn what_does_not_fit_is_refused_without_the_others_that_came_with_it() {
     assert_eq!(store.view(&key("k")).await.unwrap().lock.active.len(), 9);
 }
 
-/// A thousand holds that are over make nothing slower, and are found until they are forgotten.
+/// A thousand ended holds slow nothing down and stay findable until pruned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_finished_holds_cost_nothing() {
     const DONE: u32 = 1000;
@@ -158,7 +158,7 @@ async fn a_thousand_finished_holds_cost_nothing() {
     let expected = memory.contents().await.unwrap();
     let store = open(&cluster.store(&namespace)).await;
     store.fill(&expected).await.unwrap();
-    // What happens to the server now is written and read as if it were new.
+    // Current changes cost the same as on a new lock.
     let proxy = Proxy::to(cluster).await;
     let counted = open(&through(&proxy, cluster, &namespace)).await;
     proxy.take_seen();
@@ -175,7 +175,7 @@ async fn a_thousand_finished_holds_cost_nothing() {
     println!("found twice in {:?}", began.elapsed());
     let found = store.contents().await.unwrap();
     assert_eq!(found.history[..DONE as usize], expected.history[..]);
-    // Forgotten in batches, as the provider does.
+    // Prunes in batches, like the provider.
     let mut batches = 0;
     while until("an answer", async || store.prune(Duration::ZERO, 200).await.ok()).await > 0 {
         batches += 1;
@@ -193,8 +193,8 @@ async fn a_thousand_finished_holds_cost_nothing() {
     assert_eq!(names.len(), 2, "the lock and the store itself: {names:?}");
 }
 
-/// A name is taken before the lock is written: who is held up in between must not make it active a
-/// second time.
+/// A name pointer is written before the lock. A writer delayed in between must not activate the
+/// name a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_held_up_before_its_commit_does_not_make_a_name_active_twice() {
     for exists in [false, true] {
@@ -233,7 +233,7 @@ async fn a_writer_held_up_before_its_commit_does_not_make_a_name_active_twice() 
     }
 }
 
-/// All want the same few names, for different servers, and give them back at once.
+/// All tasks request the same few names on different servers and release them immediately.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_many_ask_for_a_name_it_is_active_for_one_server_only() {
     let cluster = shared().await;
@@ -260,7 +260,7 @@ async fn however_many_ask_for_a_name_it_is_active_for_one_server_only() {
     let tasks: Vec<_> = tasks.collect();
     let watcher = open(&url).await;
     let looks = async {
-        // Contents are of one moment.
+        // `contents` is a consistent snapshot.
         while served.load(Ordering::SeqCst) < 20 {
             assert_eq!(watcher.contents().await.unwrap().violations(), [""; 0]);
         }
@@ -280,7 +280,7 @@ async fn however_many_ask_for_a_name_it_is_active_for_one_server_only() {
     assert_eq!((contents.violations(), contents.locks.iter().map(|lock| lock.active.len()).sum()), (vec![], 0));
 }
 
-/// Whoever would make the object of a server waits for ever; tells of it.
+/// Blocks every request that creates a server's object, and signals each.
 fn hold_up_first_commits(proxy: &Proxy) -> Arc<Notify> {
     let held = Arc::new(Notify::new());
     let told = held.clone();
@@ -294,7 +294,7 @@ fn hold_up_first_commits(proxy: &Proxy) -> Arc<Notify> {
     held
 }
 
-/// What a process left behind that died before its commit is in nobody's way.
+/// Leftovers of a process that died before its commit do not block other processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
     let cluster = shared().await;
@@ -320,7 +320,7 @@ async fn what_was_left_behind_before_a_commit_stands_for_nothing() {
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// What stands for nothing goes after a day; what is in use stays, however old it is.
+/// Unused pointers are removed after a day; pointers in use stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_processes_left_behind_is_taken_away_after_a_day() {
     const DAY: Duration = Duration::from_secs(86_400);
@@ -346,7 +346,7 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     let runners = async || leases.list(&ListParams::default()).await.unwrap().items.len();
     assert_eq!((pointers().await, runners().await), (4, 2));
     assert_eq!(store.prune(DAY * 365, 100).await.unwrap(), 0);
-    // By the time of the store the objects are old, the Leases are not.
+    // The store's clock passes two days, but the Leases are fresh.
     assert_eq!((pointers().await, runners().await), (2, 2));
     clock.pass(DAY * 2);
     assert_eq!(store.prune(DAY * 365, 100).await.unwrap(), 0);
@@ -355,6 +355,6 @@ async fn what_processes_left_behind_is_taken_away_after_a_day() {
     assert_eq!(view.leases.0.keys().collect::<Vec<_>>(), [&runner(1).id]);
     assert!(matches!(store.find_uid(&uid).await.unwrap(), Some(RecordLookup::Active(_))));
     assert_eq!(store.contents().await.unwrap().violations(), [""; 0]);
-    // The name is free for anybody, also for a server that nobody ever asked for.
+    // The name is free again, including for a new server.
     enqueue(&store, &key("k3"), &request("a", 2)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The roles exactly as the program prints them, before a real API server.
+//! Tests the printed roles unchanged against a real API server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,14 +27,14 @@ use crate::{
     talk::{approval, approve, claim, enqueue, said, until},
 };
 
-/// What the program prints: the roles, and the policy.
+/// Returns the printed roles and the policy.
 async fn manifests() -> [String; 2] {
     let printed = roles::printed("kubernetes", "kubernetes://metal").await;
     let at = printed.find("---\napiVersion: admissionregistration").unwrap();
     [printed[..at].to_owned(), printed[at..].to_owned()]
 }
 
-/// A cluster with the roles, and who has which.
+/// A cluster with the printed roles and their users.
 struct Guarded {
     cluster: Kubernetes,
     policy: String,
@@ -72,7 +72,7 @@ impl Guarded {
     }
 }
 
-/// What may not be done, and what would have to be allowed for it.
+/// Asserts that RBAC refused `verb` on `resource`.
 #[track_caller]
 fn lacks<T: std::fmt::Debug>(result: Result<T, StoreError>, verb: &str, resource: &str) {
     let error = result.unwrap_err();
@@ -82,7 +82,7 @@ fn lacks<T: std::fmt::Debug>(result: Result<T, StoreError>, verb: &str, resource
     assert!(text.contains("many runners"), "{text}");
 }
 
-/// What the policy forbids.
+/// Asserts that the policy refused the request.
 #[track_caller]
 fn denied<T: std::fmt::Debug>(result: Result<T, StoreError>, words: &str) {
     let error = result.unwrap_err();
@@ -112,7 +112,7 @@ const NO_HOLD: &str = "who may not hold servers writes approvals only";
 async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     let guarded = Guarded::start().await;
     let k = key("k");
-    // Nobody who may not write can be the first; somebody without a role sees nothing.
+    // Opening an empty store needs create permission, and a user without a role cannot read.
     lacks(guarded.try_open("reviewer").await, "create", CONFIG_MAPS);
     lacks(guarded.try_open("stranger").await, "get", CONFIG_MAPS);
     let runs = guarded.open("runner").await;
@@ -122,15 +122,15 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     let (uid, generation) = join(&*runs, &k, &wish).await.unwrap();
     assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "its owner was not asked");
 
-    // RBAC alone keeps the approver from being alive and the reviewer from everything, and the
-    // runner from nothing: the guide says so.
+    // RBAC alone stops the approver from renewing leases and the reviewer from writing. It does
+    // not stop the runner, as the guide documents.
     lacks(approves.renew(&runner(2), TTL).await, "patch", LEASES);
     let everything = approval(Scope::All);
     approve(&*runs, &k, &everything).await.unwrap();
     assert!(withdraw(&*runs, &everything.uid).await.unwrap());
     everything_is_refused_to_the_reviewer(&reviews, &wish, &uid).await;
 
-    // With the policy, which needs a moment to be in force.
+    // The policy takes effect after a short delay.
     let policy = guarded.policy.clone();
     tokio::task::block_in_place(|| guarded.cluster.apply(&policy));
     until("the policy", async || {
@@ -143,7 +143,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     .await;
     let before = runs.view(&k).await.unwrap().lock;
     denied(approve(&*runs, &k, &word(&wish)).await, NO_APPROVAL);
-    // The approver answers, and cannot ask.
+    // The approver can approve but not request.
     let made = enqueue(&*approves, &k, &request("b", 2)).await;
     lacks(made, "create", CONFIG_MAPS);
     lacks(apply(&*approves, &key("other"), |lock, _, now| lock.claim(claim("d"), now)).await, "create", CONFIG_MAPS);
@@ -157,7 +157,7 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     assert!(!try_admit(&*runs, &k, &uid, generation).await.unwrap(), "the word was taken back");
     approve(&*approves, &k, &word(&wish)).await.unwrap();
 
-    // The reviewer sees all of it as it happens.
+    // The reviewer can watch all changes.
     let mut changes = reviews.changes(&k);
     assert!(try_admit(&*runs, &k, &uid, generation).await.unwrap());
     soon("the change", changes.changed()).await.unwrap();
@@ -174,14 +174,14 @@ async fn each_role_may_do_what_it_is_for_and_nothing_else() {
     everything_is_refused_to_the_reviewer(&reviews, &wish, &uid).await;
     assert_eq!(reviews.contents().await.unwrap(), contents);
 
-    // The runner's whole life: the end of the hold and of the claim, the history and its end.
+    // The runner can end its hold and its claim, and prune the history.
     finish(&*runs, &k, &uid, generation).await.unwrap();
     assert!(apply(&*runs, &k, |lock, _, now| Ok(lock.unclaim(&claimed, "ada", now))).await.unwrap());
     assert!(runs.view(&k).await.unwrap().lock.ownership.is_empty());
     apply(&*runs, &k, |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
     assert!(runs.view(&k).await.unwrap().lock.ownership.approvals.is_empty(), "they ended with the claim");
     runs.resign(&runner(1).id).await.unwrap();
-    // As soon as it is a moment old.
+    // History can be pruned after a short delay.
     let refused = until("history", async || reviews.prune(Duration::ZERO, 100).await.err()).await;
     lacks(Err::<(), _>(refused), "patch", CONFIG_MAPS);
     assert!(runs.prune(Duration::ZERO, 100).await.unwrap() > 0);
@@ -204,7 +204,7 @@ async fn everything_is_refused_to_the_reviewer(reviews: &KubernetesStore, wish: 
     assert!(reviews.find_uid(uid).await.unwrap().is_some());
 }
 
-/// What the policy keeps from whoever does not use this program.
+/// The policy also restricts other clients, such as kubectl.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_policy_holds_against_kubectl_too() {
     let guarded = Guarded::start().await;
@@ -213,7 +213,8 @@ async fn the_policy_holds_against_kubectl_too() {
     let (runs, approves) = (guarded.open("runner").await, guarded.open("approver").await);
     apply(&*runs, &key("k"), |lock, _, now| lock.claim(claim("c"), now)).await.unwrap();
     enqueue(&*runs, &key("k"), &asks("a", 1)).await.unwrap();
-    // It needs a moment to be in force; another approval each time, or nothing would be written.
+    // The policy takes effect after a short delay. Each attempt needs a new approval, because an
+    // existing one causes no write.
     let probe = key("probe");
     apply(&*runs, &probe, |lock, _, now| lock.claim(claim("probe"), now)).await.unwrap();
     until("the policy", async || approve(&*runs, &probe, &approval(Scope::All)).await.err()).await;
@@ -264,6 +265,6 @@ async fn the_policy_holds_against_kubectl_too() {
     }
     assert_eq!(runs.contents().await.unwrap().violations(), [""; 0]);
     assert_eq!(said(&*runs, &id("c")).await, ["claimed", "approved"]);
-    // Whoever administrates the cluster may, and so may the cluster when the namespace is deleted.
+    // Cluster administrators can delete a lock, and so can the namespace controller.
     guarded.raw_admin().await.delete(&lock, &DeleteParams::default()).await.unwrap();
 }

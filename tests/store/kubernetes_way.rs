@@ -1,4 +1,4 @@
-//! A store in a Kubernetes cluster behind a way that loses, refuses, cuts and delays.
+//! The Kubernetes store over a connection that loses, refuses, cuts and delays requests.
 
 use std::{
     sync::{
@@ -33,7 +33,7 @@ use crate::{
     watching::outlives,
 };
 
-/// The change arrives, its reply does not, and others go on meanwhile.
+/// Loses the reply to a change, and commits `others` further changes before the retry.
 async fn reply_lost(others: u32) -> (Result<Uid, StoreError>, Vec<String>, u64) {
     let cluster = shared().await;
     let (namespace, proxy) = (cluster.namespace(), Proxy::to(cluster).await);
@@ -51,7 +51,7 @@ async fn reply_lost(others: u32) -> (Result<Uid, StoreError>, Vec<String>, u64) 
             return Deal::LoseReply;
         }
         if gone {
-            // The first look after it waits until the others are done.
+            // The first read after the lost reply waits for the other changes.
             gone = false;
             told.notify_one();
             return Deal::Wait(wait.clone());
@@ -81,13 +81,13 @@ async fn a_change_whose_reply_was_lost_is_made_once_however_much_others_change()
         result.unwrap();
         assert_eq!((said, tickets), (vec!["enqueued".to_owned()], u64::from(others) + 2), "{others}");
     }
-    // More than is remembered: then it says that it does not know.
+    // Past the lock's memory of recent changes, the outcome is reported as unknown.
     let (result, said, tickets) = reply_lost(60).await;
     assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
     assert_eq!((said, tickets), (vec!["enqueued".to_owned()], 62));
 }
 
-/// Every reply but those of reads may be lost, again and again.
+/// Any reply to a write can be lost, repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_over_a_way_that_loses_replies_is_done_exactly_once() {
     const ASKED: u32 = 60;
@@ -123,7 +123,7 @@ async fn what_is_asked_over_a_way_that_loses_replies_is_done_exactly_once() {
     assert_eq!(direct.contents().await.unwrap().violations(), [""; 0]);
 }
 
-/// A busy API server says when to come back, and it is not asked more often than that.
+/// A busy API server sends `Retry-After`, and the store sends no earlier request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_asks() {
     let cluster = shared().await;
@@ -141,9 +141,8 @@ async fn a_server_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_asks()
     assert_eq!(said(&*store, &id("a")).await, ["enqueued"]);
 }
 
-/// Somebody else is first, again and again: everything is read anew each time, with pauses that
-/// grow. A process that is alone at a lock writes without a read; with another one there, it reads
-/// first.
+/// Repeated conflicts: each attempt reads again, with growing pauses. A process that is alone on a
+/// lock writes without a read; after a conflict it reads first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_this_process_wrote_last_is_not_read_again() {
     let cluster = shared().await;
@@ -186,13 +185,13 @@ async fn a_storm_of_conflicts_is_no_busy_loop() {
     apply(&*store, &key("k"), change).await.unwrap();
     let asked = proxy.take_seen();
     println!("{calls} attempts and {} requests in {:?}", asked.len(), began.elapsed());
-    // The longest pause is a tenth of a second, half of it on average.
+    // The longest pause is 100 ms, 50 ms on average.
     assert!((10..130).contains(&calls), "{calls} attempts in {:?}", began.elapsed());
     assert!(asked.len() <= calls * 3 + 5, "{} requests for {calls} attempts", asked.len());
     assert_eq!(store.view(&key("k")).await.unwrap().lock.last_ticket, 2, "it was made once");
 }
 
-/// A server that ends every watch at once, or says that all is too old.
+/// The server ends every watch immediately or reports that its revision is too old.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_that_cannot_be_kept_is_no_busy_loop() {
     let cluster = shared().await;
@@ -215,7 +214,7 @@ async fn a_watch_that_cannot_be_kept_is_no_busy_loop() {
         let asked = proxy.take_seen().len();
         println!("{what}: {asked} requests in {:?}", began.elapsed());
         assert!(asked < 60, "{what}: {asked} requests in {:?}", began.elapsed());
-        // It is told as soon as it can be.
+        // The watch delivers the change as soon as the server allows it.
         proxy.rule(|_| Deal::Pass);
         changes.mark_unchanged();
         enqueue(&*direct, &k, &request(&format!("m{round}"), 1)).await.unwrap();
@@ -223,8 +222,7 @@ async fn a_watch_that_cannot_be_kept_is_no_busy_loop() {
     }
 }
 
-/// Without its cache the API server knows what changed as far as its etcd does; here that is
-/// nothing.
+/// Without its watch cache, the API server depends on etcd's history, which was compacted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     let start = || Kubernetes::start_with(&["--watch-cache=false"]);
@@ -238,7 +236,7 @@ async fn a_watch_outlives_a_cut_and_the_compaction_of_what_it_missed() {
     watching.close().await;
 }
 
-/// Everybody goes on when the API server is back, and nothing is lost or done twice.
+/// All processes continue after the restart. Nothing is lost or repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn an_api_server_that_is_killed_costs_nothing_but_time() {
     const SERVERS: u32 = 3;
@@ -253,7 +251,7 @@ async fn an_api_server_that_is_killed_costs_nothing_but_time() {
         async move {
             let k = key(&format!("k{}", n % SERVERS));
             let mut changes = store.changes(&k);
-            // Starting again takes the server longer than anybody's patience.
+            // The restart takes longer than the store's retry limit.
             let patient = async |what: &str| until(what, async || store.renew(&runner(n), TTL * 4).await.ok()).await;
             patient("a lease").await;
             let wish = request(&format!("m{n}"), n);
@@ -307,7 +305,7 @@ async fn an_api_server_that_is_killed_costs_nothing_but_time() {
     assert_eq!((contents.history.len(), contents.audit.len()), (PEOPLE as usize, 3 * PEOPLE as usize));
 }
 
-/// While it is away, everybody is told within the time that was agreed on.
+/// During an outage, every call fails within the retry limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_is_said_to_be_away() {
     const PATIENCE: Duration = Duration::from_secs(2);

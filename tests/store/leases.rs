@@ -1,5 +1,5 @@
-//! Leases of the embedded store when the wall clock is set: it is the machine's own, and people and
-//! NTP move it.
+//! Leases of the embedded store across wall clock changes. It uses the machine's own clock, which
+//! people and NTP adjust.
 
 use std::{
     path::Path,
@@ -21,7 +21,7 @@ use crate::{
     records::{HOLD_PLACE, TTL, key, request, runner, token},
 };
 
-/// A machine whose wall clock and boot clock are moved apart by hand.
+/// A machine with independent wall and boot clocks.
 #[derive(Debug)]
 struct Machine {
     at: Mutex<(Timestamp, Option<BootTime>)>,
@@ -36,7 +36,7 @@ impl Machine {
         Arc::new(Self { at: Mutex::new(at), real: SystemClock::default() })
     }
 
-    /// Time passes.
+    /// Advances both clocks.
     fn pass(&self, time: Duration) {
         let mut at = self.at.lock().unwrap();
         at.0 += time;
@@ -45,12 +45,12 @@ impl Machine {
         }
     }
 
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock.
     fn step(&self, by: SignedDuration) {
         self.at.lock().unwrap().0 += by;
     }
 
-    /// The machine starts anew; its wall clock then shows a time that is `by` later or earlier.
+    /// Reboots the machine; its wall clock then differs by `by`.
     fn reboot(&self, by: SignedDuration) {
         self.step(by);
         let mut at = self.at.lock().unwrap();
@@ -59,7 +59,7 @@ impl Machine {
         boot.boot.id = "second".into();
     }
 
-    /// Another view of the boot.
+    /// Changes the reported boot time.
     fn change(&self, change: impl FnOnce(&mut Option<BootTime>)) {
         change(&mut self.at.lock().unwrap().1);
     }
@@ -97,7 +97,7 @@ impl Bench {
         Self { machine, folder, store }
     }
 
-    /// As the next process sees it.
+    /// Opens the store like a new process.
     async fn again(&self) -> SqliteStore {
         open(&self.folder.path().join("it.sqlite"), &self.machine).await
     }
@@ -114,8 +114,7 @@ async fn open(path: &Path, machine: &Arc<Machine>) -> SqliteStore {
     SqliteStore::open(path, machine.clone(), SqliteOptions::default()).await.unwrap()
 }
 
-/// Whether the process behind the only record is alive, by what a read and by what a transaction
-/// sees.
+/// Returns true if the only record's process is alive. Reads and transactions must agree.
 async fn alive(store: &SqliteStore) -> bool {
     let view = store.view(&key("k")).await.unwrap();
     let seen = is_alive(&view);
@@ -132,7 +131,7 @@ fn is_alive(view: &LockView) -> bool {
     view.leases.alive(view.lock.active[0].attachment.as_ref().unwrap(), view.now)
 }
 
-/// How long others would wait for the process behind the only record.
+/// Returns the time until the only record's process counts as disconnected.
 async fn left(store: &SqliteStore) -> SignedDuration {
     let view = store.view(&key("k")).await.unwrap();
     let attachment = view.lock.active[0].attachment.clone().unwrap();
@@ -151,7 +150,7 @@ async fn a_wall_clock_that_is_set_forwards_ends_no_lease_while_calls_go_on() {
     assert!(alive(&bench.again().await).await, "the process lives, and only the clock on the wall moved");
     let may_act = apply(&bench.store, &key("k"), |lock, leases, now| Ok(lock.may_act(&uid, fence, leases, now))).await;
     assert!(may_act.unwrap());
-    // And it is over when its time has really passed, at any hour.
+    // The lease ends after its real duration, at any wall clock time.
     bench.machine.pass(TTL);
     assert!(!alive(&bench.again().await).await);
 }
@@ -174,7 +173,7 @@ async fn another_boot_is_proof_of_death_whatever_the_wall_clock_says() {
         bench.machine.reboot(seconds(step));
         let after = bench.again().await;
         assert!(!alive(&after).await, "stepped by {step}s: no process outlives its machine's boot");
-        // Also when its boot clock happens to show less than the end of the old lease.
+        // This includes a boot clock that is still below the old lease's end.
         assert!(left(&after).await <= seconds(0), "{:?}", left(&after).await);
         apply(&after, &key("k"), |lock, leases, now| {
             let uid = lock.active[0].uid.clone();
@@ -185,8 +184,7 @@ async fn another_boot_is_proof_of_death_whatever_the_wall_clock_says() {
     }
 }
 
-/// A place is kept from the moment when its process was seen last; after a reboot that is the first
-/// look.
+/// A queue position is kept from the process's last renewal; after a reboot, from the first read.
 #[tokio::test]
 async fn a_place_is_not_kept_for_the_length_of_a_step() {
     let bench = Bench::new().await;
@@ -194,7 +192,7 @@ async fn a_place_is_not_kept_for_the_length_of_a_step() {
     join(&bench.store, &key("k"), &request("b", 2)).await.unwrap();
     bench.machine.reboot(seconds(-86_400));
     let after = bench.again().await;
-    // Somebody works on after the reboot.
+    // Another process works after the reboot.
     after.renew(&runner(3), TTL).await.unwrap();
     bench.machine.pass(HOLD_PLACE + Duration::from_secs(1));
     let view = after.view(&key("k")).await.unwrap();
@@ -217,7 +215,7 @@ async fn a_process_that_said_good_bye_is_gone_at_any_hour() {
     }
 }
 
-/// The boot clocks of two machines say nothing about each other; nor does one without an id.
+/// Boot clocks of different machines are not comparable, nor is a boot clock without an ID.
 #[tokio::test]
 async fn of_another_machine_the_wall_clock_has_to_do() {
     for other in [
@@ -251,7 +249,7 @@ async fn a_lease_of_an_older_version_is_read_by_the_wall_clock() {
     assert!(alive(&reader).await, "renewed by this version");
 }
 
-/// What the system's own clock says, on the system where these tests run.
+/// Reads the real clock of the system that runs these tests.
 #[tokio::test]
 async fn the_clock_of_this_machine_names_its_boot() {
     use sqlx::ConnectOptions as _;

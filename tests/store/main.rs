@@ -1,4 +1,4 @@
-//! Every store keeps the same promises; the file of the embedded one keeps more.
+//! Tests that every store passes, and tests of the embedded store's file.
 #![allow(
     clippy::disallowed_methods,
     clippy::unchecked_time_subtraction,

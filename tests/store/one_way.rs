@@ -1,5 +1,5 @@
-//! A store that answers reads and rejects changes: a full disk, a read-only primary, a database of
-//! the cluster without space. Every shared and embedded store passes the same case.
+//! Stores that answer reads and reject changes: a full disk, a read-only primary, a full etcd. All
+//! shared and embedded stores run the same case.
 
 use std::{
     fs,
@@ -20,15 +20,15 @@ use crate::{
     support::{kubernetes::Kubernetes, postgres::Postgres},
 };
 
-/// The time limit of a store, with some time for a busy machine.
+/// A store's timeout with a margin for a busy machine.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Reads go on, changes fail within the store's time limit and say that nothing was stored, and the
-/// next change after the fault succeeds. `all`: no change is small enough for the remaining space.
+/// Reads continue; changes fail within the timeout and report that nothing was stored; the next
+/// change after the fault succeeds. `all`: even the smallest change fails.
 async fn changes_are_rejected_in_time(store: Arc<dyn Store>, all: bool, reject: impl AsyncFn(bool)) {
     let (uid, fence) = hold(&*store, &key("k"), &request("a", 1)).await;
     reject(true).await;
-    // A fail-over cuts sessions: the outcome of the first change is unknown.
+    // A fail-over cuts sessions, so the first change has an unknown outcome.
     let first = soon("a first change", store.bind("team/node-8", &key("k"), false)).await;
     assert!(first.as_ref().err().is_none_or(StoreError::is_transient), "{first:?}");
     let mut rejections = 0;
@@ -68,8 +68,7 @@ async fn changes_are_rejected_in_time(store: Arc<dyn Store>, all: bool, reject: 
     store.renew(&runner(1), TTL).await.unwrap();
 }
 
-/// A file system of a few megabytes, unmounted with this value. `None` where this user cannot
-/// mount.
+/// A file system of a few megabytes, unmounted on drop. `None` if this user cannot mount one.
 pub struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -88,7 +87,7 @@ impl SmallDisk {
         self.path().join("filler")
     }
 
-    /// Uses up all space, or frees it.
+    /// Fills or frees all space.
     pub fn fill(&self, full: bool) {
         if !full {
             return fs::remove_file(self.filler()).unwrap();
@@ -121,14 +120,14 @@ async fn postgres_that_is_read_only() {
     changes_are_rejected_in_time(Arc::new(store), true, async |read_only| {
         let value = if read_only { "on" } else { "off" };
         server.sql("postgres", &format!("ALTER DATABASE {database} SET default_transaction_read_only = {value}"));
-        // The setting counts for new sessions, as after a fail-over.
+        // The setting affects new sessions, as after a fail-over.
         let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname";
         server.sql("postgres", &format!("{others} = '{database}'"));
     })
     .await;
 }
 
-/// A revoked permission is not a fault that passes: the answer comes without repetitions.
+/// A revoked permission is permanent, so the call fails without retries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_with_a_revoked_permission() {
     let server = Postgres::start(&[]);

@@ -1,4 +1,4 @@
-//! One file that processes reach by two paths, and a log that is not that of the file.
+//! One file opened through two paths, and a log that does not belong to the file.
 
 use std::{
     fs,
@@ -35,7 +35,7 @@ async fn a_file_with_two_names_is_used_by_none_of_them() {
     untrusted(store.view(&key("k")).await, "has 2 names");
     fs::remove_file(&other).unwrap();
     store.renew(&runner(1), TTL).await.unwrap();
-    // A second name of the log leads apart, too.
+    // A second name for the log is refused, too.
     fs::hard_link(folder.path().join("coordination.sqlite-wal"), &other).unwrap();
     untrusted(sqlite(&path, HandClock::new()).await, "-wal has 2 names");
 }
@@ -51,7 +51,7 @@ async fn a_symbolic_link_leads_to_the_same_locks() {
     assert!(same.view(&key("k")).await.unwrap().lock.slot.is_some());
 }
 
-/// Where this user cannot mount, nothing is tested.
+/// Skipped if this user cannot mount.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_mounted_alone_is_not_used() {
     let mount = |from: &Path, to: &Path| {
@@ -72,7 +72,7 @@ async fn a_file_that_is_mounted_alone_is_not_used() {
     let unmounted = Command::new("umount").arg(&inside).status().unwrap();
     assert!(unmounted.success());
     untrusted(said, "mounted as a single file");
-    // The folder is another matter.
+    // Mounting the whole folder works.
     hold(&store, &key("k"), &request("a", 1)).await;
     assert!(mount(&host, &job));
     let same = sqlite(&inside, HandClock::new()).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_file_that_is_mounted_alone_is_not_used() {
     let _ = Command::new("umount").arg("-l").arg(&job).status();
 }
 
-/// Another process that has the file open, as a run has.
+/// Another process with the file open, like a run.
 struct OtherProcess(Child);
 
 impl OtherProcess {
@@ -108,7 +108,7 @@ impl Drop for OtherProcess {
     }
 }
 
-/// Neither the process that lost its log nor one that comes later grants a lock.
+/// Neither the process that lost its log nor a later process grants a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_is_deleted_in_use_ends_all_use() {
     for lost in [&["-wal"][..], &["-shm"], &["-wal", "-shm"]] {

@@ -1,4 +1,4 @@
-//! What only PostgreSQL can do wrong: roles, poolers, its own death.
+//! Problems specific to PostgreSQL: roles, poolers and server crashes.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -24,13 +24,13 @@ async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     PostgresStore::open(&SecretString::from(url), WrongClock::next(), &PostgresOptions::default()).await
 }
 
-/// One with less patience than usual.
+/// Opens a store with a short retry limit.
 async fn hasty(url: &str) -> Result<PostgresStore, StoreError> {
     let options = PostgresOptions { patience: Duration::from_secs(2), ..PostgresOptions::default() };
     PostgresStore::open(&SecretString::from(url), WrongClock::next(), &options).await
 }
 
-/// The command of the guide that binds an owner to its roles.
+/// Returns the guide's command that binds an owner to its roles.
 fn owner_role() -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/many-runners.md");
     let text = fs::read_to_string(guide).unwrap();
@@ -84,13 +84,13 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     let runner_store = open(&server.url("metal_runner", &database)).await.unwrap();
     let approver = open(&server.url("metal_approver", &database)).await.unwrap();
     let reviewer = open(&server.url("metal_reviewer", &database)).await.unwrap();
-    // The whole life of a hold, and a claim.
+    // A complete hold, and a claim.
     let (uid, generation) = hold(&runner_store, &key("k"), &request("a", 1)).await;
     apply(&runner_store, &key("k"), |lock, _, now| lock.claim(claim("team-web"), now)).await.unwrap();
     runner_store.bind("team/node-1", &key("k"), false).await.unwrap();
     forbidden(apply(&runner_store, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await);
 
-    // An approval, and nothing else.
+    // The approver can approve and nothing more.
     let given = apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-web", now)).await.unwrap();
     forbidden(join(&approver, &key("k"), &request("b", 2)).await);
     let enqueue = |lock: &mut ServerLock, leases: &Leases, now| lock.enqueue(request("b", 2), leases, now);
@@ -99,7 +99,7 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     forbidden(apply(&approver, &key("other"), |lock, _, now| lock.claim(claim("team-web"), now)).await);
     forbidden(approver.bind("team/node-1", &key("x"), true).await);
 
-    // Only reading.
+    // The reviewer can only read.
     let view = reviewer.view(&key("k")).await.unwrap();
     assert_eq!(view.lock.ownership.approvals[0].uid, given);
     assert_eq!(view.lock.get(&uid).map(|record| record.generation), Some(generation.generation));
@@ -110,9 +110,9 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     forbidden(reviewer.renew(&runner(3), TTL).await);
     forbidden(apply(&reviewer, &key("k"), enqueue).await);
 
-    // A run uses an approval; the owner takes one back; both end with the claim.
+    // A run uses an approval, the owner withdraws another, and both end with the claim.
     let used = |lock: &mut ServerLock, _: &Leases, _| {
-        // Judged from memory first, where this handle has not seen it yet.
+        // The first attempt uses this handle's cache, which can lack the approval.
         let approval = lock.ownership.approvals.first_mut().ok_or(Refusal::WrongPhase("no approval"))?;
         approval.used_by = Some(uid.clone());
         Ok(())
@@ -129,12 +129,12 @@ async fn each_role_of_the_guide_may_do_its_own_and_nothing_else() {
     };
     assert!(apply(&runner_store, &key("k"), unclaim).await.unwrap());
     assert!(runner_store.view(&key("k")).await.unwrap().lock.ownership.is_empty());
-    // PostgreSQL itself says who it was.
+    // PostgreSQL itself recorded the role.
     let query = r#"SELECT DISTINCT role_name FROM metal.audit WHERE body LIKE '%"what":"approv%'"#;
     assert_eq!(server.sql(&database, query), "metal_approver");
     runner_store.prune(Duration::ZERO, 100).await.unwrap();
 
-    // An owner with roles of its own: nobody else approves in its name.
+    // For an owner with its own roles, other roles cannot approve.
     server.sql(&database, &owner_role());
     apply(&runner_store, &key("k"), |lock, _, now| lock.claim(claim("team-database"), now)).await.unwrap();
     forbidden(apply(&approver, &key("k"), |lock, _, now| approve(lock, "team-database", now)).await);
@@ -211,7 +211,7 @@ async fn tls_is_used_as_the_url_says() {
     hold(&store, &key("k"), &request("a", 1)).await;
     let used = server.sql("postgres", "SELECT count(*) > 0 FROM pg_stat_ssl WHERE ssl");
     assert_eq!(used, "t");
-    // Another authority than the one that is trusted.
+    // A certificate from an untrusted authority.
     let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     fs::write(&certificate, other.cert.pem()).unwrap();
     let error = hasty(&trusted).await.unwrap_err();
@@ -221,7 +221,7 @@ async fn tls_is_used_as_the_url_says() {
     );
 }
 
-/// Holds by several tasks go on while something happens to the server.
+/// Runs holds in several tasks during an event on the server.
 async fn holds_go_on(url: &str, meanwhile: impl std::future::Future<Output = ()>) -> u64 {
     const PEOPLE: u32 = 24;
     let mut handles: Vec<Arc<dyn Store>> = Vec::new();
@@ -248,13 +248,13 @@ async fn holds_go_on(url: &str, meanwhile: impl std::future::Future<Output = ()>
     view.lock.generation
 }
 
-/// Waits for the next change. `false`: there is none any more, everybody had his turn.
+/// Waits for the next change. Returns false after all tasks have ended.
 async fn goes_on(changes: &mut tokio::sync::watch::Receiver<u64>) -> bool {
     changes.mark_unchanged();
     tokio::time::timeout(Duration::from_secs(8), changes.changed()).await.is_ok_and(|changed| changed.is_ok())
 }
 
-/// Repeats what may be repeated while the server is away, as the engine does.
+/// Retries during an outage, like the engine.
 async fn insist<T, F: Future<Output = Result<T, StoreError>>>(attempt: impl Fn() -> F) -> Result<T, StoreError> {
     loop {
         match attempt().await {
@@ -276,14 +276,14 @@ async fn one_turn(store: &dyn Store, n: u32, inside: &std::sync::atomic::AtomicU
         if mine && insist(|| try_admit(store, &key, &uid, generation)).await.unwrap() {
             break;
         }
-        // Whoever else took it says so; and the time passes, as in the engine.
+        // Poll every second next to change notifications, like the engine.
         let _ = tokio::time::timeout(Duration::from_secs(1), changes.changed()).await;
     }
     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold {key}");
     tokio::time::sleep(Duration::from_millis(5)).await;
     inside.fetch_sub(1, Ordering::SeqCst);
     match insist(|| finish(store, &key, &uid, generation)).await {
-        // The reply to an earlier attempt was lost for good: it is over.
+        // An earlier attempt succeeded, but its reply was lost.
         Ok(()) | Err(StoreError::Refused(Refusal::Gone)) => {}
         Err(error) => panic!("{error}"),
     }
@@ -291,14 +291,14 @@ async fn one_turn(store: &dyn Store, n: u32, inside: &std::sync::atomic::AtomicU
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_killed_and_comes_back_lost_nothing() {
-    // As in production: what was committed is on the disk.
+    // As in production: commits are on disk.
     let mut server = Postgres::start(&["fsync=on", "synchronous_commit=on", "full_page_writes=on"]);
     let url = server.url("postgres", &server.database());
     let watched = open(&url).await.unwrap();
     let mut changes = watched.changes(&key("k"));
     let generation = holds_go_on(&url, async {
         let mut kills = 0;
-        // In the middle: somebody has just taken or given back the server.
+        // Right after a hold began or ended.
         while kills < 3 && goes_on(&mut changes).await {
             server.kill();
             server.start_again();
@@ -331,8 +331,7 @@ async fn connections_that_are_cut_lose_no_change() {
     .await;
 }
 
-/// Requests through a network that loses replies at any moment: each is applied once, or said not
-/// to be.
+/// Requests over a network that loses replies: each is applied once or reports failure.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_written_without_a_reply_is_written_once() {
     const REQUESTS: u32 = 200;
@@ -345,7 +344,7 @@ async fn what_was_written_without_a_reply_is_written_once() {
     let (stop, network) = (over.clone(), proxy.clone());
     let gremlin = tokio::task::spawn_blocking(move || {
         for round in 0.. {
-            // Somewhere in the middle of a reply, or not at all.
+            // Cut at varying points of a reply, or before it.
             match round % 4 {
                 0 => network.limit_replies(700 + round * 37 % 2900),
                 1 => network.lose_replies(),
@@ -399,7 +398,7 @@ async fn connections_that_nobody_needs_are_closed() {
         assert!((1..=3).contains(&count("")), "no more than three at once");
         soon("rest", until(0)).await;
     }
-    // Who waits keeps the one that listens.
+    // A watch keeps the listening connection open.
     let changes = store.changes(&keys[0]);
     let listening = async {
         while count(" AND query LIKE 'LISTEN%'") == 0 {
@@ -411,11 +410,11 @@ async fn connections_that_nobody_needs_are_closed() {
     assert_eq!(count(" AND query LIKE 'LISTEN%'"), 1);
     drop(changes);
     store.close().await;
-    // A process of the server ends a moment after its connection.
+    // A server process ends shortly after its connection.
     soon("the end of all", until(0)).await;
 }
 
-/// More processes wait than the server has connections.
+/// More processes wait than the server allows connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_takes_no_connection_from_those_who_work() {
     let server = Postgres::start(&["max_connections=16"]);
@@ -432,7 +431,7 @@ async fn waiting_takes_no_connection_from_those_who_work() {
         let changes = store.changes(&key("k"));
         waiting.push((store, changes));
         if n % 6 == 5 {
-            // They have waited for a while.
+            // Idle waiters return their connections.
             let calm = async {
                 while taken() > 10 {
                     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,5 +1,4 @@
-//! What the roles of a database try past this program, with `psql` and the connection that their
-//! login gives them.
+//! Attacks by a database role's user with `psql` and that role's own login.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,8 +65,7 @@ impl Guarded {
         assert!(error.contains("permission denied") || error.contains("metal:"), "{sql}: {error}");
     }
 
-    /// The waiter is admitted with an approval of its own, and given back: the whole life of a
-    /// hold.
+    /// Admits the waiter with a separate approval and releases it: a complete hold.
     async fn the_hold_goes_on(&self) {
         self.hold().await;
         assert_eq!(self.runs.contents().await.unwrap().violations(), [""; 0]);
@@ -93,7 +91,7 @@ async fn no_role_moves_a_lock_past_its_revision() {
         guarded.refused(role, "UPDATE metal.locks SET commits = ''");
         guarded.refused(role, "SELECT * FROM metal.locks FOR UPDATE");
     }
-    // A runner writes locks, and cannot write this.
+    // A runner can write locks, but not this column.
     for change in [
         &format!("revision = {LARGEST}"),
         "revision = revision - 1",
@@ -118,7 +116,7 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
     guarded.sql("CREATE ROLE team LOGIN IN ROLE metal_approver; INSERT INTO metal.owner_roles VALUES ('team', 'team')");
     let count = || guarded.sql("SELECT count(*) FROM metal.approvals");
     let given = guarded.sql("SELECT uid FROM metal.approvals");
-    // Whatever it is: an error, or nothing that it sees to delete.
+    // Either an error or a deletion of zero visible rows.
     let _ = guarded.as_role(APPROVER, "DELETE FROM metal.approvals");
     assert_eq!(count(), "1");
     let answer = |gone: &str, uid: &str, body: &str| {
@@ -141,7 +139,7 @@ async fn an_approver_withdraws_only_what_its_owner_gave() {
     let team = guarded.open("team").await;
     let withdraw = |lock: &mut ServerLock, _: &Leases, now| Ok(lock.withdraw_approval(&Uid(given.clone()), "ada", now));
     assert!(apply(&team, &key("k"), withdraw).await.unwrap());
-    // What cannot be read counts for nothing, and keeps nobody from the server.
+    // Unreadable approvals count as missing and never block the server.
     guarded.sql("DELETE FROM metal.owner_roles");
     guarded.as_role(APPROVER, &answer("{}", "{broken}", "{")).unwrap();
     let (uid, fence) = &guarded.waiter;
@@ -166,7 +164,7 @@ async fn a_used_approval_stays_used() {
         let _ = guarded.as_role(role, "UPDATE metal.approvals SET used_by = 'other'");
         assert_eq!(guarded.sql("SELECT used_by FROM metal.approvals"), uid.0, "{role}");
     }
-    // The same request again needs another approval.
+    // The same request needs a new approval.
     let (again, fence) =
         join(&guarded.runs, &key("k"), &EnqueueRequest { uid: Uid("again".into()), ..guarded.wish.clone() })
             .await
@@ -206,8 +204,8 @@ async fn a_forged_notification_deafens_nobody() {
     };
     soon("it listens", listening).await;
     guarded.as_role(REVIEWER, &format!("NOTIFY metal_changes, '{LARGEST} k'")).unwrap();
-    // Once more, so that the first one is known to have been heard: of another lock, which does
-    // wake.
+    // Repeated with another lock, which does wake waiters, so that the first notification has
+    // arrived.
     let mut others = waits.changes(&key("other"));
     join(&guarded.runs, &key("other"), &request("b", 2)).await.unwrap();
     soon("the other change", others.changed()).await.unwrap();
@@ -241,7 +239,7 @@ async fn no_role_changes_or_deletes_a_line_of_the_configured_age() {
         }
         guarded.refused(role, "INSERT INTO metal.audit (writer, namespace, name, body) VALUES ('1', 'a', 'b', '{}')");
     }
-    // A process with a shorter history_days deletes no line either.
+    // A process with a shorter `history_days` does not delete lines earlier.
     guarded.runs.prune(Duration::ZERO, 1000).await.unwrap();
     assert_eq!(count(), before);
     guarded.sql("UPDATE metal.audit SET at = at - interval '366 days' WHERE id <= 2");

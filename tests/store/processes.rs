@@ -1,4 +1,4 @@
-//! Stores between real processes: this test binary starts itself again.
+//! Store tests across real processes: this test binary starts itself as a child.
 
 use std::{
     env,
@@ -33,7 +33,7 @@ use crate::{
 const URL: &str = "STORE_TEST_URL";
 const NUMBER: &str = "STORE_TEST_NUMBER";
 
-/// Starts one of the ignored tests below as a process of its own.
+/// Starts an ignored test below as a separate process.
 pub fn process(role: &str, url: &str, number: u32) -> Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", &format!("processes::{role}"), "--ignored", "--nocapture", "--test-threads=1"])
@@ -46,20 +46,19 @@ pub fn process(role: &str, url: &str, number: u32) -> Child {
 }
 
 async fn open(url: &str) -> Arc<dyn Store> {
-    // As `main` does.
+    // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let environment = Environment::default();
     open_store(Some(url), &environment, Arc::new(SystemClock::default())).await.unwrap().0
 }
 
-/// The store and the number that this process was started with; `None` when nobody started it on
-/// purpose.
+/// Returns the store and number of a child process, or `None` outside a child.
 async fn started_with() -> Option<(Arc<dyn Store>, u32)> {
     let url = env::var(URL).ok()?;
     Some((open(&url).await, env::var(NUMBER).unwrap().parse().unwrap()))
 }
 
-/// An empty store of each kind that processes can share, and what keeps it.
+/// Creates an empty store of each shareable type, with the guards that keep it.
 fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite://{}", folder.path().join("state/coordination.sqlite").display());
@@ -70,7 +69,7 @@ fn shared_stores() -> Vec<(String, Option<tempfile::TempDir>)> {
     vec![(file, Some(folder)), (database, None), (namespace, None)]
 }
 
-/// What a process says on its lines with `<word>`.
+/// Lines with `<word>` in a process's output.
 pub struct Said(Lines<BufReader<ChildStdout>>);
 
 impl Said {
@@ -78,10 +77,10 @@ impl Said {
         Self(BufReader::new(child.stdout.take().unwrap()).lines())
     }
 
-    /// The next such line; `None` when it ended.
+    /// Returns the next such line, or `None` at the end.
     pub async fn next(&mut self, word: &str) -> Option<Vec<String>> {
         while let Some(line) = self.0.next_line().await.unwrap() {
-            // The test harness writes the test's name without a line end before it.
+            // The test harness prints the test's name before it, without a line break.
             if let Some((_, rest)) = line.split_once(&format!("<{word}>")) {
                 return Some(rest.split_whitespace().map(str::to_owned).collect());
             }
@@ -124,7 +123,7 @@ async fn survives_killed_writers(url: &str) {
     let mut last_generation = 0;
     for round in 0..6 {
         let mut child = process("writer", url, round);
-        // Killed at another moment each time.
+        // Killed at a different time in each round.
         let mut said = Said::by(&mut child);
         let mut committed = Vec::new();
         for _ in 0..3 + 7 * round {
@@ -135,7 +134,7 @@ async fn survives_killed_writers(url: &str) {
         let store = open(url).await;
         let view = store.view(&key("k")).await.unwrap();
         for line in &committed {
-            // What was said to be stored is stored.
+            // Every reported commit is in the store.
             let uid = Uid(line[0].clone());
             let generation: u64 = line[1].parse().unwrap();
             let found = store.find_uid(&uid).await.unwrap().expect("a committed record is gone");
@@ -143,12 +142,12 @@ async fn survives_killed_writers(url: &str) {
             assert!(generation > last_generation && generation <= view.lock.generation);
             last_generation = generation;
         }
-        // The slot is that of an active record, and only the last request can be unfinished.
+        // The holder is an active record, and only the last request can be unfinished.
         if let Some(slot) = &view.lock.slot {
             assert!(view.lock.get(&slot.uid).is_some_and(|record| matches!(record.phase, Phase::InMaintenance { .. })));
         }
         last_generation = view.lock.generation;
-        // Nothing keeps it locked, and it can be cleaned up: the dead process is gone for good.
+        // The dead process left no lock behind, and its records can be cleaned up.
         for record in view.lock.active.clone() {
             store.resign(&record.attachment.as_ref().unwrap().runner.id).await.unwrap();
             let next = crate::records::runner(1000 + round);
@@ -245,7 +244,7 @@ async fn strictly_one_after_the_other(url: &str) {
     println!("{url}: hand-over in ms: {hand_over:?}");
 }
 
-/// A process that is stopped holds no lock inside a store that many share, wherever it was stopped.
+/// A stopped process never blocks a shared store, wherever it stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_writer_holds_up_nobody() {
     for (url, _folder) in shared_stores().into_iter().filter(|(url, _)| !url.starts_with("sqlite")) {
@@ -265,7 +264,7 @@ async fn a_stopped_writer_holds_up_nobody() {
             soon("a transaction beside a stopped one", apply(&*store, &key("k"), change)).await.unwrap();
             slowest = slowest.max(began.elapsed());
             rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-            // It goes on, to be stopped somewhere else.
+            // It continues, to be stopped elsewhere.
             for _ in 0..n % 4 {
                 soon("writing", said.next("joined")).await.unwrap();
             }

@@ -1,4 +1,4 @@
-//! The roles as the program prints them.
+//! Printed roles.
 
 use terraform_provider_metal::{
     cli::{self, Exit},
@@ -6,9 +6,9 @@ use terraform_provider_metal::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// What the program prints, or its error.
+/// Runs a command. Returns its output or its error.
 pub async fn run(arguments: &[&str], url: &str) -> Result<String, String> {
-    // As `main` does.
+    // As in `main`.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let all = [&["terraform-provider-metal", "--coordination-url", url], arguments].concat();
     let all = all.into_iter().map(Into::into).collect();
@@ -18,7 +18,7 @@ pub async fn run(arguments: &[&str], url: &str) -> Result<String, String> {
     if exit == Exit::Success { Ok(text(out)) } else { Err(text(err)) }
 }
 
-/// What `store roles` prints for a store.
+/// Returns the output of `store roles` for a store.
 pub async fn printed(kind: &str, url: &str) -> String {
     run(&["store", "roles", kind], url).await.unwrap()
 }

@@ -1,4 +1,4 @@
-//! What the tests of one kind of store say to it, and how they wait.
+//! Helpers shared by the store tests.
 
 #![allow(dead_code)]
 
@@ -20,7 +20,7 @@ use crate::{
     records::{TTL, id, key, request, runner, spec},
 };
 
-/// Looks again and again until something is so.
+/// Polls until the closure returns a value.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -32,12 +32,11 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// Looks at a lease of this length and renews it, for a multiple of its length. `None`: this
-/// machine paused the test for so long that the lease may have ended, which says nothing of the
-/// store. To be repeated by [`until`].
+/// Observes and renews a lease for several times its length. Returns `None` after a long pause of
+/// the test machine, which proves nothing about the store. Repeat it with [`until`].
 ///
 /// # Panics
-/// When the lease ended although it was renewed in time.
+/// If the lease ended despite renewals in time.
 pub async fn renewed_in_time(
     length: Duration,
     times: u32,
@@ -65,7 +64,7 @@ pub async fn enqueue(store: &dyn Store, key: &LockKey, wish: &EnqueueRequest) ->
     apply(store, key, |lock, leases, now| Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())).await
 }
 
-/// The words of the audit of one name.
+/// Returns a name's audit events.
 pub async fn said(store: &dyn Store, id: &MaintenanceId) -> Vec<String> {
     store.audit(id, 1000).await.unwrap().into_iter().map(|line| line.what).collect()
 }
@@ -95,14 +94,14 @@ pub async fn approve(store: &dyn Store, key: &LockKey, approval: &Approval) -> R
     apply(store, key, |lock, _, now| lock.approve(approval.clone(), "team", now)).await
 }
 
-/// How long it took, too.
+/// Returns the result and the duration.
 pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began = Instant::now();
     let result = future.await;
     (result, began.elapsed())
 }
 
-/// Hundreds of waiters went away; they do not block whoever comes next.
+/// Hundreds of waiters disconnect; they do not block the next waiter.
 pub async fn a_crowd_leaves(store: &dyn Store) {
     for n in 0..150 {
         let wish =
@@ -131,22 +130,22 @@ pub async fn a_crowd_leaves(store: &dyn Store) {
     assert_eq!(said(store, &id("m149")).await, ["enqueued", "dropped"]);
 }
 
-/// Those of one process that share a commit whose reply is lost, while another process goes on.
+/// Requests of one process share a commit whose reply is lost, while another process continues.
 #[cfg(unix)]
 pub async fn a_group_loses_its_reply<S: Store + 'static>(
     direct: &std::sync::Arc<S>,
     through: &std::sync::Arc<S>,
     proxy: &crate::support::toxiproxy::Toxiproxy,
 ) {
-    // HTTP/2 sends no more than 64 KiB without a word from the server (RFC 9113, section 6.9.2),
-    // and those are lost, too.
+    // HTTP/2 sends at most 64 KiB without a reply from the server (RFC 9113, section 6.9.2), and
+    // replies are lost too.
     const ASKING: u32 = 20;
     let (k, calls) = (key("k"), std::sync::atomic::AtomicU32::new(0));
     let asking = (0..ASKING).map(async |n| {
         let wish = request(&format!("m{n}"), n);
         let asked = apply(&**through, &k, |lock, leases, now| {
             if calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
-                // It has been read, and will be written next, with all that came meanwhile.
+                // The lock was read. The next write includes everything queued by then.
                 proxy.lose_replies();
             }
             Ok(lock.enqueue(wish.clone(), leases, now)?.uid().clone())

@@ -1,4 +1,4 @@
-//! A watch that was cut off while what it missed was forgotten.
+//! A watch that is cut off while its next revisions are compacted.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use crate::{
     talk::enqueue,
 };
 
-/// A watcher behind `way` is woken for changes that it missed and that the API server compacted,
-/// and the watch itself returns within `patience`, which is sooner than it would look by itself.
+/// Asserts that a watcher behind `way` is woken for changes that the API server compacted during
+/// an outage. The watch itself must recover within `patience`, which is shorter than its poll
+/// interval.
 pub async fn outlives(
     direct: &dyn Store,
     watching: &dyn Store,
@@ -25,7 +26,7 @@ pub async fn outlives(
     soon("the first change", changes.changed()).await.unwrap();
     for round in 0..3 {
         way.cut();
-        // More than one, so that the one after the last that was seen is compacted away.
+        // Two changes, so that the revision after the last received one is compacted.
         let missed = format!("missed{round}");
         for name in [format!("also{round}"), missed.clone()] {
             enqueue(direct, &key("k"), &request(&name, 2)).await.unwrap();
@@ -33,7 +34,7 @@ pub async fn outlives(
         let revision = etcd.get("nothing", None).await.unwrap().header().unwrap().revision();
         etcd.compact(revision, None).await.unwrap();
         way.mend();
-        // As a waiter does: looks, and looks again when it is woken.
+        // Like a waiter: reads, and reads again after each notification.
         loop {
             changes.mark_unchanged();
             let view = watching.view(&key("k")).await.unwrap();

@@ -1,5 +1,4 @@
-//! An API server that gives wrong answers on demand: a proxy over plain HTTP in front of a real
-//! one.
+//! An API server with controllable wrong responses: a plain HTTP proxy in front of a real server.
 
 use std::{
     net::SocketAddr,
@@ -16,16 +15,16 @@ use tokio::{
 
 use super::kubernetes::Kubernetes;
 
-/// What goes wrong.
+/// Fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request does not arrive; the answer is this status.
+    /// Not forwarded; answered with this status.
     Answer(u16),
-    /// The request is carried out, and the connection ends without an answer.
+    /// Forwarded; the connection closes without a reply.
     LoseReply,
 }
 
-/// A fault, for as many requests of a method; an empty method means all.
+/// A fault for a number of requests with a method; an empty method matches all.
 #[derive(Debug)]
 struct Plan {
     fault: Fault,
@@ -40,7 +39,7 @@ struct State {
     asked: usize,
 }
 
-/// The proxy; it ends when this is dropped.
+/// The proxy. It stops on drop.
 pub struct Faulty {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -77,31 +76,31 @@ impl Faulty {
         Self { address, state, task }
     }
 
-    /// Where it listens.
+    /// URL of the proxy.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// From now on the next requests of a method go wrong.
+    /// Injects a fault into the next requests with a method.
     pub fn fail(&self, fault: Fault, method: &'static str, times: usize) {
         let mut state = self.state.lock().unwrap();
         state.plan = Some(Plan { fault, method, left: times });
         state.hit = 0;
     }
 
-    /// Everything is right again. Says how many requests went wrong.
+    /// Removes all faults. Returns the number of failed requests.
     pub fn heal(&self) -> usize {
         let mut state = self.state.lock().unwrap();
         state.plan = None;
         state.hit
     }
 
-    /// How many requests went wrong since that was asked for.
+    /// Number of requests that failed due to the current fault.
     pub fn hit(&self) -> usize {
         self.state.lock().unwrap().hit
     }
 
-    /// How many requests came in.
+    /// Number of received requests.
     pub fn asked(&self) -> usize {
         self.state.lock().unwrap().asked
     }
@@ -120,7 +119,7 @@ fn judge(state: &Mutex<State>, method: &str) -> Option<Fault> {
     Some(fault)
 }
 
-/// One request, whole; every connection serves one.
+/// Serves one request per connection.
 async fn serve(mut stream: TcpStream, upstream: &Upstream, state: &Mutex<State>) -> Option<()> {
     let mut bytes = Vec::new();
     let mut part = [0; 8192];

@@ -1,11 +1,11 @@
-//! A switch that holds a stand-in at a place.
+//! A switch that pauses a stand-in at one point.
 
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Holds what asks it while it is closed. Copies hold the same.
+/// Pauses its callers while closed. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Arc<AtomicBool>);
 

@@ -1,5 +1,5 @@
-//! A real Keystone: accounts, application credentials, tokens and a catalog, in a database of its
-//! own.
+//! A real Keystone with accounts, application credentials, tokens and a catalog, in its own
+//! database.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::server::{Server, free_port, http_client};
 
-/// Serves a folder that was prepared by the set-up, and writes where it listens into its catalog.
+/// Serves a folder from the set-up and writes its address into the catalog.
 const SERVE: &str = r#"
 import sqlite3, sys
 database, port = sys.argv[1], int(sys.argv[2])
@@ -25,11 +25,11 @@ from keystone.server.wsgi import initialize_public_application
 wsgi.Server(("127.0.0.1", port), initialize_public_application(), numthreads=4).start()
 "#;
 
-/// The password of the first account (`admin`), as the set-up made it, and of every other one here.
+/// Password of all accounts, including `admin` from the set-up.
 pub const PASSWORD: &str = "correct horse";
-/// The region of all that is in the catalog.
+/// Region of all catalog entries.
 pub const REGION: &str = "r1";
-/// The project of the runs.
+/// Project of the runs.
 pub const PROJECT: &str = "ops";
 
 /// A running Keystone.
@@ -67,8 +67,8 @@ fn by_password(user: &str, password: &str, scope: &Value) -> Value {
 }
 
 impl Keystone {
-    /// Starts one with the account of Ironic and the project of the runs, and waits until it
-    /// answers. `lifetime`: of its tokens.
+    /// Starts Keystone with Ironic's account and the runs' project, and waits until it answers.
+    /// `lifetime` applies to its tokens.
     pub async fn start(lifetime: Duration) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::with_prefix("keystone-").unwrap();
@@ -140,16 +140,16 @@ backend = oslo_cache.dict
         self.server.log()
     }
 
-    /// A file of its own for a test, for example a `clouds.yaml`.
+    /// Writes a file for a test, for example a `clouds.yaml`.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::write(&path, text).unwrap();
         path
     }
 
-    /// What Ironic needs to ask it. `cached`: for how many seconds it trusts a token that it knows
-    /// (five minutes by default; -1: each request is asked for, so that a token that was revoked is
-    /// refused at once).
+    /// Returns Ironic's middleware configuration. `cached` is the number of seconds that a
+    /// validated token stays trusted (default 300; -1 validates on each request, so revocations
+    /// apply immediately).
     pub fn middleware(&self, cached: i32) -> String {
         let url = self.url();
         format!(
@@ -177,7 +177,7 @@ token_cache_time = {cached}
         (token.unwrap(), serde_json::from_str(&text).unwrap())
     }
 
-    /// A token of the administrator of the whole system; it is good for the next request.
+    /// Returns a valid token of the system administrator.
     pub async fn operator(&self) -> String {
         let mut kept = self.operator.lock().await;
         if let Some((since, token)) = kept.as_ref()
@@ -203,7 +203,7 @@ token_cache_time = {cached}
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// A call of its administrator, which succeeds.
+    /// Sends a request as administrator and asserts success.
     pub async fn call(&self, method: Method, path: &str, body: Value) -> Value {
         self.send(method, path, &self.operator().await, &body).await
     }
@@ -213,7 +213,7 @@ token_cache_time = {cached}
         found[kind][0]["id"].as_str().map(str::to_owned)
     }
 
-    /// Makes an account with roles in a project. Roles that Keystone does not know are made.
+    /// Creates an account with roles in a project. Missing roles are created.
     pub async fn account(&self, name: &str, project: &str, roles: &[&str]) {
         let user = json!({ "user": { "name": name, "domain_id": "default", "password": PASSWORD } });
         let user = self.call(Method::POST, "/users", user).await["user"]["id"].as_str().unwrap().to_owned();
@@ -232,8 +232,7 @@ token_cache_time = {cached}
         }
     }
 
-    /// Makes an application credential of an account of the project of the runs, with all its
-    /// roles.
+    /// Creates an application credential for an account in the runs' project, with all its roles.
     pub async fn credential(&self, account: &str) -> Credential {
         let scope = json!({ "project": { "name": PROJECT, "domain": { "id": "default" } } });
         let (token, body) = self.log_in(&by_password(account, PASSWORD, &scope)).await;
@@ -244,13 +243,13 @@ token_cache_time = {cached}
         Credential { id: text("id"), secret: text("secret") }
     }
 
-    /// Locks an account, or lets it in again. Either ends the tokens that it has.
+    /// Disables or enables an account. Both revoke its tokens.
     pub async fn enable(&self, account: &str, enabled: bool) {
         let user = self.id_of("users", account).await.unwrap();
         self.call(Method::PATCH, &format!("/users/{user}"), json!({ "user": { "enabled": enabled } })).await;
     }
 
-    /// Ends a token before its time.
+    /// Revokes a token.
     pub async fn revoke(&self, token: &str) {
         let request = self.http.delete(format!("{}/auth/tokens", self.url()));
         let request = request.header("X-Auth-Token", self.operator().await).header("X-Subject-Token", token);
@@ -258,7 +257,7 @@ token_cache_time = {cached}
         assert!(answer.status().is_success(), "{}", answer.status());
     }
 
-    /// Says in the catalog where Ironic is. The last word counts.
+    /// Sets Ironic's address in the catalog, replacing an earlier one.
     pub async fn list_ironic(&self, url: &str) {
         let service = if let Some(service) = self.id_of("services", "ironic").await {
             service

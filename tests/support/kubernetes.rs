@@ -1,5 +1,4 @@
-//! Real Kubernetes API servers on loopback, each with an etcd of its own. No controllers, no nodes:
-//! what the tests need is the API, its rights and its watches.
+//! Real Kubernetes API servers on loopback, each with its own etcd, without controllers or nodes.
 
 use std::{
     fs,
@@ -22,14 +21,14 @@ use serde_json::{Value, json};
 
 use super::server::{Server, free_port};
 
-/// Ends both. Asked nicely the API server would wait for those who watch, and all data goes with
-/// the test.
+/// Signal to end both servers. With SIGTERM the API server waits for watchers; the data is
+/// disposable.
 const SIGNAL: &str = "KILL";
 
-/// Where the API server keeps everything in its etcd.
+/// Key prefix of all objects in etcd.
 pub const REGISTRY: &str = "/registry/";
 
-/// Who has a token, and their groups. Anybody else gets a certificate: [`Kubernetes::user`].
+/// Token users and their groups. Other users get a certificate from [`Kubernetes::user`].
 const TOKENS: [(&str, &str); 7] = [
     ("admin", "system:masters"),
     ("runner", "runners"),
@@ -40,7 +39,7 @@ const TOKENS: [(&str, &str); 7] = [
     ("nobody", ""),
 ];
 
-/// The file of [`Kubernetes::audit_log`].
+/// File of [`Kubernetes::audit_log`].
 const AUDIT: &str = "audit";
 
 fn program(name: &str) -> String {
@@ -49,8 +48,7 @@ fn program(name: &str) -> String {
     built
 }
 
-/// Runs something to its end on a thread of its own, so that tests may call it from inside a
-/// runtime too.
+/// Runs a future to completion on a separate thread, so that it also works within a runtime.
 fn wait_for<T: Send>(doing: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| {
         let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(doing);
@@ -63,7 +61,7 @@ fn wait_for<T: Send>(doing: impl Future<Output = T> + Send) -> T {
 
 /// An API server and its etcd.
 pub struct Kubernetes {
-    // Fields are dropped in this order: the API server would otherwise look for its etcd.
+    // Fields are dropped in this order, so that the API server ends before its etcd.
     api: Server,
     etcd: Server,
     port: u16,
@@ -73,35 +71,34 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// The one that all tests of this process share. It ends with the process.
+    /// Returns the server shared by all tests of this process. It ends with the process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Kubernetes> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
 
-    /// One of one's own.
+    /// Starts a separate server.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// One of one's own, with more arguments for the API server; the last one of a name counts.
+    /// Starts a separate server with extra arguments; the last argument of a name wins.
     pub fn start_with(more: &[&str]) -> Self {
         Self::start_on(start_etcd(false), more, false)
     }
 
-    /// One of one's own that writes down what it is asked: [`Kubernetes::audit_log`].
+    /// Starts a separate server with an audit log: [`Kubernetes::audit_log`].
     pub fn audited() -> Self {
         Self::start_on(start_etcd(false), &[], true)
     }
 
-    /// One that keeps its promises through a power cut, as people run it: what a figure about its
-    /// speed has to be of.
+    /// Starts a server with fsync, as in production. Benchmarks need it.
     pub fn durable() -> Self {
         Self::start_on(start_etcd(true), &[], false)
     }
 
     fn start_on((etcd, etcd_port): (Server, u16), more: &[&str], audited: bool) -> Self {
-        // As `main` does.
+        // As in `main`.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::Builder::new().prefix("metal-kubernetes-").tempdir().unwrap().keep();
         let port = free_port();
@@ -175,7 +172,7 @@ impl Kubernetes {
         format!("127.0.0.1:{}", self.etcd_port)
     }
 
-    /// What the server's certificate is verified with.
+    /// CA file for the server's certificate.
     pub fn ca_file(&self) -> PathBuf {
         self.api.folder.join("certs/apiserver.crt")
     }
@@ -184,33 +181,33 @@ impl Kubernetes {
         self.api.log()
     }
 
-    /// What it was asked, of [`Kubernetes::audited`]: an event of `audit.k8s.io/v1` in each line.
+    /// Audit log of [`Kubernetes::audited`]: one `audit.k8s.io/v1` event per line.
     pub fn audit_log(&self) -> PathBuf {
         self.api.folder.join(AUDIT)
     }
 
-    /// The token of one of [`TOKENS`].
+    /// Token of a [`TOKENS`] user.
     pub fn token(name: &str) -> String {
         assert!(TOKENS.iter().any(|(known, _)| *known == name), "{name} has no token");
         format!("token-of-{name}")
     }
 
-    /// The path of a kubeconfig with everything allowed.
+    /// Path of an administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig_of("admin")
     }
 
-    /// The path of a kubeconfig with the token of one of [`TOKENS`].
+    /// Path of a kubeconfig with a [`TOKENS`] user's token.
     pub fn kubeconfig_of(&self, name: &str) -> PathBuf {
         self.kubeconfig_at(&self.url(), name)
     }
 
-    /// The same through a proxy: `url` is where it listens.
+    /// Same as `kubeconfig_of`, with the proxy at `url` as the server.
     pub fn kubeconfig_at(&self, url: &str, name: &str) -> PathBuf {
         self.write_kubeconfig(url, &json!({"token": Self::token(name)}))
     }
 
-    /// The path of a kubeconfig for anybody, with a certificate that says so.
+    /// Path of a kubeconfig with a client certificate for this user and these groups.
     pub fn user(&self, name: &str, groups: &[&str]) -> PathBuf {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -246,24 +243,24 @@ impl Kubernetes {
         path
     }
 
-    /// The URL of a coordination store in a namespace, with everything allowed.
+    /// URL of a coordination store in a namespace, as administrator.
     pub fn store(&self, namespace: &str) -> String {
         Self::store_of(namespace, &self.kubeconfig())
     }
 
-    /// The same for whom a kubeconfig names.
+    /// Same as `store`, with this kubeconfig.
     pub fn store_of(namespace: &str, kubeconfig: &Path) -> String {
         format!("kubernetes://{namespace}?kubeconfig={}", kubeconfig.display())
     }
 
-    /// A client of whom a kubeconfig names.
+    /// Creates a client from a kubeconfig.
     pub async fn client(kubeconfig: &Path) -> Client {
         let read = Kubeconfig::read_from(kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await.unwrap();
         Client::try_from(config).unwrap()
     }
 
-    /// Makes a namespace of a name that nobody else has.
+    /// Creates a namespace with a unique name.
     pub fn namespace(&self) -> String {
         let name = format!("n{}", uuid::Uuid::new_v4().simple());
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -275,7 +272,7 @@ impl Kubernetes {
         name
     }
 
-    /// All ConfigMaps of a namespace.
+    /// Returns all ConfigMaps of a namespace.
     pub async fn config_maps(&self, namespace: &str) -> Vec<ConfigMap> {
         let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);
         all.list(&ListParams::default()).await.unwrap().items
@@ -288,7 +285,7 @@ impl Kubernetes {
         all.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
-    /// Deletes all ConfigMaps of a namespace and makes these instead, as a tool for backups does.
+    /// Replaces all ConfigMaps of a namespace, like a backup tool.
     pub async fn replace_config_maps(&self, namespace: &str, maps: Vec<ConfigMap>) {
         let all: Api<ConfigMap> = Api::namespaced(Self::client(&self.kubeconfig()).await, namespace);
         for map in self.config_maps(namespace).await {
@@ -300,14 +297,13 @@ impl Kubernetes {
         }
     }
 
-    /// Server-side-applies every document of a YAML text, in its order. What names no namespace
-    /// goes to `default`.
+    /// Server-side-applies a YAML text's documents in order, by default to namespace `default`.
     pub fn apply(&self, yaml: &str) {
         self.apply_in("default", yaml);
     }
 
-    /// The same; what names no namespace goes to `namespace`. Definitions of new kinds are waited
-    /// for.
+    /// Same as `apply` with another default namespace. Waits until new custom resources are
+    /// served.
     pub fn apply_in(&self, namespace: &str, yaml: &str) {
         let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
         wait_for(async {
@@ -318,12 +314,12 @@ impl Kubernetes {
         });
     }
 
-    /// How many requests about locks the API server has answered so far, but watches.
+    /// Returns the number of requests served for store objects, without watches.
     pub async fn requests(&self) -> u64 {
         self.requests_about(&["configmaps", "leases"]).await
     }
 
-    /// How many requests about these kinds the API server has answered so far, but watches.
+    /// Returns the number of requests served for these resources, without watches.
     pub async fn requests_about(&self, kinds: &[&str]) -> u64 {
         let asked = Request::new("").get("metrics", &GetParams::default()).unwrap();
         let text = Self::client(&self.kubeconfig()).await.request_text(asked).await.unwrap();
@@ -333,12 +329,12 @@ impl Kubernetes {
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     }
 
-    /// Ends the API server as a power cut would. Its etcd goes on.
+    /// Kills the API server, as in a power cut. Its etcd continues.
     pub fn kill(&mut self) {
         self.api.kill();
     }
 
-    /// Starts it again, on the same port, with the same data and the same certificates.
+    /// Restarts it with the same port, data and certificates.
     pub fn start_again(&mut self) {
         let folder = self.api.folder.clone();
         self.api = Server::start(&folder, SIGNAL, &self.command);
@@ -363,7 +359,7 @@ fn start_etcd(durable: bool) -> (Server, u16) {
     (Server::start(&folder, SIGNAL, &command), client)
 }
 
-/// Who signs the certificates of [`Kubernetes::user`].
+/// Issuer of the certificates from [`Kubernetes::user`].
 fn issuer() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "clients of the tests");
@@ -376,7 +372,7 @@ async fn apply_one(client: &Client, namespace: &str, document: Value) {
     let kind =
         GroupVersionKind::try_from(object.types.clone().unwrap_or_else(|| panic!("no kind: {object:?}"))).unwrap();
     let began = Instant::now();
-    // A kind that was defined just now is served a moment later.
+    // The API server serves a new custom resource after a short delay.
     let (resource, capabilities) = loop {
         match pinned_kind(client, &kind).await {
             Ok(found) => break found,

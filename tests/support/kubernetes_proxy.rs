@@ -1,7 +1,6 @@
-//! A way to an API server that counts what goes through, and that answers by itself or waits where
-//! a test says so.
+//! A proxy to an API server that counts requests, and answers or delays selected requests.
 //!
-//! HTTP/1.1 without TLS on the client's side; the real server is behind it.
+//! Clients use HTTP/1.1 without TLS; the proxy forwards to the real server.
 
 use std::{
     fmt::Write as _,
@@ -20,11 +19,11 @@ use tokio::{
 
 use super::kubernetes::Kubernetes;
 
-/// One request, as a test sees it.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,
-    /// With its query.
+    /// Includes the query.
     pub path: String,
     pub body: String,
 }
@@ -35,22 +34,22 @@ impl Seen {
     }
 }
 
-/// What becomes of a request.
+/// Handling of a request.
 #[derive(Clone)]
 pub enum Deal {
-    /// It goes on.
+    /// Forwards it.
     Pass,
-    /// It is answered here: status, more header lines with their ends, body.
+    /// Answers it: status, additional CRLF-terminated header lines, body.
     Answer(u16, &'static str, String),
-    /// It waits, and then goes on.
+    /// Forwards it after the notification.
     Wait(Arc<Notify>),
-    /// It goes on, and its reply is lost: the connection ends.
+    /// Forwards it, then closes the connection without a reply.
     LoseReply,
-    /// It goes on; the test is told once it was carried out, and its reply never comes.
+    /// Forwards it and notifies the test when it completes; the reply is never sent.
     KeepReply(Arc<Notify>),
 }
 
-/// The request of [`Proxy::hold_first`].
+/// Request delayed by [`Proxy::hold_first`].
 #[derive(Default)]
 pub struct HeldRequest {
     came: Arc<AtomicBool>,
@@ -58,7 +57,7 @@ pub struct HeldRequest {
 }
 
 impl HeldRequest {
-    /// Whether it is there.
+    /// Returns true if the request has arrived.
     pub fn has_come(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }
@@ -81,7 +80,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The proxy. It ends with its value.
+/// The proxy. It stops on drop.
 pub struct Proxy {
     inner: Arc<Inner>,
     port: u16,
@@ -95,7 +94,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// One before a cluster.
+    /// Starts a proxy for a cluster.
     pub async fn to(cluster: &Kubernetes) -> Self {
         let ca = reqwest::Certificate::from_pem(&std::fs::read(cluster.ca_file()).unwrap()).unwrap();
         let http = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
@@ -121,12 +120,12 @@ impl Proxy {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What becomes of each request from now on.
+    /// Sets the handling of all later requests.
     pub fn rule(&self, rule: impl FnMut(&Seen) -> Deal + Send + 'static) {
         *locked(&self.inner.rule) = Box::new(rule);
     }
 
-    /// Holds the first request of a kind from now on until a test lets it go on; all others pass.
+    /// Delays the first matching request until the test continues it; all others pass.
     pub fn hold_first(&self, is_meant: impl Fn(&Seen) -> bool + Send + 'static) -> HeldRequest {
         let held = HeldRequest::default();
         let (came, go_on) = (Arc::clone(&held.came), Arc::clone(&held.go_on));
@@ -137,7 +136,7 @@ impl Proxy {
         held
     }
 
-    /// Everything that was asked since the last call.
+    /// Returns all requests since the last call.
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut *locked(&self.inner.seen))
     }
@@ -147,7 +146,7 @@ impl Proxy {
     }
 }
 
-/// The body of a `Status`.
+/// Returns the body of a Kubernetes `Status`.
 pub fn status(code: u16, reason: &str) -> String {
     serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason,
@@ -156,7 +155,7 @@ pub fn status(code: u16, reason: &str) -> String {
     .to_string()
 }
 
-/// Too many requests; asks to be left alone for a second.
+/// Answers 429 with `Retry-After: 1`.
 pub fn too_many() -> Deal {
     let mut body: serde_json::Value = serde_json::from_str(&status(429, "TooManyRequests")).unwrap();
     body["details"] = serde_json::json!({"retryAfterSeconds": 1});
@@ -185,7 +184,7 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
         let goes_on = forward(&inner, &mut stream, &seen, &headers, lose).await;
         if let Deal::KeepReply(done) = deal {
             done.notify_one();
-            // Until the client is gone.
+            // Until the client disconnects.
             let _ = stream.read_line(&mut String::new()).await;
         }
         if !goes_on {
@@ -194,8 +193,8 @@ async fn serve(inner: Arc<Inner>, stream: TcpStream) {
     }
 }
 
-/// The next request of a connection, with the headers that decide how it is answered; `None`: it is
-/// over.
+/// Reads a connection's next request and the headers that affect the reply. Returns `None` at its
+/// end.
 pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Vec<(String, String)>)> {
     let mut line = String::new();
     stream.read_line(&mut line).await.ok()?;
@@ -218,7 +217,7 @@ pub async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<(Seen, Ve
     Some((Seen { method, path, body: String::from_utf8(body).ok()? }, headers))
 }
 
-/// `false` when the connection is over.
+/// Returns false if the connection ended.
 async fn forward(
     inner: &Inner,
     stream: &mut BufReader<TcpStream>,
@@ -239,7 +238,7 @@ async fn forward(
         }
     }
     if seen.is_watch() {
-        // As long as somebody reads.
+        // Until the client stops reading.
         head.push_str("Connection: close\r\n\r\n");
         if stream.write_all(head.as_bytes()).await.is_err() {
             return false;

@@ -1,20 +1,19 @@
-//! Servers that one test after the other has for itself, because starting one takes longer than
-//! most tests: when a test ends, its server waits for the next one. Who takes it away from there
-//! makes it as new first.
+//! Servers lent to one test at a time, because starting one takes longer than most tests. After a
+//! test, the server waits for the next borrower, who resets it first.
 
 use std::{
     ops::{Deref, DerefMut},
     sync::{Mutex, PoisonError},
 };
 
-/// Where servers wait.
+/// Idle servers.
 pub struct Shelf<T> {
     idling: Mutex<Vec<T>>,
     most: usize,
 }
 
 impl<T> Shelf<T> {
-    /// Of more than so many, those that were not wanted for the longest time end.
+    /// Creates a shelf. Beyond `most` idle servers, those unused for longest end.
     pub const fn of(most: usize) -> Self {
         Self { idling: Mutex::new(Vec::new()), most }
     }
@@ -35,15 +34,15 @@ impl<T> Shelf<T> {
     }
 }
 
-/// What can be lent.
+/// A server type that can be lent.
 pub trait Lendable: Sized + 'static {
     fn shelf() -> &'static Shelf<Self>;
 }
 
-/// A lent server. One that was changed itself, for example killed, or whose test failed, is not
-/// lent again.
+/// A lent server. It is not reused if its test failed or changed the server itself, for example by
+/// a kill.
 pub struct Lent<T: Lendable> {
-    // There until it is dropped.
+    // `Some` until the drop.
     it: Option<T>,
     whole: bool,
 }
@@ -53,7 +52,7 @@ impl<T: Lendable> Lent<T> {
         Self { it: Some(it), whole: true }
     }
 
-    /// It ends with its test.
+    /// Wraps a server that ends with its test.
     pub fn once(it: T) -> Self {
         Self { it: Some(it), whole: false }
     }

@@ -1,4 +1,4 @@
-//! Servers that tests start for themselves.
+//! Servers started by the tests.
 #![allow(dead_code)]
 
 pub mod cluster_api;

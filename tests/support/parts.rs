@@ -1,4 +1,4 @@
-//! What an engine is made of in tests that bring their own backend.
+//! Engine parts for tests with their own backend.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use terraform_provider_metal::{
     store::Store,
 };
 
-/// Accepts every image and every answer of a booted system.
+/// Accepts every image and every readiness response.
 #[derive(Debug)]
 struct AnyImage;
 
@@ -27,7 +27,7 @@ impl Probe for AnyImage {
     }
 }
 
-/// The parts of an engine that is a process of its own, of the owner `tests`.
+/// Returns engine parts for a separate process, with owner `tests`.
 pub fn parts(store: &Arc<dyn Store>, backend: Arc<dyn Backend>, clock: &Arc<dyn Clock>) -> Parts {
     Parts {
         store: Arc::clone(store),

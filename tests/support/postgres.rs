@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::server::{Server, free_port};
 
-/// The folder with `postgres` and `initdb`: the newest that is installed.
+/// Returns the folder with `postgres` and `initdb`, by default of the newest installed version.
 fn programs() -> PathBuf {
     if let Some(named) = std::env::var_os("POSTGRES_BIN") {
         return named.into();
@@ -43,8 +43,8 @@ fn run(command: &[&str]) {
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Settings for TLS with this certificate, in files that the server's user can read and nobody else
-/// can, and their folder.
+/// Returns TLS settings for this certificate, with files that only the server's user can read, and
+/// their folder.
 pub fn with_certificate(certificate: &Path, private: &Path) -> (TempDir, Vec<String>) {
     let folder = tempfile::Builder::new().prefix("metal-certificate-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -62,7 +62,7 @@ pub fn with_certificate(certificate: &Path, private: &Path) -> (TempDir, Vec<Str
     (folder, settings)
 }
 
-/// One server. Its superuser is `postgres`, without a password on loopback.
+/// A server whose superuser `postgres` connects on loopback without a password.
 pub struct Postgres {
     pub server: Server,
     pub port: u16,
@@ -71,16 +71,16 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The server that all tests of this process share. It ends with the process.
+    /// Returns the server shared by all tests of this process. It ends with the process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(&[]))
     }
 
-    /// A server of one's own, with more settings (`name=value`).
+    /// Starts a separate server with extra settings (`name=value`).
     pub fn start(settings: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("metal-postgres-").tempdir().unwrap().keep();
-        // The other user has to come through.
+        // The server's user needs access.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         let data = folder.join("data");
         let programs = programs();
@@ -101,7 +101,7 @@ impl Postgres {
         Self::run(&folder, &data, free_port(), &more)
     }
 
-    /// An asynchronous standby that hears of what this server does through `way` (`host:port`).
+    /// Starts an asynchronous standby that replicates through `way` (`host:port`).
     pub fn standby(&self, way: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("metal-postgres-").tempdir().unwrap().keep();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
@@ -114,10 +114,9 @@ impl Postgres {
         Self::run(&folder, &data, free_port(), &self.more)
     }
 
-    /// One that keeps its promises through a power cut, as people run it: what a figure about its
-    /// speed has to be of.
+    /// Starts a server with fsync, as in production. Benchmarks need it.
     pub fn durable(settings: &[&str]) -> Self {
-        // The last one of a name counts.
+        // The last setting of a name wins.
         let mut all = vec!["fsync=on", "synchronous_commit=on", "full_page_writes=on"];
         all.extend(settings);
         Self::start(&all)
@@ -132,7 +131,7 @@ impl Postgres {
             &socket,
             "shared_buffers=32MB",
             "max_connections=400",
-            // Nobody here lives through a power cut of this machine.
+            // Test data does not have to survive a power cut.
             "fsync=off",
             "synchronous_commit=off",
             "full_page_writes=off",
@@ -147,8 +146,8 @@ impl Postgres {
             if this.is_ready_before_it_ends() {
                 return this;
             }
-            // After a kill, the old one's children hold its memory for a moment, and a new one ends
-            // at once.
+            // Children of a killed server briefly keep its shared memory, and a new server then
+            // exits.
             assert!(began.elapsed() < Duration::from_secs(30), "PostgreSQL did not start: {}", this.server.log());
             this.server.kill();
             std::thread::sleep(Duration::from_millis(100));
@@ -160,7 +159,7 @@ impl Postgres {
         let (port, process) = (self.port.to_string(), PathBuf::from(format!("/proc/{}/stat", self.server.pid)));
         loop {
             let asked = Command::new(&program).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap();
-            // A process that has ended is a zombie until its keeper looks.
+            // An exited process is a zombie until its keeper reaps it.
             let ended = fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
             if asked.success() || ended {
                 return !ended;
@@ -169,28 +168,28 @@ impl Postgres {
         }
     }
 
-    /// Ends it as a power cut would, and returns what is needed to start it again.
+    /// Kills the server, as in a power cut.
     pub fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Starts it again, on the same port and data.
+    /// Restarts it with the same port and data.
     pub fn start_again(&mut self) {
         let (folder, data, more) = (self.server.folder.clone(), self.data.clone(), self.more.clone());
         *self = Self::run(&folder, &data, self.port, &more);
     }
 
-    /// A URL for a user and a database.
+    /// URL for a user and a database.
     pub fn url(&self, user: &str, database: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Runs SQL as the superuser and returns what it prints, unaligned.
+    /// Runs SQL as the superuser and returns the unaligned output.
     pub fn sql(&self, database: &str, sql: &str) -> String {
         self.sql_as("postgres", database, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// Runs SQL as a role with PostgreSQL's own client: what it prints, unaligned, or its error.
+    /// Runs SQL as a role with `psql`. Returns the unaligned output or the error.
     pub fn sql_as(&self, role: &str, database: &str, sql: &str) -> Result<String, String> {
         let (program, port) = (programs().join("psql"), self.port.to_string());
         let done = Command::new(program)
@@ -202,7 +201,7 @@ impl Postgres {
         if done.status.success() { Ok(text(done.stdout)) } else { Err(text(done.stderr)) }
     }
 
-    /// Makes an empty database of a name that nobody else has.
+    /// Creates an empty database with a unique name.
     pub fn database(&self) -> String {
         let name = format!("d{}", uuid::Uuid::new_v4().simple());
         self.sql("postgres", &format!("CREATE DATABASE {name}"));
@@ -210,14 +209,14 @@ impl Postgres {
     }
 }
 
-/// A transaction pooler before a server: each transaction may meet another session.
+/// A transaction pooler: each transaction can use a different session.
 pub struct Pooler {
     pub server: Server,
     pub port: u16,
 }
 
 impl Pooler {
-    /// The pooler before the shared server. It ends with the process.
+    /// Returns the shared server's pooler. It ends with the process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Pooler> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(Postgres::shared()))

@@ -1,5 +1,5 @@
-//! The real binary, driven over the wire as a host drives it, without the cost of a host. The
-//! module `host` has to be beside it.
+//! Drives the real binary over the wire protocol, which is cheaper than a host. Requires the
+//! sibling module `host`.
 use std::{fs, path::Path};
 
 use bmc_simulator::Simulator;
@@ -10,7 +10,7 @@ use tonic::transport::Channel;
 
 use super::host::{Host, ProviderClient, Start, completed, errors, json as plain, tfplugin6 as wire, value, warnings};
 
-/// As many as a host has resources under way at once.
+/// Number of resources that a host processes in parallel.
 pub const AT_ONCE: usize = 10;
 
 const TYPE: &str = "metal_server_maintenance";
@@ -25,14 +25,14 @@ pub struct Provider {
     servers: wire::schema::Block,
 }
 
-/// A resource as the state has it.
+/// A resource in the state.
 #[derive(Clone)]
 pub struct Held {
     state: Option<wire::DynamicValue>,
     private: prost::bytes::Bytes,
 }
 
-/// A block for the simulator's machines, with its files in this folder.
+/// Returns a provider block for the simulator's machines, with its files in this folder.
 pub fn redfish(simulator: &Simulator, folder: &Path) -> Value {
     let (inventory, authority) = (folder.join("servers.yaml"), folder.join("bmc-ca.pem"));
     fs::write(&inventory, simulator.inventory()).unwrap();
@@ -51,7 +51,7 @@ pub fn redfish(simulator: &Simulator, folder: &Path) -> Value {
 }
 
 impl Held {
-    /// Whether the state has it.
+    /// Returns true if the state contains it.
     pub fn exists(&self) -> bool {
         !plain(self.state.as_ref()).is_null()
     }
@@ -62,7 +62,7 @@ impl Held {
 }
 
 impl Provider {
-    /// Starts the binary and configures it for the simulator's machines and a store.
+    /// Starts the binary, configured for the simulator's machines and a store.
     pub async fn start(simulator: &Simulator, store: &Path) -> Self {
         let redfish = redfish(simulator, store.parent().unwrap());
         let url = format!("sqlite://{}", store.display());
@@ -93,14 +93,14 @@ impl Provider {
         self.host.provider.clone()
     }
 
-    /// Plans and applies a maintenance of this server.
+    /// Plans and applies a maintenance for this server.
     pub async fn create(&self, server: &str, name: &str, more: &Value) -> Held {
         let (held, problems) = self.apply(server, name, more).await;
         assert_eq!(problems, [""; 0]);
         held
     }
 
-    /// Plans a maintenance of this server; returns the warnings.
+    /// Plans a maintenance for this server and returns the warnings.
     pub async fn plan(&self, server: &str, name: &str) -> Vec<String> {
         let config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
         let config = value(&complete(&self.block, config));
@@ -116,7 +116,7 @@ impl Provider {
         warnings(&planned.diagnostics)
     }
 
-    /// The same; returns the errors of the plan or of the apply too.
+    /// Same as `create`, and returns plan or apply errors.
     pub async fn apply(&self, server: &str, name: &str, more: &Value) -> (Held, Vec<String>) {
         let mut config = json!({ "server": server, "namespace": "bench", "name": name, "policy": "Enforced" });
         for (key, of) in more.as_object().into_iter().flatten() {
@@ -149,7 +149,7 @@ impl Provider {
         (held, errors(&applied.diagnostics))
     }
 
-    /// Refreshes a resource; returns it and the warnings.
+    /// Refreshes a resource. Returns it and the warnings.
     pub async fn read(&self, held: &Held) -> (Held, Vec<String>) {
         let request = wire::read_resource::Request {
             type_name: TYPE.into(),
@@ -162,7 +162,7 @@ impl Provider {
         (Held { state: answer.new_state, private: answer.private }, warnings(&answer.diagnostics))
     }
 
-    /// Refreshes servers that are held, as many at once as a plain client would.
+    /// Refreshes held servers with a plain client's parallelism.
     pub async fn refresh_all(&self, held: &[Held]) {
         let reads = stream::iter(held).map(async |held| {
             let (after, warnings) = self.read(held).await;
@@ -172,7 +172,7 @@ impl Provider {
         reads.buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 
-    /// Reads `metal_servers`; returns their names.
+    /// Reads `metal_servers` and returns their names.
     pub async fn names(&self) -> Vec<String> {
         let request = wire::read_data_source::Request {
             type_name: SERVERS.into(),
@@ -185,8 +185,7 @@ impl Provider {
         serde_json::from_value(names).unwrap()
     }
 
-    /// Refreshes an operation that was made: its refresh asks neither a store nor a BMC, so that
-    /// only the wire remains.
+    /// Refreshes a finished operation, which uses neither store nor BMC. Measures the wire alone.
     pub async fn read_what_asks_nobody(&self, number: usize) {
         let state = json!({
             "id": format!("bench/done-{number}"), "server": format!("node{number}"), "namespace": "bench",
@@ -210,7 +209,7 @@ impl Provider {
         assert_eq!((problems, left.exists()), (Vec::new(), false));
     }
 
-    /// The same; returns what is left, and the errors.
+    /// Same as `destroy`. Returns the remaining resource and the errors.
     pub async fn try_destroy(&self, held: Held) -> (Held, Vec<String>) {
         let request = wire::apply_resource_change::Request {
             type_name: TYPE.into(),
@@ -233,14 +232,14 @@ impl Provider {
         self.host.child.id().unwrap()
     }
 
-    /// Ends the process in order and waits until it is gone.
+    /// Shuts the process down and waits for its exit.
     pub async fn end(self) {
         let (status, log) = self.host.shut_down().await;
         assert!(status.success(), "{log}");
     }
 }
 
-/// An object with every attribute and block that the schema has; what is not given is null.
+/// Fills in null for all attributes and blocks of the schema without a given value.
 fn complete(block: &wire::schema::Block, given: Value) -> Value {
     if !given.is_object() {
         return given;

@@ -1,5 +1,4 @@
-//! A server that ends with the test that started it, however that ends, and takes its folder with
-//! it.
+//! A server process that always ends with its test and whose folder is then removed.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -9,8 +8,8 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// Runs the server, says its process number, waits until the test is gone (our end of the pipe is
-/// closed then, also by a kill), stops the server by that number and removes its folder.
+/// Runs the server and prints its process ID. When the test's end of the pipe closes, including
+/// after a kill, it stops the server and removes its folder.
 const KEEPER: &str = r#"
 trap '' INT TERM
 "$@" >"$KEPT_FOLDER/log" 2>&1 </dev/null &
@@ -30,7 +29,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program that keeps everything in `folder`. `signal` ends it well.
+    /// Starts a program with all its data in `folder`. `signal` stops it cleanly.
     pub fn start(folder: &Path, signal: &str, command: &[String]) -> Self {
         let _ = std::fs::remove_file(folder.join("kept"));
         let mut keeper = Command::new("sh")
@@ -52,7 +51,7 @@ impl Server {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Ends the server as a power cut would. Its folder stays.
+    /// Kills the server, as in a power cut. Its folder stays.
     pub fn kill(&mut self) {
         std::fs::write(self.folder.join("kept"), "").unwrap();
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).unwrap()).unwrap();
@@ -69,9 +68,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that nothing listens on. It is below the ports that the system gives to connections
-/// (`ip_local_port_range`, from 32768 on): one of those can be taken by any connection before the
-/// server that is started for it listens.
+/// Returns an unused port below the system's ephemeral range (`ip_local_port_range`, from 32768).
+/// An outgoing connection could take an ephemeral port before the server listens.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 97).unwrap() * 120;
@@ -83,8 +81,8 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A client of such a server that keeps no idle connection: the server may close one while a
-/// request is on its way, and the request fails then.
+/// Returns a client without idle connections, because a server can close one just as a request is
+/// sent.
 pub fn http_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0)
 }

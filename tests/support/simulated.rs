@@ -1,11 +1,10 @@
-//! What tests of simulated BMCs share: the recorded personalities, and what no client may ever do
-//! to a machine.
+//! Shared helpers for simulated BMCs: the recorded personalities, and rules for every client.
 
 use std::{fs, path::Path};
 
 use bmc_simulator::{Event, EventKind, JournalEntry, Personality, ResetType};
 
-/// Every recorded kind of BMC, in the order of their names (`crates/bmc-simulator/personalities`).
+/// Returns all recorded BMC types by name (`crates/bmc-simulator/personalities`).
 pub fn personalities() -> Vec<Personality> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/bmc-simulator/personalities");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -17,7 +16,7 @@ pub fn personalities() -> Vec<Personality> {
     files.iter().map(read).collect()
 }
 
-/// What was done twice where once was meant, and media that were taken from a running installer.
+/// Returns repeated changes, and media removed from a running installer.
 pub fn doubled(events: &[Event]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut last: Option<ResetType> = None;
@@ -47,12 +46,12 @@ pub fn doubled(events: &[Event]) -> Vec<String> {
     problems
 }
 
-/// Whether a second one hits a server that runs.
+/// Returns true if a repetition would hit a running server.
 fn restarts(reset: ResetType) -> bool {
     matches!(reset, ResetType::ForceRestart | ResetType::GracefulRestart | ResetType::PowerCycle | ResetType::Nmi)
 }
 
-/// Changes that were refused for good and sent again as they were.
+/// Returns changes that were sent again unchanged after a permanent refusal.
 pub fn refused_twice(journal: &[JournalEntry]) -> Vec<String> {
     let refused: Vec<_> = journal
         .iter()
@@ -63,8 +62,8 @@ pub fn refused_twice(journal: &[JournalEntry]) -> Vec<String> {
     again.map(|(_, one)| format!("refused and sent again: {one:?}")).collect()
 }
 
-/// Requests that are none of a maintenance's: anything but reads, log-ins, resets, boot overrides
-/// and virtual drives.
+/// Returns forbidden requests: anything except reads, log-ins, resets, boot overrides and virtual
+/// media.
 pub fn forbidden(journal: &[JournalEntry]) -> Vec<String> {
     let allowed = |entry: &&JournalEntry| {
         let path = entry.path.trim_end_matches('/');

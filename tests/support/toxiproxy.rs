@@ -1,4 +1,4 @@
-//! A network that fails on demand: toxiproxy between a client and a server on loopback.
+//! A network with controllable faults: toxiproxy between a client and a server on loopback.
 
 use std::{
     io::{Read as _, Write as _},
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::server::{Server, free_port};
 
-/// One way to one server. <https://github.com/Shopify/toxiproxy> describes its API and its toxics.
+/// A proxy to one server. <https://github.com/Shopify/toxiproxy> describes its API and its toxics.
 pub struct Toxiproxy {
     server: Server,
     control: u16,
@@ -37,43 +37,43 @@ impl Toxiproxy {
         this
     }
 
-    /// Where clients connect to.
+    /// Address for clients.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Ends all connections and lets no new one through.
+    /// Ends all connections and refuses new ones.
     pub fn cut(&self) {
         self.ask("POST", "/proxies/way", &json!({"enabled": false}));
     }
 
-    /// Lets new connections through again.
+    /// Accepts new connections again.
     pub fn mend(&self) {
         self.ask("POST", "/proxies/way", &json!({"enabled": true}));
     }
 
-    /// Leads to another server from now on. All connections end.
+    /// Redirects to another server. All connections end.
     pub fn lead_to(&self, upstream: &str) {
         self.ask("POST", "/proxies/way", &json!({"upstream": upstream, "enabled": true}));
     }
 
-    /// Requests go on to arrive, but no reply comes back.
+    /// Drops all replies; requests still arrive.
     pub fn lose_replies(&self) {
-        // Nothing is closed, so that it takes the client's own patience to notice.
+        // Connections stay open, so only the client's own timeout detects the fault.
         self.poison("silence", "timeout", &json!({"timeout": 0}));
     }
 
-    /// Ends each new connection in the middle of a reply, after so many bytes.
+    /// Ends each new connection after this many bytes of replies.
     pub fn limit_replies(&self, bytes: u32) {
         self.poison("limit", "limit_data", &json!({"bytes": bytes}));
     }
 
-    /// Replies come later by so many milliseconds, more or less.
+    /// Delays replies by this many milliseconds, with jitter.
     pub fn delay_replies(&self, milliseconds: u32) {
         self.poison("delay", "latency", &json!({"latency": milliseconds, "jitter": milliseconds / 2}));
     }
 
-    /// Without faults again.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.ask("POST", "/reset", &Value::Null);
     }

@@ -1,5 +1,4 @@
-//! The cells of the matrix, made from the recorded personalities: what is asked of which kind of
-//! BMC, from which state.
+//! Matrix cells, generated from the recorded personalities: operation, BMC type and start state.
 
 use bmc_simulator::{
     BootOverride, BootTarget, InsertChange, OverrideEnabled, Personality, PowerState, ResetType, SystemChange,
@@ -8,10 +7,10 @@ use bmc_simulator::{
 
 use crate::support::images::Images;
 
-/// What is asked of a server.
+/// Operation of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A maintenance with this power.
+    /// A maintenance with this power state.
     Power(PowerState),
     /// A boot method.
     Boot(&'static str),
@@ -19,18 +18,18 @@ pub enum Ask {
     Operation(ResetType),
 }
 
-/// How a server is before anything is asked of it.
+/// Server state before the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// On, from its disk.
+    /// On, booted from its disk.
     On,
     /// Off.
     Off,
-    /// On, with a boot override and a medium of other people.
+    /// On, with another user's boot override and medium.
     InUse,
 }
 
-/// One server of the matrix.
+/// One server in the matrix.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub personality: Personality,
@@ -38,10 +37,10 @@ pub struct Cell {
     pub start: Start,
 }
 
-/// What an earlier user left in a drive.
+/// Image that an earlier user left in a drive.
 const THEIRS: &str = "http://images.example/theirs.iso";
 
-/// Everything that is asked of one kind of BMC.
+/// Returns all cells of a BMC type.
 pub fn of(personality: &Personality) -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |ask, start| cells.push(Cell { personality: personality.clone(), ask, start });
@@ -69,7 +68,7 @@ pub fn of(personality: &Personality) -> Vec<Cell> {
 }
 
 impl Cell {
-    /// What is asked, in one word.
+    /// Operation in one word.
     pub fn column(&self) -> String {
         match self.ask {
             Ask::Power(power) => format!("power_{}", power.as_str().to_lowercase()),
@@ -78,20 +77,20 @@ impl Cell {
         }
     }
 
-    /// The server's name, which is its resource's as well.
+    /// Name of the server and of its resource.
     pub fn name(&self) -> String {
         format!("{}-{}-{:?}", self.personality.name, self.column(), self.start).to_lowercase()
     }
 
-    /// Of which line of the table it is.
+    /// Line of the cell in the table.
     pub fn line(&self) -> String {
         format!("{} ({:?})", self.personality.name, self.start)
     }
 
-    /// The address of its resource.
+    /// Address of its resource.
     pub fn address(&self) -> String {
         let kind = match self.ask {
-            // Boot methods are asked for in both ways that there are.
+            // Boot methods are tested through both resource types.
             Ask::Power(_) => "metal_server_maintenance",
             Ask::Boot(_) if self.start == Start::Off => "metal_server_maintenance",
             Ask::Boot(_) => "metal_server_boot_configuration",
@@ -100,7 +99,7 @@ impl Cell {
         format!("{kind}.{}", self.name())
     }
 
-    /// The resource.
+    /// Returns the resource's configuration.
     pub fn resource(&self, images: &Images) -> String {
         let name = self.name();
         let (kind, _) = self.address().split_once('.').map(|(kind, rest)| (kind.to_owned(), rest.to_owned())).unwrap();
@@ -124,7 +123,7 @@ impl Cell {
         format!("resource \"{kind}\" \"{name}\" {{\n  server = \"{name}\"\n  {body}\n}}\n")
     }
 
-    /// The simulated server.
+    /// Returns the simulated server.
     pub fn system(&self) -> SystemConfig {
         let mut system = SystemConfig::named(self.name());
         system.personality = Some(self.personality.clone());
@@ -132,7 +131,7 @@ impl Cell {
         system
     }
 
-    /// What other people left on it, as far as its BMC can hold it.
+    /// Returns another user's leftovers, limited to the BMC's features.
     pub fn left_there(&self) -> Option<SystemChange> {
         if self.start != Start::InUse {
             return None;

@@ -1,5 +1,4 @@
-//! What is right: judged by what the machine did and what its BMC was asked, never by what was said
-//! about it.
+//! Judges cells by the machines' changes and the requests to their BMCs, never by messages.
 
 use bmc_simulator::{BootSource, EventKind, JournalQuery, PowerState, ResetType, SystemStatus};
 
@@ -10,7 +9,7 @@ use super::{
     simulated::{doubled, forbidden, refused_twice},
 };
 
-/// What has to be true while the resource is there. `outcome` is what it says of itself.
+/// Checks a server while its resource exists. `outcome` is the resource's attribute.
 pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<String> {
     let mut problems = always(fleet, cell);
     let name = cell.name();
@@ -45,9 +44,9 @@ pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<S
             .count();
         let off = cell.start == Start::Off;
         let expected = match wanted {
-            // It is on already.
+            // The server is already on.
             ResetType::On => usize::from(off),
-            // It is switched on instead.
+            // The server is powered on instead.
             ResetType::ForceRestart if off => 0,
             _ => 1,
         };
@@ -58,8 +57,7 @@ pub fn held(fleet: &Fleet, images: &Images, cell: &Cell, outcome: &str) -> Vec<S
     problems
 }
 
-/// What has to be true of a server that could not be prepared: it was not touched, and the error
-/// says what to do.
+/// Checks a server whose preparation failed: it is unchanged, and the error suggests a fix.
 pub fn stopped(fleet: &Fleet, cell: &Cell, error: &str) -> Vec<String> {
     let journal = fleet.simulator.journal(&JournalQuery::system(&cell.name()));
     let changes = journal.iter().filter(|entry| entry.method != "GET" && !entry.path.contains("/Sessions"));
@@ -71,7 +69,7 @@ pub fn stopped(fleet: &Fleet, cell: &Cell, error: &str) -> Vec<String> {
     problems
 }
 
-/// What has to be true when everything was destroyed.
+/// Checks a server after the destroy.
 pub fn over(fleet: &Fleet, cell: &Cell, before: &SystemStatus, held: &SystemStatus) -> Vec<String> {
     let mut problems = always(fleet, cell);
     let now = fleet.system(&cell.name());
@@ -94,12 +92,12 @@ pub fn over(fleet: &Fleet, cell: &Cell, before: &SystemStatus, held: &SystemStat
     problems
 }
 
-/// What has to be true at any time.
+/// Checks that apply at any time.
 fn always(fleet: &Fleet, cell: &Cell) -> Vec<String> {
     let name = cell.name();
     let journal = fleet.simulator.journal(&JournalQuery::system(&name));
     let events = fleet.simulator.events(&name, 0).unwrap();
-    // We did not cause what other people left.
+    // Ignore other users' leftovers.
     let ours: Vec<_> = events
         .into_iter()
         .filter(|event| !matches!(&event.kind, EventKind::MediaInserted { image, .. } if image.contains("theirs")))
@@ -107,7 +105,7 @@ fn always(fleet: &Fleet, cell: &Cell) -> Vec<String> {
     [doubled(&ours), refused_twice(&journal), forbidden(&journal)].concat()
 }
 
-/// What happened, for people.
+/// Describes the events for the failure message.
 pub fn story(fleet: &Fleet, cell: &Cell) -> String {
     let mut lines: Vec<(u64, String)> = fleet
         .simulator

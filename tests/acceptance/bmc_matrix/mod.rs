@@ -1,10 +1,10 @@
-//! Every recorded kind of BMC is asked for everything, by a real host, in one run.
+//! A real host runs every operation against every recorded BMC type, in one run.
 //!
-//! The cells are made from the personalities (`crates/bmc-simulator/personalities`), and each is a
-//! server of its own. What a BMC does not list has to be an error of the plan, before anything is
-//! switched; everything else is applied at once, planned again, and destroyed. Judged is what the
-//! machines did and what their BMCs were asked. The table beside this file says what works;
-//! `UPDATE_BMC_MATRIX=1` writes it.
+//! Cells come from the personalities (`crates/bmc-simulator/personalities`), one server each. The
+//! plan must reject operations missing from a BMC's lists, before any change. All others are
+//! applied in parallel, planned again and destroyed. The test judges the machines' changes and the
+//! requests to their BMCs. The table next to this file lists the results; `UPDATE_BMC_MATRIX=1`
+//! rewrites it.
 
 mod cells;
 mod judge;
@@ -28,7 +28,7 @@ use crate::support::{host::Host, images::Images, run::Run, simulator::Fleet, wor
 
 use cells::{Ask, Cell};
 
-/// The provider block: limits that no part of this may need, because the computer may be busy.
+/// Returns the provider block, with timeouts that even a busy computer never reaches.
 fn configuration(fleet: &Fleet, images: &Images, cells: &[&Cell]) -> String {
     let account = fleet.simulator.credentials();
     let mut text = format!(
@@ -54,7 +54,7 @@ provider "metal" {{
     text
 }
 
-/// What was said about each resource: severity, summary and detail.
+/// Returns each resource's diagnostics: severity, summary and detail.
 fn said(run: &Run) -> BTreeMap<String, Vec<(String, String)>> {
     let mut said: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
     for line in run.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -80,7 +80,7 @@ fn errors(said: &BTreeMap<String, Vec<(String, String)>>) -> BTreeMap<String, St
 const APPLY: [&str; 5] = ["apply", "-auto-approve", "-input=false", "-json", "-parallelism=48"];
 const DESTROY: [&str; 5] = ["destroy", "-auto-approve", "-input=false", "-json", "-parallelism=48"];
 
-/// How a cell ended, in one word.
+/// Returns a cell's outcome in one word.
 fn word(cell: &Cell, values: &Value, warnings: &[(String, String)]) -> String {
     match cell.ask {
         Ask::Operation(_) => values["outcome"].as_str().unwrap_or("-").to_lowercase(),
@@ -92,7 +92,7 @@ fn word(cell: &Cell, values: &Value, warnings: &[(String, String)]) -> String {
     }
 }
 
-/// What works, a line for each kind of BMC and start.
+/// Returns the result table, one line for each BMC type and start state.
 fn table(cells: &[Cell], words: &BTreeMap<String, String>) -> String {
     let mut table: Vec<String> = Vec::new();
     for cell in cells {
@@ -105,7 +105,7 @@ fn table(cells: &[Cell], words: &BTreeMap<String, String>) -> String {
     table.join("\n") + "\n"
 }
 
-/// The attributes of every resource, by its address.
+/// Returns every resource's attributes by address.
 async fn resources(workspace: &Workspace) -> BTreeMap<String, Value> {
     let state = workspace.state().await;
     let found = state["values"]["root_module"]["resources"].as_array();
@@ -129,7 +129,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
     workspace.write("servers.yaml", &fleet.simulator.inventory());
     let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
 
-    // What a BMC does not list is refused by the plan, and nothing is touched.
+    // The plan rejects operations missing from a BMC's lists, and changes nothing.
     workspace.configure(&configuration(&fleet, &images, &cells.iter().collect::<Vec<_>>()));
     let refused = errors(&said(&workspace.run(&APPLY).await));
     for cell in &cells {
@@ -155,7 +155,7 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
     for cell in &cells {
         let (name, address) = (cell.name(), cell.address());
         if let Some(reason) = refused.get(&address) {
-            // The reason names what would work, or what is missing.
+            // The reason lists the supported values or the missing feature.
             if !reason.contains("machine") && !reason.contains("lists") {
                 problems.entry(name.clone()).or_default().push(format!("refused without a reason: {reason}"));
             }
@@ -165,8 +165,8 @@ async fn play(host: Host, personalities: &[Personality]) -> String {
         let values = resources.get(&address).cloned().unwrap_or_default();
         let warnings = told.get(&address).cloned().unwrap_or_default();
         let (word, problem) = if let Some(error) = failed.get(&address) {
-            // What is not a matter of the BMC's lists but of the server's state, which may be
-            // another one after a plan.
+            // This depends on the server's state, which can change after a plan, not on the BMC's
+            // lists.
             ("stopped".to_owned(), judge::stopped(&fleet, cell, error))
         } else {
             let word = word(cell, &values, &warnings);
@@ -227,7 +227,7 @@ async fn every_recorded_bmc_does_what_it_lists_or_the_plan_refuses_it() {
     }
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), table, "UPDATE_BMC_MATRIX=1 writes it");
 
-    // The other host is asked for a part: what it is told by the provider is the same.
+    // The other host runs a sample, because the provider's responses do not depend on the host.
     let part: Vec<Personality> = all.into_iter().step_by(6).collect();
     let shown = play(Host::Terraform, &part).await;
     for line in shown.lines() {

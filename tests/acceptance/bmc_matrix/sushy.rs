@@ -1,5 +1,5 @@
-//! Every method and operation on sushy-tools' emulator, which is not ours, judged by DMTF's client,
-//! which is not ours either.
+//! Every method and operation on sushy-tools' emulator, judged by DMTF's client. Both are
+//! independent of this project.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,7 @@ use crate::support::{
 
 use super::{APPLY, DESTROY, errors, said};
 
-/// What is asked of one machine each: the resource, its arguments, and the power and boot source
-/// that it leads to.
+/// One case per machine: resource, arguments, and the resulting power and boot source.
 const ASKED: [(&str, &str, &str, Option<&str>); 9] = [
     ("maintenance", "server_power = \"Off\"", "Off", None),
     ("maintenance", "server_power = \"On\"", "On", None),
@@ -89,13 +88,13 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
         .into_iter()
         .filter(|number| !refused.keys().any(|address| address.ends_with(&format!(".r{number}"))))
         .collect();
-    // What the emulator lists in this version: everything but PowerCycle.
+    // This version lists everything except PowerCycle.
     let shown: BTreeMap<&String, &String> = refused.iter().collect();
     assert_eq!(kept, [0, 1, 2, 3, 4, 5, 6, 7], "{shown:#?}");
 
     workspace.configure(&configuration(&sushy, &images, &kept));
-    // It lists HttpBootUri, and refuses it: in truth it fills a drive, which its machines in memory
-    // do not have (2.2.0).
+    // The emulator lists HttpBootUri but refuses it: it would fill a drive, which its in-memory
+    // machines lack (2.2.0).
     let failed = errors(&said(&workspace.run(&APPLY).await.failed()));
     let addresses: Vec<&str> = failed.keys().map(String::as_str).collect();
     assert_eq!(addresses, ["metal_server_boot_configuration.r2"], "{failed:#?}");
@@ -126,7 +125,7 @@ async fn an_emulator_that_is_not_ours_does_what_it_lists_or_the_plan_refuses_it(
     }
 }
 
-/// The same service before libvirt, whose only machine gets one request after the other.
+/// The same service with libvirt, whose only machine runs one case after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "part of make soak: the other driver shows the same in less time"]
 async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() {
@@ -134,8 +133,8 @@ async fn an_emulator_before_libvirt_does_what_it_lists_or_the_plan_refuses_it() 
     let options = Options { driver: Driver::Libvirt, powered_on: true, ..Options::default() };
     let (sushy, images) = (Sushy::start(options).await, Images::start().await);
     let (client, path) = (sushy.client(), format!("/redfish/v1/Systems/{}", sushy.system(MACHINE + 1)));
-    // What it lists is refused for the rest: HttpBootUri and PowerCycle are missing. The drives
-    // that it lists it does not have.
+    // Allowable values decide the rest: HttpBootUri and PowerCycle are missing. The listed drives
+    // do not exist.
     for (number, possible) in [(0, true), (1, true), (2, false), (4, true), (5, true), (8, false), (6, true), (7, true)]
     {
         let (kind, arguments, power, target) = ASKED[number];

@@ -1,4 +1,4 @@
-//! Cluster API before Metal3 before Redfish.
+//! Servers managed by Cluster API through Metal3 and Redfish.
 
 use std::path::Path;
 
@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
-/// A host `node1` of Metal3 that a Machine `m1` uses. `metal3`: the extension keeps approved hosts
-/// off.
+/// Starts with a Metal3 host `node1` used by the Machine `m1`. `metal3`: the extension keeps
+/// approved hosts powered off.
 pub async fn place(metal3: bool) -> (metal3::world::World, World) {
     place_many(1, metal3).await
 }
 
-/// So many of them: `node2` with `m2` and so on.
+/// Same as `place` with several hosts: `node2` with `m2` and so on.
 pub async fn place_many(number: usize, metal3: bool) -> (metal3::world::World, World) {
     let (hosts, machines) = apart(number, metal3).await;
     for number in 1..=number {
@@ -40,7 +40,7 @@ pub async fn place_many(number: usize, metal3: bool) -> (metal3::world::World, W
     (hosts, machines)
 }
 
-/// Lets a Machine choose its host, and waits until the extension acts on it.
+/// Binds a Machine to its host and waits until the extension manages it.
 async fn takes_host(machines: &World, number: usize) {
     let (machine, host) = (format!("m{number}"), format!("node{number}"));
     machines.on_host(&machine, &host).await;
@@ -49,9 +49,9 @@ async fn takes_host(machines: &World, number: usize) {
     machines.until_machine(&machine, "the extension acts on it", acts).await;
 }
 
-/// The same hosts and Machines before the Machines have chosen their hosts.
+/// Returns hosts and Machines before they are bound.
 async fn apart(number: usize, metal3: bool) -> (metal3::world::World, World) {
-    // The hosts are asked less often where there are many, so that the stand-in keeps up.
+    // With many hosts, the stand-in polls each less often to keep up.
     let mut of_hosts = metal3::operator::Options::default();
     if number > 1 {
         of_hosts.steady = std::time::Duration::from_secs(5);
@@ -75,17 +75,17 @@ async fn apart(number: usize, metal3: bool) -> (metal3::world::World, World) {
     (hosts, machines)
 }
 
-/// A configuration whose host is asked for through the Machine that uses it.
+/// Configures a host through the Machine that uses it.
 pub fn configure(hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
     configure_as(&hosts.kubernetes.user("ci", &["system:masters"]), hosts, workspace, body);
 }
 
-/// Writes that configuration with a kubeconfig.
+/// Same as `configure`, with a kubeconfig.
 pub fn configure_as(kubeconfig: &Path, hosts: &metal3::world::World, workspace: &Workspace, body: &str) {
     configure_apart(kubeconfig, kubeconfig, hosts, workspace, body);
 }
 
-/// Writes that configuration with one kubeconfig for the Machines and one for the hosts.
+/// Same as `configure`, with separate kubeconfigs for Machines and hosts.
 fn configure_apart(
     machines: &Path,
     kubeconfig: &Path,
@@ -155,10 +155,11 @@ for_one_host! {
         set_ready(&machines, true).await;
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"On\""));
         workspace.apply().await.succeeded();
-        // It comes on only once the extension removes its annotation, after our label is gone.
+        // The host powers on after the extension removes its annotation, which follows our label's
+        // removal.
         set_ready(&machines, false).await;
         let held = workspace.resource(HELD).await.unwrap();
-        // What the owner of the host wants, and not what the extension made of it.
+        // The host owner's setting, not the state caused by the extension.
         assert_eq!(held["previous_power_state"], "On", "{held}");
         let key = |host: &Value| host["metadata"]["annotations"][REBOOT].is_string();
         assert!(key(&hosts.host("node1").await), "it is the extension's to remove");
@@ -184,13 +185,13 @@ for_one_host! {
             assert!(machines.maintenance("m1").await.is_none());
             workspace.metal(&["queue"]).await.succeeded().says("No server is held");
         };
-        // The context of another cluster, which answers, and has no Machines.
+        // Another reachable cluster's context, without Machines.
         let (workspace, off) = (Workspace::new(host), maintenance("node1", "bios", "server_power = \"Off\""));
         let elsewhere = workload_cluster().await.kubeconfig_of("admin");
         configure_apart(&elsewhere, &hosts.kubernetes.user("ci", &["system:masters"]), &hosts, &workspace, &off);
         refuses(&workspace).await;
 
-        // A consumer that is not there.
+        // The consumer does not exist.
         configure(&hosts, &workspace, &off);
         let consumer = hosts.host("node1").await["spec"]["consumerRef"].clone();
         hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": {"name": "gone"}}})).await;
@@ -239,7 +240,7 @@ for_one_host! {
             images.url("rescue.iso")
         );
         configure(&hosts, &workspace, &maintenance("node1", "bios", &boot));
-        // Admitted, and not yet detached.
+        // The maintenance has the lock, but the host is not detached yet.
         images.answers(false);
         let apply = workspace.start_apply();
         eventually("the image is asked for", SOON * 2, async || (images.asked() > 0).then_some(())).await;
@@ -283,7 +284,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         set_ready(&machines, false).await;
         hosts.delete("node1").await;
-        // The operator waits for the release, and the server it deprovisions runs its Node no more.
+        // The operator waits for the release. The deprovisioned server no longer runs its Node.
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&machines, "m1").await, Vec::<String>::new());
         eventually("the host is deleted", SOON, async || hosts.find("node1").await.is_none().then_some(())).await;
@@ -295,8 +296,7 @@ for_one_host! {
     async fn a_machine_of_another_host_is_refused(host) {
         let (hosts, machines) = place_many(2, false).await;
         let workspace = Workspace::new(host);
-        // Nothing says which Machine uses the host, and the configuration names that of another
-        // one.
+        // The host lacks a consumer, and the configuration names another host's Machine.
         hosts.merge("BareMetalHost", "node1", json!({ "spec": { "consumerRef": null } })).await;
         let id = format!("metal3://{}/node2/m2", machines.namespace);
         machines.merge("Machine", "m2", json!({ "spec": { "providerID": id } })).await;

@@ -1,5 +1,5 @@
-//! `kill -9` at each step of entering and leaving both gates: the next run goes on, nothing is done
-//! twice, and nothing of ours stays.
+//! Kills the provider at each step into and out of both systems. The next run continues, nothing
+//! is repeated, and no marks remain.
 
 use bmc_simulator::PowerState;
 
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What a run says when it has come to where it is killed.
+/// Log messages at which a run is killed.
 const ON_THE_WAY_IN: [&str; 5] = [
     "request it from Cluster API",
     "granted by Cluster API",
@@ -31,7 +31,7 @@ const ON_THE_WAY_IN: [&str; 5] = [
 ];
 const ON_THE_WAY_OUT: [&str; 3] = ["restoring the power", "leaving its external system", "delete the external request"];
 
-/// Nothing is detached that is not approved, and no server is off whose Node is not drained.
+/// Asserts the order: approval before detaching, and drain before power-off.
 async fn kept_order(hosts: &metal3::world::World, machines: &World) {
     machines
         .always("a detached host is approved", |moment| {
@@ -51,8 +51,7 @@ for_one_host! {
         let fleet = Fleet { simulator: hosts.simulator.clone() };
         let workspace = Workspace::new(host);
         configure(&hosts, &workspace, &maintenance("node1", "bios", "server_power = \"Off\""));
-        // On a busy machine one that is killed may have come to a later place by then; it never
-        // comes to the end.
+        // On a busy machine the killed run can reach a later message first, but never the end.
         for from in 0..ON_THE_WAY_IN.len() {
             let apply = workspace.start_apply();
             apply.until_it_logs_one_of_or_ends(&ON_THE_WAY_IN[from..], SOON * 2).await;
@@ -88,7 +87,7 @@ for_one_host! {
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
         let mut operator = workspace.beside();
         fleet.command_line(&mut operator);
-        // With the role that is meant for it, which sees the Machines of one namespace.
+        // With the matching role, which covers one namespace.
         let runner = Kubernetes::shared().user("ci", &["metal-runners"]);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", runner.display().to_string());
         operator.metal(&["tidy"]).await.failed().says("Set METAL_CLUSTER_API_NAMESPACE");

@@ -1,4 +1,5 @@
-//! Many hosts that Machines use: the API server is asked for each kind once, whatever their number.
+//! Many hosts used by Machines: each kind is read with a single request, whatever the number of
+//! hosts.
 
 use serde_json::json;
 
@@ -22,8 +23,8 @@ const MANY: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_machines_of_many_hosts_are_found_with_a_few_requests() {
     let (hosts, machines) = place_many(MANY, false).await;
-    // Another author's request is waited for before ours: until then each Machine is found through
-    // its host.
+    // Another author's request comes first. Until it ends, each Machine is looked up through its
+    // host.
     for number in 1..=MANY {
         machines.withhold(&format!("m{number}")).await;
         machines.label_machine(&format!("m{number}"), json!({ MAINTENANCE: "requested" })).await;
@@ -35,7 +36,7 @@ async fn the_machines_of_many_hosts_are_found_with_a_few_requests() {
     workspace.try_plan().await.succeeded().says("another author requested maintenance");
     let asked = counted(&proxy);
     assert_eq!(asked.get("GET list metal3machines"), Some(&1), "{asked:#?}");
-    // Those that asked before the version was known.
+    // Requests sent before the API version was known.
     let singly = asked.get("GET one of metal3machines").copied().unwrap_or_default();
     assert!(singly < MANY / 2, "{asked:#?}");
 
@@ -49,7 +50,7 @@ async fn the_machines_of_many_hosts_are_found_with_a_few_requests() {
     apply.interrupt();
     apply.wait(SOON * 4).await;
 
-    // A role that lets Metal3Machines be read and not listed is enough: then each is one request.
+    // A role that can read but not list Metal3Machines is enough; then each is one request.
     proxy.rule(|seen| {
         let is_list = seen.path.contains("/metal3machines?");
         if is_list { Deal::Answer(403, "", status(403, "Forbidden")) } else { Deal::Pass }

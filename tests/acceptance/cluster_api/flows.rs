@@ -1,4 +1,4 @@
-//! From plan to a Node that is free again, in front of plain Redfish.
+//! Complete flows on plain Redfish servers, from the plan to the uncordoned Node.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Whether a Node has a label of a maintenance.
+/// Returns true if a Node has a maintenance label.
 pub fn is_claimed(node: &serde_json::Value) -> bool {
     let labels = &node["metadata"]["labels"];
     !labels[MACHINE_MAINTENANCE].is_null() || !labels[APPROVE_MAINTENANCE].is_null()
@@ -40,16 +40,16 @@ for_one_host! {
         assert!(world.node("m1").await["spec"]["unschedulable"] == true, "its Node is drained, in the other cluster");
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown"]);
 
-        // Its Nodes are not in the cluster with the Machines.
+        // The management cluster does not contain the Machine's Node.
         configured(&workspace, &format!(", kubeconfig = \"{management}\""));
         workspace.destroy().await.failed().says("whose workload cluster is").says("set cluster_api.workload_context");
         configured(&workspace, &format!(", kubeconfig = \"{workload}\", workload_kubeconfig = \"{management}\""));
         workspace.destroy().await.failed().says("whose management cluster is");
-        // It is the server that was ours to restore; the Machine waits for a run that reaches it.
+        // The server was restored; the Machine waits for a run that reaches it.
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         assert!(world.node("m1").await["spec"]["unschedulable"] == true);
 
-        // The environment counts where the configuration is silent.
+        // Without configuration, the environment applies.
         configured(&workspace, "");
         workspace.set("METAL_CLUSTER_API_KUBECONFIG", management.to_string());
         workspace.set("METAL_WORKLOAD_KUBECONFIG", workload.to_string());
@@ -124,7 +124,7 @@ for_one_host! {
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
         let asked = || world.journal.changes().iter().filter(|it| it.words.iter().any(|it| it.contains("requested"))).count();
         assert_eq!(asked(), 1);
-        // Switching a server on stops nothing.
+        // Powering on stops nothing.
         configure(&world, &fleet, &workspace, &operation("On")).await;
         workspace.apply().await.succeeded();
         assert_eq!(asked(), 1);
@@ -168,7 +168,7 @@ for_one_host! {
                 "resource \"metal_server_boot_configuration\" \"rescue\" {{\n  server = \"node1\"\n  policy = \"Enforced\"\n  method = \"pxe\"\n  once = {once}\n  server_power = \"On\"\n}}\n"
             )
         };
-        // Nothing runs on the server yet, and the lock is free again once it is booted.
+        // The server runs no workload yet, and the lock is released after the boot.
         fleet.configure(&workspace, &boot(true));
         workspace.apply().await.succeeded();
         let before = fleet.resets("node1");
@@ -195,7 +195,7 @@ for_one_host! {
         workspace.apply().await.failed().says(enabled);
         world.label_machine("m1", json!({ enabled: "true" })).await;
 
-        // An approval of an earlier maintenance would approve ours at once.
+        // A leftover approval would approve this maintenance immediately.
         world.label_node("m1", json!({ APPROVE_MAINTENANCE: "true" })).await;
         workspace.try_plan().await.succeeded().says("approve-maintenance of an earlier maintenance");
         workspace.apply().await.failed().says("timeouts.create").says("approve-maintenance of an earlier maintenance");
@@ -210,7 +210,7 @@ for_one_host! {
         world.label_machine("m1", json!({ MAINTENANCE: null })).await;
         world.until_node("m1", "it is free", |node| !is_claimed(node)).await;
 
-        // Never approved: the place is kept for the next run, and with it the request.
+        // Not approved in time: the queue position and the request are kept for the next run.
         workspace.apply().await.failed().says("the maintenance controller to approve");
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("requested"));
         assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));

@@ -1,4 +1,4 @@
-//! What the guide says: its roles are enough, and its example works.
+//! Checks the guide: its roles are sufficient, and its example works.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! `terraform query` where servers are Machines: what a lost state held is found and imported by
-//! its identity, and the Machine stays in maintenance from one state to the other.
+//! `terraform query` with Machines: finds and imports a lost state's objects while the Machine
+//! stays in maintenance.
 
 use super::{configure, place, traces};
 use crate::{

@@ -1,5 +1,5 @@
-//! Cluster API before metal-operator: the Node is drained before the server's owner is asked, and
-//! free once the operator has the server back.
+//! Cluster API with metal-operator: the Node is drained before the owner's approval is requested,
+//! and uncordoned after the operator has the server again.
 
 use bmc_simulator::PowerState;
 
@@ -17,11 +17,11 @@ use crate::{
     support::{simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// A finalizer of the test's own.
+/// This test's finalizer.
 const KEEP: &str = "example.com/keep";
 
-/// A server `node1` that metal-operator manages for an owner, and that is the Machine `m1`; a
-/// configuration of it.
+/// Creates a server `node1` that metal-operator manages for an owner, as Machine `m1`, and
+/// configures it.
 async fn place(workspace: &Workspace) -> (ironcore::world::World, World) {
     let operated = claimed(Family::V0_7).await;
     let machines = World::start(Options::default()).await;
@@ -31,7 +31,7 @@ async fn place(workspace: &Workspace) -> (ironcore::world::World, World) {
     (operated, machines)
 }
 
-/// Waits until metal-operator was asked.
+/// Waits for the request to metal-operator.
 async fn until_asked(operated: &ironcore::world::World) -> Key {
     eventually("there is a ServerMaintenance", SOON * 4, async || {
         operated.list(operated.maintenances()).await.first().map(Key::of)
@@ -59,7 +59,7 @@ for_one_host! {
         assert_eq!(operated.simulator.system("node1").unwrap().power, PowerState::Off);
         workspace.plan().await.is_empty();
 
-        // While the request cannot go, the Node stays drained.
+        // While a finalizer keeps the request, the Node stays drained.
         let requests = operated.maintenances();
         let request = until_asked(&operated).await;
         let found = operated.object(requests, &request).await;

@@ -1,8 +1,8 @@
-//! Machines of Cluster API: asked for before their server is taken, and free again once it is back.
+//! Cluster API Machines: requested before their server is held, and released after it runs again.
 //!
-//! A real API server; stand-ins for the runtime extension and the maintenance controller, held to
-//! what the real ones did (`tests/cluster_api/table.txt`); our own BMC simulator, and the stand-in
-//! for baremetal-operator, behind them.
+//! Setup: a real API server, the project's own BMC simulator, and stand-ins for
+//! baremetal-operator, the runtime extension and the maintenance-controller. The last two were
+//! compared with recordings (`tests/cluster_api/table.txt`).
 
 pub mod chain;
 mod crashes;
@@ -35,10 +35,10 @@ use crate::{
     },
 };
 
-/// The address of [`crate::support::simulator::maintenance`] in a state.
+/// Address of [`crate::support::simulator::maintenance`] in a state.
 pub const HELD: &str = "metal_server_maintenance.held";
 
-/// Our annotations and guards that are on a Machine.
+/// Returns this program's annotations and hooks on a Machine.
 pub async fn traces(world: &World, machine: &str) -> Vec<String> {
     let metadata = world.machine(machine).await["metadata"].clone();
     let annotations = metadata["annotations"].as_object().cloned().unwrap_or_default();
@@ -51,7 +51,7 @@ pub async fn traces(world: &World, machine: &str) -> Vec<String> {
     annotations.keys().filter(ours).cloned().chain(label).collect()
 }
 
-/// Waits until the rights of the roles count, which is a moment after the roles are there.
+/// Waits until the roles' permissions take effect, shortly after their creation.
 pub async fn counts(world: &World, kubeconfig: &Path) {
     let client = Kubernetes::client(kubeconfig).await;
     let (machines, nodes) = (api(&client, "Machine", &world.namespace), api(&client, "Node", ""));
@@ -62,8 +62,7 @@ pub async fn counts(world: &World, kubeconfig: &Path) {
     .await;
 }
 
-/// The arguments of a provider whose `node1` is this Machine, with no more rights than the roles
-/// give that are meant for it.
+/// Returns arguments that map `node1` to this Machine, with only the matching roles' permissions.
 pub async fn asks(world: &World, machine: &str) -> String {
     let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
     let cluster = Kubernetes::shared();
@@ -77,14 +76,14 @@ pub async fn asks(world: &World, machine: &str) -> String {
     )
 }
 
-/// A Machine `m1` with its Node, and a server that is it.
+/// Creates a Machine `m1` with its Node, and its server.
 pub async fn place() -> (World, Fleet) {
     let world = World::start(Options::default()).await;
     world.add("m1").await;
     (world, Fleet::new(1).await)
 }
 
-/// A configuration of that server.
+/// Configures that server.
 pub async fn configure(world: &World, fleet: &Fleet, workspace: &Workspace, body: &str) {
     fleet.configure_with(workspace, &asks(world, "m1").await, body);
 }

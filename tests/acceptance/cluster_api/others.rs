@@ -1,4 +1,4 @@
-//! Other runs, other people, and what they do to a Machine meanwhile.
+//! Changes to a Machine by other runs and other people.
 
 use bmc_simulator::PowerState;
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ for_one_host! {
 for_one_host! {
     async fn runs_with_two_stores_never_share_a_machine(host) {
         let (world, fleet) = place().await;
-        // Each has a home, and so a store, of its own; both call their maintenance the same.
+        // Separate home folders and so separate stores; both maintenances have the same name.
         let (first, mut second) = (Workspace::new(host), Workspace::new(host));
         let body = maintenance("node1", "bios", "server_power = \"Off\"");
         configure(&world, &fleet, &first, &body).await;
@@ -71,7 +71,7 @@ for_one_host! {
         apply.interrupt();
         apply.wait(SOON * 4).await.failed();
         assert!(world.maintenance("m1").await.is_none());
-        // What a stop had no time for is removed by the next command.
+        // The next command removes leftovers of a hasty stop.
         let mut operator = workspace.beside();
         fleet.command_line(&mut operator);
         operator.set("METAL_CLUSTER_API_KUBECONFIG", world.kubeconfig().display().to_string());
@@ -164,7 +164,7 @@ for_one_host! {
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "server_power = \"Off\"")).await;
         let apply = workspace.start_apply();
         world.until_machine("m1", "it is asked for", |it| it["metadata"]["labels"][MAINTENANCE] == "requested").await;
-        // As `clusterctl move` and a deletion by force do it.
+        // Like `clusterctl move` or a forced deletion.
         world.delete_machine("m1").await;
         world.merge("Machine", "m1", json!({ "metadata": { "finalizers": null } })).await;
         apply.wait(SOON * 2).await.failed().says("there is no Machine");
@@ -188,7 +188,7 @@ for_one_host! {
         assert_eq!(fleet.system("node1").power, PowerState::On);
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
 
-        // As if the run that ended it had died before, and a person removed our annotations then.
+        // As if the ended run had died earlier, and a person then removed its annotations.
         let ours = |key: &&String| key.ends_with("/terraform-provider-metal") || key.ends_with("/skip-remediation");
         let held = metadata["annotations"].as_object().unwrap();
         let guards: Map<String, Value> =

@@ -1,5 +1,5 @@
-//! The clusters go away while a Machine is waited for, or another author comes first: nothing is
-//! lost and nothing is done twice.
+//! Cluster outages while a Machine is requested, and races with other authors: nothing is lost or
+//! repeated.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ use crate::{
 
 const OFF: &str = "server_power = \"Off\"";
 
-/// The provider's arguments with a kubeconfig.
+/// Returns the provider's arguments with a kubeconfig.
 fn asks_as(world: &World, kubeconfig: &Path) -> String {
     let (namespace, kubeconfig) = (&world.namespace, kubeconfig.display());
     format!("cluster_api = {{ machines = {{ node1 = \"{namespace}/m1\" }}, kubeconfig = \"{kubeconfig}\" }}")
@@ -42,7 +42,7 @@ for_one_host! {
         let kubeconfig = cluster.kubeconfig_at(&format!("https://{}", way.host()), "admin");
         fleet.configure_with(&workspace, &asks_as(&world, &kubeconfig), &maintenance("node1", "bios", OFF));
 
-        // The approval comes while they are away.
+        // The approval arrives during the outage.
         world.withhold("m1").await;
         let apply = workspace.start_apply();
         apply.until_it_logs("waiting for the maintenance controller to approve", SOON).await;
@@ -55,7 +55,7 @@ for_one_host! {
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
 
-        // And the word of the kubelet, at the release.
+        // During the release, so does the kubelet's report.
         set_ready(&world, false).await;
         let destroy = workspace.start_destroy();
         destroy.until_it_logs(WAITS, SOON).await;
@@ -96,7 +96,7 @@ for_one_host! {
     async fn controllers_that_are_away_are_waited_for(host) {
         let ((mut world, fleet), workspace) = (place().await, Workspace::new(host));
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", OFF)).await;
-        // The extension tells the Node of the request; the maintenance controller approves it.
+        // The extension copies the request to the Node; the maintenance-controller approves it.
         world.stop_extension();
         let apply = workspace.start_apply();
         apply.until_it_logs("waiting for the maintenance controller to approve", SOON * 2).await;
@@ -109,13 +109,13 @@ for_one_host! {
         world.start_maintenance();
         apply.wait(SOON * 4).await.succeeded();
 
-        // Both labels of the Node are the extension's to remove.
+        // The extension must remove both labels from the Node.
         world.stop_extension();
         let destroy = workspace.start_destroy();
         destroy.until_it_logs("still has the label", SOON * 2).await;
         assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"], "the server is back");
         assert!(!traces(&world, "m1").await.is_empty(), "our annotations keep the place");
-        // A run that does not wait so long keeps the maintenance, and the next one ends it.
+        // A run that stops waiting keeps the maintenance, and the next run ends it.
         destroy.interrupt();
         destroy.wait(SOON * 4).await.failed();
         assert!(workspace.resource(HELD).await.is_some(), "the state still has it");

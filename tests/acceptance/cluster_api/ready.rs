@@ -1,5 +1,5 @@
-//! A Machine keeps its label until its Node is Ready again: the maintenance controller uncordons a
-//! Node whose label is gone.
+//! A Machine keeps its label until its Node is Ready again, because the maintenance-controller
+//! uncordons the Node when the label is removed.
 
 use bmc_simulator::PowerState;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
@@ -21,7 +21,7 @@ use crate::{
 const OFF: &str = "server_power = \"Off\"";
 pub(super) const WAITS: &str = "to be Ready again before the maintenance label of Machine";
 
-/// What the API server has of a Node.
+/// Sets the Node's Ready condition in the API server.
 pub(super) async fn set_ready(world: &World, ready: bool) {
     let status = if ready { "True" } else { "Unknown" };
     let conditions = json!({ "status": { "conditions": [{ "type": "Ready", "status": status }] } });
@@ -29,7 +29,7 @@ pub(super) async fn set_ready(world: &World, ready: bool) {
     nodes.patch_status(&world.node_name("m1"), &PatchParams::default(), &Patch::Merge(conditions)).await.unwrap();
 }
 
-/// The word of a kubelet.
+/// Renews the Node's Lease, like a kubelet.
 pub(super) async fn beat(world: &World) {
     let node = world.node_name("m1");
     let lease = json!({
@@ -40,7 +40,7 @@ pub(super) async fn beat(world: &World) {
     leases.patch(&node, &PatchParams::apply("kubelet").force(), &Patch::Apply(lease)).await.unwrap();
 }
 
-/// A server whose Node is Ready.
+/// Returns a server whose Node is Ready.
 async fn running() -> (World, Fleet) {
     let (world, fleet) = place().await;
     beat(&world).await;
@@ -57,13 +57,13 @@ for_one_host! {
         let destroy = workspace.start_destroy();
         destroy.until_it_logs(WAITS, SOON).await;
         assert_eq!(fleet.system("node1").power, PowerState::On);
-        // The condition that was there before the restart is not a word of the kubelet.
+        // A condition from before the restart does not prove that the kubelet runs.
         set_ready(&world, true).await;
         destroy.until_it_logs("waiting for the kubelet of Node", SOON).await;
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         assert!(world.node("m1").await["spec"]["unschedulable"] == true);
         set_ready(&world, false).await;
-        // A run that is killed in this wait is continued by the next.
+        // The next run continues this wait after a kill.
         destroy.kill_everything();
         drop(destroy);
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
@@ -87,12 +87,12 @@ for_one_host! {
         workspace.destroy().await.failed().says("was not Ready again within 2 s").says("so that the maintenance label of Machine");
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
         workspace.metal(&["queue"]).await.succeeded().says("was not Ready again");
-        // The next destroy waits as long again, although the time of the first one is over.
+        // The next destroy waits for the full time again.
         let destroy = workspace.start_destroy();
         destroy.until_it_logs(WAITS, SOON * 2).await;
         destroy.wait(SOON * 2).await.failed().says("was not Ready again within 2 s");
         assert_eq!(world.maintenance("m1").await.as_deref(), Some("approved"));
-        // One that a person deleted is not waited for.
+        // A Node deleted by a person is not awaited.
         let nodes: Api<Node> = Api::all(world.workload.clone());
         nodes.delete(&world.node_name("m1"), &DeleteParams::default()).await.unwrap();
         workspace.destroy().await.succeeded();

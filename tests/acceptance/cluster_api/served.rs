@@ -1,4 +1,4 @@
-//! Management clusters that serve other versions of Cluster API than the newest, or none at all.
+//! Management clusters that serve older Cluster API versions, or none.
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// The groups of Cluster API and of what its Machines are made of.
+/// API groups of Cluster API and its infrastructure providers.
 const GROUPS: [&str; 2] = ["cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"];
 
-/// A proxy before a cluster that serves Cluster API in one version alone, or not at all.
+/// Starts a proxy to a cluster that serves Cluster API in only one version, or in none.
 async fn serving(place: &impl Place, version: Option<&'static str>) -> Proxy {
     let client = Kubernetes::client(&place.kubernetes().kubeconfig()).await;
     let mut groups = serde_json::to_value(client.list_api_groups().await.unwrap()).unwrap();
@@ -46,8 +46,7 @@ async fn serving(place: &impl Place, version: Option<&'static str>) -> Proxy {
     proxy
 }
 
-/// Holds the server of a place and releases it; returns what the plan warned of and what was to be
-/// seen while it was held.
+/// Holds and releases a place's server. Returns the plan's warnings and the marks during the hold.
 async fn played(place: &impl Place, proxy: &Proxy) -> (Vec<String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = place.kubernetes().kubeconfig_at(&proxy.url(), "admin");

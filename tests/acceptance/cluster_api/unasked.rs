@@ -1,4 +1,4 @@
-//! A host that a Machine uses, and a configuration that does not ask the Machine.
+//! A host used by a Machine, with a configuration that does not request the Machine.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ for_one_host! {
         warns(&without, false, false);
         without.says(&format!("Metal3Machine {}/m1 uses the host", machines.namespace)).says("Set cluster_api");
 
-        // A check of another cluster does not count; the host names its own, as CAPM3 writes it.
+        // Another cluster's check does not count; CAPM3 labels the host with its own.
         let check = |of: &str| json!({"spec": {"clusterName": of, "selector": {}}});
         let label = json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": CLUSTER}}});
         hosts.merge("BareMetalHost", "node1", label).await;
@@ -41,7 +41,7 @@ for_one_host! {
         warns(&checked, false, true);
         checked.says(&format!("MachineHealthCheck {}/nodes may remediate", machines.namespace));
 
-        // Whatever else stops the host; and not what stops nothing.
+        // All operations that stop the host warn, others do not.
         let operation = |what: &str| {
             format!(
                 "resource \"metal_server_operation\" \"once\" {{\n  server = \"node1\"\n  namespace = \"ops\"\n  name = \
@@ -59,7 +59,7 @@ for_one_host! {
         warns(&plan(&boot("server_power = \"On\"")).await, false, true);
         warns(&plan(&boot("")).await, true, false);
 
-        // With the Machine asked there is nothing to warn of.
+        // With the Machine configured, the warning disappears.
         configure(&hosts, &workspace, &held);
         warns(&workspace.try_plan().await.succeeded(), true, false);
     }

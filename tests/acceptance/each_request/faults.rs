@@ -1,9 +1,10 @@
-//! What an API server is asked, and what may go wrong with one of its answers.
+//! API server requests and response faults.
 
 use crate::servers::kubernetes_proxy::{Deal, Seen, status};
 
-/// What a role would have to allow for a request: a verb and a kind with its subresource, `patch
-/// nodes` or `create pods/eviction`. `None`: discovery and versions, which need none.
+/// Returns the permission that a request needs: a verb and a resource, such as `patch nodes` or
+/// `create pods/eviction`. Returns `None` for discovery and version requests, which are always
+/// allowed.
 pub fn right(seen: &Seen) -> Option<String> {
     let path = seen.path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
@@ -31,22 +32,22 @@ fn verb(right: &str) -> &str {
     right.split(' ').next().unwrap_or_default()
 }
 
-/// What becomes of one kind of request.
+/// Fault of one kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A role does not allow it, as long as the run lasts.
+    /// RBAC denies every request of this kind.
     Forbidden,
-    /// The server is overloaded, at the first of them.
+    /// The server is overloaded for the first request.
     Overloaded,
-    /// The server fails, at the first of them.
+    /// The server fails on the first request.
     Fails,
-    /// Another writer was faster, at the first of them.
+    /// The first request loses to a concurrent writer.
     Conflict,
-    /// What a list or a watch would go on from is forgotten, at the first of them.
+    /// The first list or watch starts from an expired revision.
     Expired,
-    /// It is carried out and its reply is lost, at the first of them.
+    /// The first request succeeds, but its reply is lost.
     LosesReply,
-    /// The credentials are not accepted, at the first of them.
+    /// The first request's credentials are rejected.
     Unauthorized,
 }
 
@@ -61,7 +62,7 @@ impl Fault {
         Self::Unauthorized,
     ];
 
-    /// Whether a server answers this to a request that needs this right.
+    /// Returns true if a server can respond this way to a request with this permission.
     pub fn happens_to(self, right: &str) -> bool {
         match self {
             Self::Conflict => matches!(verb(right), "patch" | "update" | "create"),
@@ -70,24 +71,24 @@ impl Fault {
         }
     }
 
-    /// Whether one run may meet it at the first request of every kind. Credentials are asked for
-    /// again only once in a while, and who may do nothing learns nothing.
+    /// Returns true if one run can inject it into every kind of request. Credentials are reloaded
+    /// rarely, and without any permission a run stops early.
     pub fn may_meet_all(self) -> bool {
         !matches!(self, Self::Forbidden | Self::Unauthorized)
     }
 
-    /// Whether each right is tried by itself in the short form too.
+    /// Returns true if the short form also tests it separately for this permission.
     pub fn is_tried_apart(self, right: &str) -> bool {
         let reads = matches!(verb(right), "get" | "list" | "watch");
         self == Self::Forbidden || (self == Self::Unauthorized && !reads)
     }
 
-    /// Whether the first request of a kind has it, and the next ones not.
+    /// Returns true if only the first request of a kind fails.
     pub fn happens_once(self) -> bool {
         self != Self::Forbidden
     }
 
-    /// The answer.
+    /// Returns the proxy's handling.
     pub fn deal(self) -> Deal {
         let said = |code, reason| Deal::Answer(code, "", status(code, reason));
         match self {

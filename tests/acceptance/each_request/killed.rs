@@ -1,8 +1,7 @@
-//! `kill -9` of the provider at every change that it makes to an API server, before it is carried
-//! out and after: the next process goes on, and at the end everything is as it was before.
+//! Kills the provider at each change that it sends to an API server, before and after the server
+//! applies it. The next process continues, and the final state equals the initial state.
 //!
-//! The changes are counted in a run that nobody kills, so that a new one is tried without being
-//! named here.
+//! A run without kills counts the changes, so new changes are covered automatically.
 
 use std::{fmt, sync::Arc};
 
@@ -20,7 +19,7 @@ use crate::servers::kubernetes_proxy::{Deal, Seen};
 #[derive(Clone, Copy, Debug)]
 struct Kill {
     phase: Phase,
-    /// At this change of the phase, from 0 on.
+    /// Number of the change within the phase, from 0.
     change: usize,
     carried_out: bool,
 }
@@ -32,13 +31,13 @@ impl fmt::Display for Kill {
     }
 }
 
-/// Whether a request changes an object; questions about rights are asked by `POST` too.
+/// Returns true if a request changes an object. Permission checks use `POST` too.
 fn is_change(seen: &Seen) -> bool {
     seen.method != "GET" && !seen.path.contains("authorization.k8s.io")
 }
 
 impl<P: Place> Bench<P> {
-    /// Told when the process is to be killed.
+    /// Returns a signal for the kill time.
     fn waits_for(&self, kill: Kill) -> Arc<Notify> {
         let reached = Arc::new(Notify::new());
         let (told, mut changes) = (Arc::clone(&reached), 0);
@@ -54,13 +53,13 @@ impl<P: Place> Bench<P> {
                 return Deal::KeepReply(Arc::clone(&told));
             }
             told.notify_one();
-            // Nothing ever lets it go on.
+            // This request never continues.
             Deal::Wait(Arc::new(Notify::new()))
         });
         reached
     }
 
-    /// Runs the phase until it is killed. `false`: it made fewer changes, and ended.
+    /// Runs the phase until the kill. Returns false if it ended with fewer changes.
     async fn dies(&self, kill: Kill, held: Option<&Held>) -> bool {
         let mut provider = self.provider().await;
         let reached = self.waits_for(kill);
@@ -82,13 +81,13 @@ impl<P: Place> Bench<P> {
         died
     }
 
-    /// How many changes were made since the last call.
+    /// Counts the changes since the last call.
     fn changes(&self) -> usize {
         self.proxy.take_seen().iter().filter(|seen| is_change(seen)).count()
     }
 }
 
-/// What is wrong after the process was killed; `None`: it made fewer changes.
+/// Returns the problems after a kill, or `None` if the phase had fewer changes.
 async fn play<P: Place>(bench: &Bench<P>, kill: Kill) -> Option<Vec<String>> {
     let mut held = None;
     if kill.phase == Phase::Destroy {
@@ -116,7 +115,7 @@ async fn play<P: Place>(bench: &Bench<P>, kill: Kill) -> Option<Vec<String>> {
     Some(wrong)
 }
 
-/// Kills at each change of apply and of destroy. `least`: so many changes of each are known.
+/// Kills at each change of apply and destroy. `least` is the minimum number of changes of each.
 async fn at_each_change<P: Place>(at_once: usize, least: [usize; 2], make: impl AsyncFn() -> P) {
     let [of_apply, of_destroy] = learned(&make, Bench::changes).await;
     assert!(of_apply >= least[0] && of_destroy >= least[1], "{of_apply} and {of_destroy} changes");
@@ -133,7 +132,7 @@ async fn at_each_change<P: Place>(at_once: usize, least: [usize; 2], make: impl 
     });
     let played: Vec<_> = played.buffer_unordered(at_once).collect().await;
     nothing_is_wrong(played.iter().filter_map(|(kill, wrong)| Some((kill, wrong.as_ref()?))));
-    // How often an eviction is asked for is a matter of time.
+    // The number of eviction attempts depends on timing.
     let killed = played.iter().filter(|(_, wrong)| wrong.is_some()).count();
     assert!(killed >= 2 * (least[0] + least[1]), "only {killed} were killed");
 }

@@ -1,15 +1,14 @@
-//! Every kind of request to an API server goes wrong in turn: a hold is made, or says what it
-//! needs; and whatever happened, it can be given back afterwards with nothing of ours left.
+//! Injects a fault into every kind of API request during an apply or a destroy. The apply must
+//! succeed or report its precondition. Afterwards a destroy must leave no traces.
 //!
-//! The requests are learned from a run in which nothing goes wrong, so that a new one is tried
-//! without being named here. The provider is driven over the wire, without a host, because what is
-//! tried are its answers.
+//! A fault-free run records the requests, so new kinds are covered automatically. The tests drive
+//! the provider over the wire without a host, because they check its responses.
 //!
-//! What is not allowed is tried for each kind of request. What goes wrong once happens to the first
-//! request of every kind in one run; `EACH_REQUEST=long`, which `make soak` sets, tries it for each
-//! kind apart, and any other value plays the cells with that text in their names.
+//! A denied permission is tested for each kind of request. By default, one run applies a transient
+//! fault to the first request of every kind. `EACH_REQUEST=long` (soak test) tests each kind
+//! separately; any other value selects the cells whose names contain it.
 //!
-//! `killed` ends the process at each change instead.
+//! `killed` ends the process at each change.
 
 mod faults;
 #[path = "../../../crates/tf-plugin-server/tests/wire/host.rs"]
@@ -40,13 +39,13 @@ use faults::{Fault, right};
 use places::Place;
 use provider::{Held, Provider};
 
-/// So many servers are worked on at once: most of the time they wait.
+/// Cells in parallel. They spend most of their time waiting.
 const AT_ONCE: usize = 6;
 
-/// The same where each has an API server of its own, which costs a core seconds to start.
+/// Cells in parallel with a separate API server each, which costs CPU seconds to start.
 const APART_AT_ONCE: usize = 2;
 
-/// Limits that no cell needs; one that meets them has waited for something that never came.
+/// Timeout that no correct cell reaches.
 const PATIENCE: &str = "40s";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +63,7 @@ impl fmt::Display for Phase {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
     phase: Phase,
-    /// `None`: every one.
+    /// `None`: all kinds.
     right: Option<String>,
     fault: Fault,
 }
@@ -76,14 +75,14 @@ impl fmt::Display for Cell {
     }
 }
 
-/// One server with everything that a run of its own has.
+/// One server with its own environment.
 struct Bench<P> {
     place: P,
     proxy: Proxy,
     folder: tempfile::TempDir,
 }
 
-/// Makes the hold that all cells are about.
+/// Applies the hold that all cells test.
 async fn apply(provider: &Provider) -> (Held, Vec<String>) {
     let more = json!({"server_power": "Off", "timeouts": {"create": PATIENCE, "delete": PATIENCE}});
     provider.apply("node1", "bios", &more).await
@@ -95,7 +94,7 @@ impl<P: Place> Bench<P> {
         Self { place, proxy, folder: tempfile::tempdir().unwrap() }
     }
 
-    /// A process of its own, as each command of a host has.
+    /// Starts a new provider process, as a host does for each command.
     async fn provider(&self) -> Provider {
         let kubeconfig = self.place.kubernetes().kubeconfig_at(&self.proxy.url(), "admin");
         let mut config = self.place.config(&kubeconfig, self.folder.path());
@@ -113,7 +112,7 @@ impl<P: Place> Bench<P> {
         done
     }
 
-    /// With the refresh before it, as a host does it.
+    /// Refreshes first, like a host.
     async fn destroy(&self, held: &Held) -> (Held, Vec<String>) {
         let provider = self.provider().await;
         let (held, _) = provider.read(held).await;
@@ -122,7 +121,7 @@ impl<P: Place> Bench<P> {
         done
     }
 
-    /// What was asked since the last call, as rights.
+    /// Returns the permissions used since the last call.
     fn rights(&self) -> BTreeSet<String> {
         self.proxy.take_seen().iter().filter_map(right).collect()
     }
@@ -143,7 +142,7 @@ impl<P: Place> Bench<P> {
         self.proxy.rule(|_| Deal::Pass);
     }
 
-    /// What is not as it was before.
+    /// Returns differences from the initial state.
     async fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = self.place.traces().await;
         left.extend((!self.place.is_back().await).then(|| "it is not back".to_owned()));
@@ -153,7 +152,7 @@ impl<P: Place> Bench<P> {
     }
 }
 
-/// How the phase of a cell ended, and what is wrong with that.
+/// Runs a cell. Returns its outcome and its problems.
 async fn play<P: Place>(bench: &Bench<P>, cell: &Cell) -> (&'static str, Vec<String>) {
     let mut wrong = Vec::new();
     let mut said = Vec::new();
@@ -205,7 +204,7 @@ async fn play<P: Place>(bench: &Bench<P>, cell: &Cell) -> (&'static str, Vec<Str
     (if said.is_empty() { "goes on" } else { "says so" }, wrong)
 }
 
-/// What is seen of an apply and of a destroy with which nothing goes wrong.
+/// Records a fault-free apply and destroy.
 async fn learned<P: Place, T>(make: &impl AsyncFn() -> P, seen: impl Fn(&Bench<P>) -> T) -> [T; 2] {
     let bench = Bench::new(make().await).await;
     let (held, errors) = bench.apply().await;
@@ -218,24 +217,24 @@ async fn learned<P: Place, T>(make: &impl AsyncFn() -> P, seen: impl Fn(&Bench<P
     [of_apply, of_destroy]
 }
 
-/// Fails with everything that is wrong with what was played.
+/// Panics with the problems of all cells.
 fn nothing_is_wrong<'a, C: fmt::Display + 'a>(played: impl Iterator<Item = (&'a C, &'a Vec<String>)>) {
     let wrong = played.filter(|(_, wrong)| !wrong.is_empty());
     let wrong: Vec<String> = wrong.map(|(what, wrong)| format!("{what}:\n  {}", wrong.join("\n  "))).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether only some cells are played.
+/// Returns true if only selected cells run.
 fn is_partial() -> bool {
     std::env::var("EACH_REQUEST").is_ok_and(|only| only != "long")
 }
 
-/// Plays all cells of a system; returns what is told of each of them.
+/// Runs all cells of a system and returns their outcomes.
 async fn all<P: Place>(at_once: usize, make: impl AsyncFn() -> P) -> BTreeMap<Cell, &'static str> {
     all_but(&[], at_once, make).await
 }
 
-/// Without those that are asked for only where the run had to wait.
+/// Like `all`, but `sometimes` lists permissions that only a run with a wait uses.
 async fn all_but<P: Place>(
     sometimes: &[&str],
     at_once: usize,
@@ -277,7 +276,7 @@ async fn all_but<P: Place>(
     played.into_iter().map(|(cell, word, _)| (cell, word)).collect()
 }
 
-/// Compares with the table beside this file, in which each system has its own lines.
+/// Compares the outcomes with the system's lines in the table next to this file.
 fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/acceptance/each_request/{system}.txt"));
     let text: String = cells
@@ -294,7 +293,7 @@ fn told(system: &str, cells: &BTreeMap<Cell, &'static str>) {
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "UPDATE_EACH_REQUEST=1 writes it");
 }
 
-/// Rights of `roles/metal3.yaml` that a detached host does not need, and what does.
+/// Permissions in `roles/metal3.yaml` that a detached host does not need, each with its use.
 const ELSEWHERE_OF_METAL3: &[(&str, &str)] = &[
     ("get hostfirmwaresettings", "the warning about firmware that a reboot would change"),
     ("get hostfirmwarecomponents", "the same"),

@@ -1,4 +1,4 @@
-//! One server of each system, `node1`, and what is to be seen of it.
+//! Server `node1` of each system and its observable state.
 
 use std::path::Path;
 
@@ -18,32 +18,32 @@ use crate::{
     support::simulator::{Fleet, SOON},
 };
 
-/// A server of a system that is reached through an API server.
+/// A server whose system uses an API server.
 pub trait Place {
     fn kubernetes(&self) -> &Kubernetes;
 
     fn simulator(&self) -> &Simulator;
 
-    /// The provider's arguments that lead to it. `folder` may be written to.
+    /// Returns the provider's arguments for it. `folder` is writable.
     fn config(&self, kubeconfig: &Path, folder: &Path) -> Value;
 
-    /// What of ours is to be seen.
+    /// Returns this program's visible marks.
     async fn traces(&self) -> Vec<String>;
 
-    /// Whether it runs again, or does soon.
+    /// Returns true if the server runs again within the time limit.
     async fn is_back(&self) -> bool {
         self.simulator().wait_power("node1", PowerState::On, SOON).await.is_ok()
     }
 }
 
-/// A host of Metal3.
+/// A Metal3 host.
 pub struct Metal3 {
     world: metal3::world::World,
     block: Value,
 }
 
 impl Metal3 {
-    /// `block`: more of the provider's block.
+    /// Starts a host. `block` is merged into the provider block.
     pub async fn new(block: Value) -> Self {
         Self { world: metal3::world::World::start(1, metal3::operator::Options::default()).await, block }
     }
@@ -69,7 +69,7 @@ impl Place for Metal3 {
     }
 }
 
-/// A host of Metal3 under a Machine of Cluster API.
+/// A Metal3 host under a Cluster API Machine.
 pub struct Chain {
     hosts: metal3::world::World,
     machines: machines::world::World,
@@ -107,7 +107,7 @@ impl Place for Chain {
     }
 }
 
-/// A server whose Node is drained, with one Pod.
+/// A server with a drained Node and one Pod.
 pub struct Node {
     place: kubernetes_node::Place,
     fleet: Fleet,
@@ -145,7 +145,7 @@ impl Place for Node {
     }
 }
 
-/// A server of metal-operator.
+/// A metal-operator server.
 pub struct MetalOperator {
     world: ironcore::world::World,
 }
@@ -174,7 +174,7 @@ impl Place for MetalOperator {
         ours.map(|_| "a ServerMaintenance".to_owned()).into_iter().collect()
     }
 
-    /// Its operator switches it off where nobody has claimed it.
+    /// The operator powers unclaimed servers off.
     async fn is_back(&self) -> bool {
         self.world.until_state("node1", "Available").await;
         true

@@ -1,5 +1,4 @@
-//! The roles of `roles/` against what is asked: each has what a hold needs, and nothing that no
-//! part of the provider asks for.
+//! Checks that the roles in `roles/` contain exactly the permissions that the provider needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +10,7 @@ use regex::Regex;
 
 use super::{Cell, faults::Fault, is_partial};
 
-/// The rights of a file, as a verb and a kind.
+/// Returns a file's permissions, as verb and resource.
 fn of_role(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("roles").join(file)).unwrap();
     let rule = Regex::new(r"resources: \[([^\]]+)\].*verbs: \[([^\]]+)\]").unwrap();
@@ -26,8 +25,8 @@ fn of_role(file: &str) -> BTreeSet<String> {
     rights
 }
 
-/// Compares the files with the rights that the cells of a system need. `elsewhere`: what a part of
-/// the provider needs that a plain hold does not use, with that part.
+/// Compares the files with the permissions used by a system's cells. `elsewhere` lists permissions
+/// for features outside a plain hold, each with its feature.
 pub fn are_what_is_asked(files: &[&str], cells: &BTreeMap<Cell, &'static str>, elsewhere: &[(&str, &str)]) {
     if is_partial() {
         return;

@@ -1,10 +1,9 @@
 //! Runs each resource kind through each situation while a request fails, loses its reply, is
 //! interrupted, or kills the provider. Afterwards a destroy succeeds and restores the server.
 //!
-//! The kinds come from the provider's schema and the requests from a run in which nothing goes
-//! wrong, so that a new one is tried, or fails the test, without being named here.
-//! `HOST_STATE=long`, which the soak test sets, plays every cell; any other value plays the cells
-//! with that text in their names; by default a sample is played.
+//! The kinds come from the provider's schema and the requests from a fault-free run, so new ones
+//! are tested automatically or fail the test. `HOST_STATE=long`, which the soak test sets, runs
+//! every cell; any other value selects the cells whose names contain it; the default is a sample.
 
 use std::{
     collections::BTreeSet,
@@ -23,13 +22,12 @@ use crate::support::{
     workspace::{RUN_LIMIT, Workspace},
 };
 
-/// How many cells run at the same time.
+/// Number of cells in parallel.
 const AT_ONCE: usize = 4;
-/// The short form plays each so many-th cell of the requests that change nothing.
+/// The short form runs one in this many cells of read-only requests.
 const OTHERS: usize = 41;
 
-/// A kind of resource, with two configurations of it: on `node1`, and on `node2` under another
-/// name.
+/// A resource kind with two configurations: on `node1`, and on `node2` under another name.
 struct Kind {
     type_name: &'static str,
     body: fn(node: usize, word: &str, more: &str) -> String,
@@ -87,7 +85,7 @@ const KINDS: [Kind; 5] = [
     },
 ];
 
-/// How the state comes to be that the disturbed command meets.
+/// State before the disturbed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Situation {
     Created,
@@ -138,7 +136,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// One server's user, with the provider that runs now.
+/// One server's user, with the current provider process.
 struct Bench {
     fleet: Fleet,
     workspace: Workspace,
@@ -181,7 +179,7 @@ impl Bench {
         if disturbed && proxied.is_undisturbed() {
             println!("{cell}: the request did not come");
         }
-        // A stopped or killed process serves nothing more.
+        // A stopped or killed process serves no more requests.
         self.proxied = Some(proxied).filter(|_| !disturbed || cell.fault.keeps_process());
         run
     }
@@ -198,7 +196,7 @@ fn seen(fleet: &Fleet) -> Vec<String> {
     systems.iter().map(|system| format!("{:?} {:?}", system.boot, system.media)).collect()
 }
 
-/// Brings about the situation and runs the command that is disturbed. Returns the requests of it.
+/// Creates the situation and runs the disturbed command. Returns its requests.
 async fn disturb(bench: &mut Bench, cell: &Cell) -> Vec<String> {
     let address = format!("{}.held", cell.kind.type_name);
     let body = cell.kind.body;
@@ -295,7 +293,7 @@ async fn wrong_after(bench: &mut Bench, cell: &Cell) -> Vec<String> {
     wrong
 }
 
-/// The servers and claims in the store; `None`: nothing is held.
+/// Returns the servers and claims in the store, or `None` if it is empty.
 async fn held(bench: &Bench) -> Option<String> {
     let mut held = Vec::new();
     for (command, nothing) in [("queue", "No server is held"), ("claims", "No claims")] {
@@ -319,7 +317,7 @@ async fn learned(host: Host, kind: &'static Kind, situation: Situation) -> Vec<S
     seen
 }
 
-/// All cells of a host, in an order in which neighbors differ in everything.
+/// Returns all cells of a host, ordered so that neighbours differ in everything.
 async fn cells(host: Host) -> Vec<Cell> {
     let pairs = KINDS.iter().flat_map(|kind| Situation::ALL.map(|situation| (kind, situation)));
     // An operation and an approval of everything are not imported.
@@ -330,7 +328,7 @@ async fn cells(host: Host) -> Vec<Cell> {
         Some(only) => {
             pairs.filter(|(kind, situation)| format!("{}, {situation:?}", kind.type_name).contains(only)).collect()
         }
-        // A quarter of the situations; the other host plays another quarter.
+        // A quarter per host; the other host covers another quarter.
         None => {
             let shift = usize::from(host == Host::Terraform);
             pairs.enumerate().filter(|(n, _)| n % 4 == shift).map(|(_, pair)| pair).collect()
@@ -353,7 +351,7 @@ async fn cells(host: Host) -> Vec<Cell> {
         }
     }
     if only.is_none() {
-        // Each fault of each request that changes something, and some of the others.
+        // All faults for changing requests, and a sample for the others.
         let mut n = 0;
         cells.retain(|cell| {
             n += 1;
@@ -393,7 +391,7 @@ async fn each_kind_returns_its_server_whatever_fails_terraform() {
     play(Host::Terraform).await;
 }
 
-/// A kind or a request about resources that is not here fails the tests.
+/// A kind or a resource request without a cell fails the test.
 #[tokio::test]
 async fn each_kind_and_each_request_about_resources_has_cells() {
     let schema = Workspace::new(Host::Terraform).configure("").schema().await;

@@ -1,5 +1,5 @@
-//! A proxy between a real host and the real provider, in which a request fails, loses its reply, or
-//! meets an interrupt.
+//! A proxy between a real host and the real provider, in which a request fails, loses its reply,
+//! or is interrupted.
 //!
 //! The provider is started with `--debug`, so that the host reaches it through the proxy
 //! (`TF_REATTACH_PROVIDERS`) and the process can outlive a command.
@@ -29,7 +29,7 @@ use tower::Service;
 
 use crate::support::{process, process::Signal, provider, run::Running, simulator::SOON, workspace::Workspace};
 
-/// A fault that meets a request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It does not reach the provider.
@@ -45,7 +45,8 @@ pub enum Fault {
 impl Fault {
     pub const ALL: [Self; 4] = [Self::Fails, Self::ReplyLost, Self::Interrupted, Self::Killed];
 
-    /// Whether the provider's process is as before afterwards. A stop lasts until it ends.
+    /// Returns true if the provider's process stays usable. A stopped process stays stopped until
+    /// its exit.
     pub fn keeps_process(self) -> bool {
         matches!(self, Self::Fails | Self::ReplyLost)
     }
@@ -124,17 +125,17 @@ impl Proxied {
         Self { _provider: provider, inside, reattach: reattach.to_string(), task }
     }
 
-    /// The first request of this name meets the fault, once.
+    /// Injects the fault into the next request with this name.
     pub fn disturb(&self, rpc: &str, fault: Fault, host: u32) {
         locked(&self.inside).rule = Some(Rule { rpc: rpc.to_owned(), fault, host });
     }
 
-    /// Whether a fault waits for its request.
+    /// Removes the fault. Returns true if its request did not occur.
     pub fn is_undisturbed(&self) -> bool {
         locked(&self.inside).rule.take().is_some()
     }
 
-    /// The requests so far, each name once.
+    /// Names of the requests so far, without duplicates.
     pub fn seen(&self) -> Vec<String> {
         locked(&self.inside).seen.clone()
     }

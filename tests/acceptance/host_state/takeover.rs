@@ -94,11 +94,11 @@ for_each_host! {
         let plan = second.plan().await;
         plan.run.says("1 to import, 0 to add, 1 to change").says("A maintenance is taken over from another state");
         assert_eq!(plan.change(HELD)["after_unknown"]["managed_by"], json!(true), "{}", plan.run.output);
-        // The plan is discarded: the first state still manages the server, and returns it.
+        // The plan is discarded: the first state still manages the server and releases it.
         first.plan().await.is_empty();
         first.destroy().await.succeeded().says("1 destroyed");
         fleet.until("node1", PowerState::On).await;
-        // Applied after all, it finds that the maintenance has ended.
+        // If applied later, the plan finds that the maintenance has ended.
         second.apply_saved(&plan).await.failed().says("has ended");
 
         first.apply().await.succeeded();
@@ -108,7 +108,7 @@ for_each_host! {
         second.apply().await.succeeded();
         assert_eq!(fleet.resets("node1"), resets, "a takeover does not touch the server");
         second.plan().await.is_empty();
-        // Hosts drop the warnings of the refresh before a destroy.
+        // Hosts drop a refresh's warnings before a destroy.
         first.refresh().await.succeeded().says("Another state manages tests/m");
         first.destroy().await.succeeded().says("0 destroyed");
         assert_eq!(fleet.resets("node1"), resets);

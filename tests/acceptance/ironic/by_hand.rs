@@ -1,4 +1,4 @@
-//! Operators who set or clear maintenance by hand, an Ironic that is killed, and runs that are.
+//! Maintenance flags set or cleared by an operator, and kills of Ironic and of runs.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A maintenance from plan to release on a node of Ironic.
+//! A complete maintenance of an Ironic node, from the plan to the release.
 
 use bmc_simulator::{PowerState, Simulator, SimulatorConfig, TlsMode};
 use reqwest::Method;

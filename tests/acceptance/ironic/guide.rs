@@ -1,5 +1,4 @@
-//! What the guide says: its examples work, and the policy files that it names are ones that Ironic
-//! reads.
+//! Checks the guide: its examples work, and Ironic reads its policy files.
 
 use std::{fs, path::Path};
 
@@ -54,8 +53,8 @@ for_each_host! {
     }
 }
 
-/// Asks Ironic's own enforcer what a role may with policy files laid over each other, and compares
-/// that with what they name.
+/// Queries Ironic's own enforcer for a role with combined policy files, and compares the result
+/// with the files.
 async fn check_policy(files: &[&str], roles: &[&str], marks: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("policy.d")).unwrap();

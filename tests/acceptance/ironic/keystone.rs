@@ -1,4 +1,4 @@
-//! A cloud: a real Keystone, `clouds.yaml`, and the roles of the repository.
+//! A cloud: a real Keystone, `clouds.yaml`, and the repository's roles.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -17,17 +17,17 @@ use crate::{
     support::workspace::Workspace,
 };
 
-/// The rights of the runs, as the repository has them.
+/// Policy for runs, from the repository.
 const RUNNER: &str = include_str!("../../../roles/ironic.yaml");
-/// What else services need.
+/// Additional policy for services.
 const SERVICES: &str = include_str!("../../../roles/ironic-services.yaml");
 
-/// The accounts of the runs, and their roles.
+/// Accounts of the runs with their roles.
 const ACCOUNTS: [(&str, &[&str]); 3] =
     [("ci", &["metal_runner"]), ("firmware", &["metal_runner", "metal_servicer"]), ("viewer", &["reader"])];
 
-/// An Ironic with one active node of the project of the runs, and a `clouds.yaml` with a cloud for
-/// each account.
+/// An Ironic with one active node in the runs' project, and a `clouds.yaml` with a cloud per
+/// account.
 struct Cloud {
     keystone: Arc<Keystone>,
     ironic: Ironic,
@@ -70,7 +70,7 @@ impl Cloud {
         Self { keystone, ironic, clouds }
     }
 
-    /// Writes a configuration that reaches Ironic by a cloud of `clouds.yaml`, and that file.
+    /// Writes `clouds.yaml` and a configuration that uses one of its clouds.
     fn configure(&self, workspace: &Workspace, cloud: &str, body: &str) {
         workspace.write("clouds.yaml", &self.clouds);
         let reach = format!("cloud = \"{cloud}\"\n    clouds_file = \"clouds.yaml\"");
@@ -110,14 +110,14 @@ for_one_host! {
         let words = "the credentials were refused (The request you have made requires authentication";
         workspace.try_plan().await.succeeded().says(words).is_silent_about("hunter2");
         workspace.apply().await.failed().says(words).is_silent_about("hunter2");
-        // A reader sees the node, and is told which right it lacks.
+        // A reader can read the node, and the error names the missing permission.
         cloud.configure(&workspace, "viewer", &maintenance(""));
         workspace.apply().await.failed().says("baremetal:node:").says("lists the policy rules");
         assert!(workspace.resource(HELD).await.is_none(), "nothing is in the state");
         assert_eq!(cloud.ironic.node("n1").await["maintenance"], json!(false));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // An account that is locked while it holds a node is told, and releases it once it is let
-        // in again.
+        // Disabling the account during a hold causes an error; re-enabled, it can release the
+        // node.
         cloud.configure(&workspace, "ci", &maintenance(""));
         workspace.apply().await.succeeded();
         cloud.keystone.enable("ci", false).await;
@@ -138,7 +138,7 @@ for_one_host! {
         cloud.ironic.call(Method::PUT, "/v1/nodes/n1/traits/CUSTOM_FW", None).await;
         let workspace = Workspace::new(host);
         let (steps, book) = ("steps = [{ interface = \"vendor\", step = \"log_passthrough\" }]", "runbook = \"CUSTOM_FW\"");
-        // The role of holds alone may not begin one.
+        // The role for holds alone cannot start a service.
         cloud.configure(&workspace, "ci", &service(steps, ""));
         workspace.apply().await.failed().says("baremetal:node:set_provision_state").says("lists the policy rules");
         assert!(cloud.ironic.history("n1", "servicing_start").await.is_empty());
@@ -150,7 +150,7 @@ for_one_host! {
             assert_eq!(cloud.ironic.history("n1", "servicing_start").await.len(), number + 1);
         }
         workspace.destroy().await.succeeded();
-        // With the same account a node is held as well.
+        // Holds work with the same account.
         cloud.configure(&workspace, "firmware", &maintenance(""));
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();

@@ -1,5 +1,5 @@
-//! What is done to a held node beside apply and destroy: import, release and tidy by a person, and
-//! other ways to Ironic and BMCs.
+//! A held node outside apply and destroy: import, forced release, `tidy`, and other connections to
+//! Ironic and BMCs.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ for_one_host! {
         configure(&ironic, &workspace, &maintenance("server_power = \"Off\""));
         workspace.apply().await.succeeded();
         let ours = ironic.node("n1").await["maintenance_reason"].as_str().unwrap().to_owned();
-        // Nothing that is held is tidied away.
+        // `tidy` keeps held nodes.
         workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
         assert_eq!(ironic.node("n1").await["maintenance_reason"], *ours);
         workspace.run(&["state", "rm", HELD]).await.succeeded();
@@ -37,7 +37,7 @@ for_one_host! {
         let node = ironic.node("n1").await;
         assert_eq!((&node["maintenance"], &node["power_state"]), (&json!(false), &json!("power on")));
         workspace.destroy().await.succeeded();
-        // The flag of a maintenance that is over: its run died between the two.
+        // An ended maintenance's flag, left by a run that died before removing it.
         ironic.maintenance("n1", Some(&ours)).await;
         workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
         let node = eventually("the flag is gone", SOON * 2, async || {
@@ -47,7 +47,7 @@ for_one_host! {
         })
         .await;
         assert_eq!(node["power_state"], "power on");
-        // One of a person stays.
+        // A person's flag stays.
         ironic.maintenance("n1", Some("disk swap by carol")).await;
         workspace.metal(&["--backend", "ironic", "tidy"]).await.succeeded();
         assert_eq!(ironic.node("n1").await["maintenance_reason"], "disk swap by carol");
@@ -83,7 +83,7 @@ provider "metal" {{
                 maintenance("server_power = \"Off\"")
             )
         };
-        // An authority that nobody named is not trusted.
+        // Unconfigured authorities are not trusted.
         workspace.configure(&provider(""));
         workspace.apply().await.failed();
         assert_eq!(ironic.node("n1").await["maintenance"], false);

@@ -1,5 +1,4 @@
-//! `terraform query` on nodes of Ironic: what a lost state held is found, and imported by its
-//! identity.
+//! `terraform query` on Ironic nodes: finds a lost state's objects and imports them by identity.
 
 use serde_json::json;
 

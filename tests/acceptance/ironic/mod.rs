@@ -1,4 +1,4 @@
-//! Nodes of a real Ironic: fake hardware, and redfish with our BMC simulator behind it.
+//! Nodes of a real Ironic: fake hardware, and redfish with the project's BMC simulator.
 
 mod by_hand;
 mod flows;
@@ -13,23 +13,23 @@ mod services;
 
 use crate::{servers::ironic::Ironic, support::workspace::Workspace};
 
-/// The address of [`maintenance`] in a state.
+/// Address of [`maintenance`] in a state.
 pub const HELD: &str = "metal_server_maintenance.held";
 
-/// What tells one machine from all others.
+/// Unique identity of a machine.
 pub const SYSTEM: &str = "6f9619ff-8b86-d011-b42d-00c04fc964ff";
 
-/// Writes a configuration whose provider block reaches this Ironic.
+/// Writes a configuration whose provider block uses this Ironic.
 pub fn configure(ironic: &Ironic, workspace: &Workspace, body: &str) {
     configure_at(&ironic.url(), workspace, body);
 }
 
-/// The same with another way to it.
+/// Same as `configure`, with another URL.
 pub fn configure_at(url: &str, workspace: &Workspace, body: &str) {
     configure_with(&format!("endpoint = \"{url}\""), workspace, body);
 }
 
-/// Writes a configuration whose `ironic` block has these lines.
+/// Writes a configuration with these lines in its `ironic` block.
 pub fn configure_with(reach: &str, workspace: &Workspace, body: &str) {
     workspace.configure(&format!(
         r#"
@@ -47,7 +47,7 @@ provider "metal" {{
     ));
 }
 
-/// A maintenance of `n1`.
+/// Returns a maintenance of `n1`.
 pub fn maintenance(more: &str) -> String {
     format!(
         r#"

@@ -1,4 +1,4 @@
-//! Service steps and runbooks as operations: begun once, observed to their end.
+//! Service steps and runbooks as operations: started once and observed until their end.
 
 use reqwest::Method;
 use serde_json::json;
@@ -16,11 +16,11 @@ use crate::{
     },
 };
 
-/// The address of [`service`] in a state.
+/// Address of [`service`] in a state.
 pub const ADDRESS: &str = "metal_server_operation.service";
-/// A step that takes a while, and needs no ramdisk.
+/// A slow step without ramdisk.
 const STEP: &str = "{ interface = \"vendor\", step = \"log_passthrough\" }";
-/// A step of which Ironic waits to hear, without an end.
+/// A step that waits indefinitely for a callback to Ironic.
 const WAITS: &str = "{ interface = \"vendor\", step = \"trigger_servicewait\" }";
 
 /// An operation on `n1`.
@@ -47,7 +47,7 @@ async fn started(ironic: &Ironic) -> usize {
     ironic.history("n1", "servicing_start").await.len()
 }
 
-/// Ends a step that Ironic waits for, as a ramdisk would.
+/// Ends a waiting step, as a ramdisk would.
 async fn end_wait(ironic: &Ironic) {
     let set = "provision_state = 'active', target_provision_state = NULL, service_step = '{}', driver_internal_info = '{}', \
                provision_updated_at = datetime('now')";
@@ -67,7 +67,7 @@ for_one_host! {
         assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Proven".into()), "{made}");
         assert!(workspace.plan().await.changes().is_empty());
         assert_eq!(started(&ironic).await, 1);
-        // A runbook that is for this node, by its name.
+        // A runbook for this node, selected by name.
         let book = json!({ "name": "CUSTOM_FW", "steps": [
             { "interface": "vendor", "step": "log_passthrough", "args": {}, "order": 1 },
         ] });
@@ -122,7 +122,7 @@ for_one_host! {
         });
         configure_at(&proxy.url(), &workspace, &service(&steps(&[STEP]), ""));
         workspace.try_plan().await.failed().says("service steps need API version 1.87");
-        // A backend without a system that services its servers.
+        // A backend without a service system.
         let fleet = Fleet::new(1).await;
         fleet.configure(&workspace, &service(&steps(&[STEP]), "").replace("\"n1\"", "\"node1\""));
         workspace.try_plan().await.failed().says("Its backend has no system that carries out services");
@@ -141,11 +141,11 @@ for_one_host! {
         run.says("The service of n1 failed").says("no_such_step").says("openstack baremetal node maintenance unset n1");
         assert!(workspace.resource(ADDRESS).await.is_none(), "nothing is in the state");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // Until that is done, nothing begins.
+        // The next service starts after the operator has cleared the failure.
         workspace.try_plan().await.failed().says("an earlier service of the node failed");
         ironic.maintenance("n1", None).await;
         ironic.provision("n1", "abort", "active").await;
-        // A conductor that ends in the middle fails it.
+        // The service fails if its conductor ends.
         configure(&ironic, &workspace, &service(&steps(&[STEP, STEP, STEP]), ""));
         let run = workspace.start_apply();
         run.until_it_logs("step 2 of 3", SOON * 2).await;
@@ -157,7 +157,7 @@ for_one_host! {
         configure(&ironic, &workspace, &service(&steps(&[STEP]), ""));
         workspace.apply().await.succeeded();
         assert_eq!(started(&ironic).await, 3);
-        // Steps that Ironic leaves out are not counted as done.
+        // Skipped steps do not count as done.
         let reboot = "{ interface = \"power\", step = \"reboot\" }";
         configure(&ironic, &workspace, &service(&steps(&[STEP, reboot]), ""));
         workspace.apply().await.failed().says("Ironic left out power.reboot, and did the other steps");
@@ -171,12 +171,12 @@ for_one_host! {
         let proxy = Proxy::to(&ironic.url()).await;
         let workspace = Workspace::new(host);
         let short = "timeouts = { create = \"25s\", update = \"5m\", delete = \"1s\" }";
-        // The reply to the call that begins it is lost.
+        // The reply to the start call is lost.
         proxy.rule(|seen| if seen.is("PUT", "/states/provision") { Deal::LoseReply } else { Deal::Pass });
         configure_at(&proxy.url(), &workspace, &service(&steps(&[WAITS]), short));
         let run = workspace.start_apply();
         run.until_it_logs("service wait", SOON * 2).await;
-        // A time limit frees no server that is worked on.
+        // A timeout does not release a server during its service.
         let run = run.wait(SOON * 4).await.failed();
         run.says("The service of n1 did not end in time").says("It is not started a second time");
         assert!(workspace.resource(ADDRESS).await.is_none());
@@ -187,17 +187,17 @@ for_one_host! {
         run.until_it_logs("service wait", SOON * 2).await;
         run.kill_everything();
         let _ = run.wait(SOON).await;
-        // It is stopped.
+        // The run is interrupted.
         let run = workspace.start_apply();
         run.until_it_logs("service wait", SOON * 2).await;
         run.interrupt();
         run.wait(SOON).await.says("An operation was interrupted");
         let held = workspace.resource(ADDRESS).await.unwrap();
         assert_eq!(held["state"], "Preparing", "{held}");
-        // A destroy waits for its end, too.
+        // A destroy also waits for the end.
         workspace.destroy().await.failed().says("The service of n1 has not ended");
         assert!(workspace.resource(ADDRESS).await.is_some());
-        // Ironic is away for a while.
+        // Ironic is unavailable for a while.
         let run = workspace.start_apply();
         run.until_it_logs("service wait", SOON * 2).await;
         proxy.rule(|_| Deal::Answer(503, String::new(), "{}".into()));
@@ -209,7 +209,7 @@ for_one_host! {
         assert_eq!((&made["state"], &made["outcome"]), (&"Completed".into(), &"Accepted".into()), "{made}");
         assert_eq!((started(&ironic).await, proxy.count("PUT", "/states/provision")), (1, 1));
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
-        // One whose only reply is lost, and which ended before it was looked at.
+        // The only reply is lost, and the service ends before the next read.
         proxy.rule(|seen| if seen.is("PUT", "/states/provision") { Deal::LoseReply } else { Deal::Pass });
         configure_at(&proxy.url(), &workspace, &service(&steps(&[STEP]), ""));
         workspace.apply().await.succeeded();

@@ -1,5 +1,4 @@
-//! A Node that is cordoned already, because an ended maintenance left it so, or open again, because
-//! a person uncordoned it before the release.
+//! A Node that an ended maintenance left cordoned, or that a person uncordoned before the release.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -37,7 +36,7 @@ for_one_host! {
 
 for_one_host! {
     async fn a_node_that_a_person_opened_is_drained_again_before_a_release_stops_its_server(host) {
-        // One that another author had cordoned is drained as well, and is not left cordoned.
+        // A Node cordoned by another author is drained and uncordoned as well.
         for before in [false, true] {
             let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
             if before {

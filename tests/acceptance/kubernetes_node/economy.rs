@@ -1,5 +1,5 @@
-//! Many drained servers in one run: their Nodes are listed together, not read each. A drain that
-//! waits is told by watches.
+//! Many drained servers in one run: a single request lists their Nodes, and waiting drains use
+//! watches.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     let namespace = cluster.namespace();
     let node = |number: usize| format!("many-{namespace}-{number}");
     for number in 1..=MANY {
-        // No kubelet runs it, so that it was not Ready, and is not waited for at the release.
+        // Without a kubelet the Node was never Ready, so the release does not wait for it.
         cluster.apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": node(number) } }).to_string());
     }
     let (fleet, workspace) = (Fleet::new(MANY).await, Workspace::new(Host::OpenTofu));
@@ -61,19 +61,19 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     workspace.plan().await.is_empty();
     let asked = counted(&proxy);
     let singly = asked.get("GET one of nodes").copied().unwrap_or_default();
-    // One more where the refresh takes longer than a list counts.
+    // A refresh slower than the list's cache time needs another list.
     let lists = asked.get("GET list nodes").copied().unwrap_or_default();
     assert!((1..=3).contains(&lists), "{asked:#?}");
     assert!(singly < MANY / 2 && asked.values().sum::<usize>() < MANY / 2, "{asked:#?}");
 
-    // A Node that a person uncordoned is told, whichever of them are read from the list.
+    // An uncordoned Node is reported, whichever Nodes come from the list.
     let last: Api<k8s_openapi::api::core::v1::Node> = Api::all(Kubernetes::client(&cluster.kubeconfig()).await);
     let change = json!({ "spec": { "unschedulable": null } });
     let (by, change) = (kube::api::PatchParams::default(), kube::api::Patch::Merge(change));
     last.patch(&node(MANY), &by, &change).await.unwrap();
     workspace.try_plan().await.succeeded().says(&node(MANY)).says("was uncordoned");
 
-    // A role that lets no Nodes be listed is enough: then each is one request.
+    // A role that cannot list Nodes is enough; then each Node is one request.
     proxy.rule(|seen| {
         let is_list = seen.path.split('?').next() == Some("/api/v1/nodes");
         if is_list { Deal::Answer(403, "", status(403, "Forbidden")) } else { Deal::Pass }
@@ -83,7 +83,7 @@ async fn the_nodes_of_many_servers_are_refreshed_with_a_few_requests() {
     let asked = counted(&proxy);
     assert!(asked["GET one of nodes"] >= MANY && asked["GET list nodes"] == 1, "{asked:#?}");
 
-    // Credentials that ended are told once, and not for each server.
+    // Expired credentials are reported once, not for each server.
     proxy.rule(|_| Deal::Answer(401, "", status(401, "Unauthorized")));
     let told = workspace.plan().await.is_empty().run.words();
     assert_eq!(told.matches("A Node was not looked at").count(), 1, "{told}");
@@ -107,7 +107,7 @@ async fn a_node_is_waited_for_by_watches_and_by_reading_it_where_a_role_has_none
         fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &on);
         let asks_as_it_should = async |what: &str| {
             let asked = quietly(&proxy).await;
-            // A watch is renewed once a minute; one that a role forbids is not asked for again.
+            // A watch is renewed once a minute; a forbidden watch is not retried.
             let (watches, reads): (Vec<_>, Vec<_>) = asked.keys().partition(|kind| kind.starts_with("GET watch"));
             if may_watch {
                 assert!(reads.is_empty() && asked.values().sum::<usize>() <= 2, "{what}: {asked:#?}");
@@ -116,7 +116,7 @@ async fn a_node_is_waited_for_by_watches_and_by_reading_it_where_a_role_has_none
             }
         };
 
-        // It has to end its Pod, and does not.
+        // The kubelet does not remove its Pod.
         place.kubelet.up.store(false, Ordering::SeqCst);
         let apply = workspace.start_apply();
         apply.until_it_logs("web (ending)", SOON).await;

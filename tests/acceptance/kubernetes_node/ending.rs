@@ -15,7 +15,7 @@ for_one_host! {
     async fn a_pod_whose_namespace_is_deleted_is_waited_for(host) {
         let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         place.pod("app", Some("ReplicaSet"), json!({})).await;
-        // No namespace controller runs here, so that the namespace stays as it is in between.
+        // Without a namespace controller, the namespace stays in deletion.
         let namespaces: Api<Namespace> = Api::all(place.client.clone());
         namespaces.delete(&place.namespace, &DeleteParams::default()).await.unwrap();
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));

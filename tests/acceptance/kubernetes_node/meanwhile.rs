@@ -1,4 +1,4 @@
-//! What others do to a Node while a maintenance drains it, has it or gives it back.
+//! Changes by others to a Node during its drain, its maintenance and its release.
 
 use std::{
     path::Path,
@@ -33,7 +33,7 @@ const ON: &str = "server_power = \"On\"";
 
 for_one_host! {
     async fn a_change_of_a_hold_drains_a_node_again_that_a_person_opened(host) {
-        // One that another author had cordoned is drained as well.
+        // A Node cordoned by another author is drained as well.
         for before in [false, true] {
             let (place, fleet, workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
             if before {
@@ -119,7 +119,7 @@ for_one_host! {
         let kubeconfig = place.cluster.kubeconfig_at(&format!("https://{}", way.host()), "admin");
         let boot = "server_power = \"On\"\n  boot_configuration = { method = \"pxe\" }";
         fleet.configure_with(&workspace, &place.drained_as(&kubeconfig), &maintenance("node1", "m", boot));
-        // It goes with the server, and comes back with it.
+        // The Node stops and starts with the server.
         let reads = fleet.simulator.inject(Fault::hold(Phase::After).on_request("POST", "*ComputerSystem.Reset").times(1));
         let apply = workspace.start_apply();
         fleet.simulator.wait_held(&HeldQuery::default(), SOON).await.unwrap();
@@ -188,7 +188,7 @@ for_one_host! {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         fleet.configure_with(&workspace, &place.drained(""), &maintenance("node1", "m", OFF));
         workspace.apply().await.succeeded();
-        // Nothing says any more where the Node is.
+        // The configuration lacks the Node's cluster now.
         fleet.configure_with(&workspace, "", &maintenance("node1", "m", OFF));
         let unseen = format!("Node {}, which is drained for tests/m", place.node);
         workspace.plan().await.is_empty().run.says("A Node was not looked at").says(&unseen).says("METAL_NODE_KUBECONFIG");
@@ -209,7 +209,7 @@ for_one_host! {
 
 for_one_host! {
     async fn maintenances_of_two_stores_never_have_one_node_at_a_time(host) {
-        // Each has a home, and so a store, of its own.
+        // Each user has a home folder and so a separate store.
         let (place, fleet) = (Place::new().await, Fleet::new(1).await);
         let (first, second) = (Workspace::new(host), Workspace::new(host));
         fleet.configure_with(&first, &place.drained(""), &maintenance("node1", "m", OFF));
@@ -252,7 +252,7 @@ for_one_host! {
         let drained = place.drained_as(&place.cluster.kubeconfig_at(&proxy.url(), "admin"));
         fleet.configure_with(&workspace, &drained, &maintenance("node1", "m", OFF));
         workspace.apply().await.succeeded();
-        // What it still believes of a kubelet that died.
+        // The `Ready` condition outlives the kubelet.
         place.kubelet.up.store(false, Ordering::SeqCst);
         let answered = Arc::new(AtomicUsize::new(0));
         let told = Arc::clone(&answered);
@@ -264,7 +264,7 @@ for_one_host! {
             Deal::Answer(500, "", status(500, "InternalError"))
         });
         let destroy = workspace.start_destroy();
-        // A request is made again before it counts as failed.
+        // A request is retried before it fails.
         eventually("the Lease is asked for again", SOON * 3, async || (answered.load(Ordering::SeqCst) > 6).then_some(())).await;
         proxy.rule(|_| Deal::Pass);
         destroy.until_it_logs("is uncordoned once it is Ready again", SOON * 2).await;
@@ -326,13 +326,13 @@ for_one_host! {
 }
 
 impl Place {
-    /// The provider's arguments with a kubeconfig.
+    /// Returns the provider's arguments with a kubeconfig.
     pub fn drained_as(&self, kubeconfig: &Path) -> String {
         let (node, kubeconfig) = (&self.node, kubeconfig.display());
         format!("kubernetes_node = {{ nodes = {{ node1 = \"{node}\" }}, kubeconfig = \"{kubeconfig}\" }}")
     }
 
-    /// Removes our annotations.
+    /// Removes this program's annotations.
     async fn strip(&self) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let annotations = nodes.get(&self.node).await.unwrap().metadata.annotations.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `kill -9` in the middle of entering and leaving a host: the next run goes on, and nothing of
-//! ours stays.
+//! Kills the provider while it enters and leaves a host. The next run continues, and no marks
+//! remain.
 
 use std::sync::{
     Arc,
@@ -28,7 +28,7 @@ for_one_host! {
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
 
-        // Marked, and the operator has not answered.
+        // Marked, but the operator has not reacted.
         awake.close();
         let apply = workspace.start_apply();
         world.until("node1", "marked", |host| !host["metadata"]["annotations"][DETACHED].is_null()).await;
@@ -39,7 +39,7 @@ for_one_host! {
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
 
-        // Restored and released, and the operator has not taken it.
+        // Restored and released, but the operator has not reacted.
         awake.close();
         let destroy = workspace.start_destroy();
         world.until("node1", "released", |host| host["metadata"]["annotations"][DETACHED].is_null()).await;
@@ -74,7 +74,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
 
-        // Our key is gone, and the operator has not switched the host on.
+        // The key is removed, but the operator has not powered the host on.
         awake.close();
         let destroy = workspace.start_destroy();
         world.until("node1", "released", |host| !key(host)).await;
@@ -92,7 +92,7 @@ for_one_host! {
 
 for_one_host! {
     async fn a_run_that_is_killed_while_it_removes_its_annotations_leaves_none(host) {
-        // Before the request is there, and after it, with its reply lost.
+        // Before the request arrives, and after it with its reply lost.
         for arrives in [false, true] {
             let (world, workspace) = (World::start(1, Options::default()).await, Workspace::new(host));
             let proxy = Proxy::to(world.kubernetes).await;
@@ -130,10 +130,10 @@ for_one_host! {
         world.running.stop();
         workspace.apply().await.failed().says("timeouts.create ended");
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
-        // What the operator writes proves that it manages the host: it finds it switched off.
+        // The operator's write proves that it manages the host: it finds the host powered off.
         world.simulator.set_power("node1", PowerState::Off).unwrap();
         world.restart();
-        // Whether it was left at once or is left now, nothing of ours stays.
+        // No marks remain, whichever attempt released it.
         eventually("nothing of ours is on the host", SOON * 3, async || {
             workspace.destroy().await;
             workspace.metal(&["tidy"]).await;

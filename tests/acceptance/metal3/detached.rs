@@ -1,5 +1,4 @@
-//! What acts on a host that is detached, beside the maintenance that it is detached for: operations
-//! and boot configurations, each alone and under a hold.
+//! Operations and boot configurations on a detached host, alone and under a hold.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::json;
@@ -18,7 +17,7 @@ use crate::{
     },
 };
 
-/// The kinds of resets that came from this provider, and not through Ironic.
+/// Returns the reset types sent by this provider, without Ironic's.
 fn our_resets(world: &World) -> Vec<String> {
     let journal = world.simulator.journal(&JournalQuery::system("node1"));
     let resets = journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
@@ -52,7 +51,7 @@ for_one_host! {
         workspace.plan().await.is_empty();
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
-        // The operator would undo these as soon as the host is its own again.
+        // The operator would revert these after re-attachment.
         configure(&world, &workspace, &operation("ForceOff", ""));
         workspace.try_plan().await.says("baremetal-operator would switch").says("on again within a minute");
         workspace.apply().await.failed().says("maintenance_id");
@@ -105,10 +104,10 @@ for_one_host! {
         configure(&world, &workspace, &boot);
         workspace.apply().await.succeeded();
         assert!(fleet.runs("node1").contains("rescue.iso"), "{}", fleet.runs("node1"));
-        // The operator would boot it as it knows it.
+        // The operator would boot its own configured image.
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         workspace.plan().await.is_empty();
-        // Nobody else has it meanwhile.
+        // No other maintenance acquires it during that time.
         let other = workspace.beside();
         configure(&world, &other, &maintenance("bios", "").replace("OwnerApproval", "Enforced"));
         let waits = other.start_apply();

@@ -1,4 +1,4 @@
-//! Many hosts in one run: the API server is asked for each kind once, whatever their number.
+//! Many hosts in one run: each kind is read with a single request, whatever the number of hosts.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,8 +18,7 @@ use crate::{
 
 const MANY: usize = 50;
 
-/// A request, without the name of what it is about: its method, its last part that is a kind, and
-/// whether it lists or watches.
+/// Describes a request without the object's name: method, kind, and list or watch.
 fn kind(seen: &Seen) -> String {
     let path = seen.path.split('?').next().unwrap_or_default();
     let kinds = ["baremetalhosts", "secrets", "namespaces", "metal3machines", "machines", "nodes", "pods"];
@@ -34,7 +33,7 @@ fn kind(seen: &Seen) -> String {
     format!("{} {what}", seen.method)
 }
 
-/// What was asked since the last call, by kind.
+/// Counts the requests since the last call, by kind.
 pub fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for seen in proxy.take_seen() {
@@ -45,7 +44,7 @@ pub fn counted(proxy: &Proxy) -> BTreeMap<String, usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_are_refreshed_with_a_few_requests() {
-    // The hosts are asked less often than where there are few, so that the stand-in keeps up.
+    // With many hosts, the stand-in polls each less often to keep up.
     let options = Options { steady: Duration::from_secs(5), ..Options::default() };
     let world = World::start(MANY, options).await;
     let proxy = Proxy::to(world.kubernetes).await;
@@ -65,7 +64,7 @@ async fn many_hosts_are_refreshed_with_a_few_requests() {
     assert!(all < MANY / 2, "{all} requests to read {MANY} hosts: {asked:#?}");
     assert_eq!(asked["GET list baremetalhosts"], 1, "{asked:#?}");
 
-    // A role that lets no Secrets be listed is enough: then each of them is one request.
+    // A role that cannot list Secrets is enough; then each Secret is one request.
     proxy.rule(|seen| match kind(seen).as_str() {
         "GET list secrets" => Deal::Answer(403, "", status(403, "Forbidden")),
         _ => Deal::Pass,
@@ -101,9 +100,9 @@ async fn many_waiters_cost_one_watch() {
     apply.wait(SOON * 4).await;
 }
 
-/// What the requests of a while without an event are, in all.
+/// Counts the requests during a time without events.
 pub async fn quietly(proxy: &Proxy) -> BTreeMap<String, usize> {
-    // The last ones settle into their wait.
+    // Gives the last creates time to start waiting.
     let wait = async |seconds| {
         let began = std::time::Instant::now();
         let over = async || (began.elapsed() > Duration::from_secs(seconds)).then_some(());

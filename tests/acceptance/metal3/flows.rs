@@ -1,4 +1,4 @@
-//! A maintenance from plan to the managed host.
+//! A complete maintenance, from the plan to the managed host.
 
 use bmc_simulator::PowerState;
 use secrecy::ExposeSecret as _;
@@ -46,7 +46,7 @@ for_one_host! {
         assert_eq!((&back["status"]["poweredOn"], &back["spec"]["online"]), (&true.into(), &true.into()));
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
         assert!(fleet.runs("node1").contains("Disk"), "{}", fleet.runs("node1"));
-        // The credentials of the BMC were read from the cluster and written nowhere.
+        // The BMC credentials were read from the cluster and written nowhere.
         let password = world.simulator.credentials().password.expose_secret().as_bytes().to_vec();
         for (path, content) in workspace.everything_written() {
             assert!(!content.windows(password.len()).any(|part| part == password), "{}", path.display());
@@ -80,7 +80,7 @@ for_one_host! {
         configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", boot));
         let said = workspace.try_plan().await.failed();
         said.says("has no boot override").says("Use hold = \"detach\", which boots it by Redfish");
-        // A host that is free: its own image would boot it, and cost it the content of its disks.
+        // An available host: booting its own image would erase its disks.
         let bmc = json!({"address": "ipmi://10.0.0.1", "credentialsName": "node1-bmc"});
         world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": bmc, "image": null}})).await;
         configure_with(&world, &workspace, "lock_keys = { node1 = \"rack1-7\" }", &maintenance("bios", boot));

@@ -1,4 +1,4 @@
-//! What the guide says: its role is enough, and its example works.
+//! Checks the guide: its role is sufficient, and its example works.
 
 use std::{fs, path::Path};
 
@@ -12,10 +12,10 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The roles of the file, for a user and the hosts of a world.
+/// Applies the role file for a user and a world's hosts.
 fn give_role(world: &World, user: &str) {
     let roles = page("roles/metal3.yaml").replace("namespace: metal3", &format!("namespace: {}", world.namespace));
-    // The names of what is not in a namespace are those of one test.
+    // Cluster-scoped objects get names that are unique to the test.
     let roles = roles.replace("metal-maintenance-cluster", &format!("metal-maintenance-{}", world.namespace));
     let roles = roles.replace("name: metal-runners", &format!("name: {user}")).replace("kind: Group", "kind: User");
     world.kubernetes.apply(&roles);
@@ -54,7 +54,7 @@ for_one_host! {
     }
 }
 
-/// An example below `examples/guides`, about the host of a world.
+/// Configures an example from `examples/guides` for the world's host.
 async fn example(world: &World, workspace: &mut Workspace, name: &str) {
     let text = page(&format!("examples/guides/{name}/main.tf"));
     workspace.write("main.tf", &text.replace("localhost/metal-maintenance/metal", provider::SOURCE));

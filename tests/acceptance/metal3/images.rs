@@ -1,5 +1,5 @@
-//! Available hosts under `hold = "image"`: their operator boots them from the image of a boot
-//! configuration.
+//! Available hosts under `hold = "image"`, which their operator boots from the boot
+//! configuration's image.
 
 use bmc_simulator::{BootSource, PowerState};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::{
 
 const ISO: &str = "https://images.example/rescue.iso";
 
-/// A world with `node1` available, which its owner wants at this power; its disks are not cleaned.
+/// Starts with an available `node1` at this power; its disks are not cleaned.
 async fn available(options: Options, online: bool) -> World {
     let world = World::empty(1, options).await;
     world.add("node1", json!({"automatedCleaningMode": "disabled", "online": online})).await;
@@ -38,8 +38,7 @@ fn configure(world: &World, workspace: &Workspace, body: &str) {
     configure_with(world, workspace, "hold = \"image\"", body);
 }
 
-/// The host is available as before, with the power that its owner wants, and without a trace of
-/// ours.
+/// Asserts that the host is available with its owner's power setting, and without marks.
 async fn is_as_before(world: &World, workspace: &Workspace, online: bool) {
     is_available(world, online).await;
     let host = world.host("node1").await;
@@ -52,7 +51,7 @@ async fn is_as_before(world: &World, workspace: &Workspace, online: bool) {
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
-/// What the machine booted last.
+/// Returns the image that the machine booted last.
 fn booted(world: &World) -> Option<String> {
     match world.simulator.boots("node1").unwrap().pop()?.booted_from {
         BootSource::Media { image, .. } => Some(image),
@@ -85,7 +84,7 @@ for_one_host! {
     async fn what_such_a_host_cannot_do_is_told_before_it_is_touched(host) {
         let (world, workspace) = (available(Options::default(), true).await, Workspace::new(host));
         let before = world.host("node1").await;
-        // As they are written.
+        // Errors in the configuration.
         configure(&world, &workspace, &boots("https://images.example/rescue.iso?token=s3cret"));
         workspace.try_plan().await.failed().says("without user and query");
         let http = boots(ISO).replace("boot_operator", "http");
@@ -94,7 +93,7 @@ for_one_host! {
         configure_with(&world, &workspace, "hold = \"live\"", &boots(ISO));
         workspace.run(&["validate", "-no-color"]).await.failed().says("\"live\" is not a valid hold");
         assert_eq!(world.host("node1").await["spec"], before["spec"]);
-        // As the host is.
+        // Errors that depend on the host.
         configure(&world, &workspace, &boots(ISO));
         let theirs = json!({"kind": "Metal3Machine", "apiVersion": "x/v1", "name": "m", "namespace": "x"});
         for (change, undo, says) in [
@@ -121,7 +120,7 @@ for_one_host! {
             reads.close();
             workspace.apply().await.failed().says("the operator could not boot").says("the image cannot be read");
             is_as_before(&world, &workspace, online).await;
-            // The same host boots once the image can be read.
+            // The same host boots after the image becomes readable.
             reads.open();
             workspace.apply().await.succeeded();
             assert_eq!(booted(&world).as_deref(), Some(ISO));
@@ -167,19 +166,19 @@ for_one_host! {
     }
 }
 
-/// Whether a host shows a moment.
+/// Returns true if a host is at a given point.
 type Reached = dyn Fn(&serde_json::Value) -> bool;
 
 fn is_marked(host: &serde_json::Value) -> bool {
     !host["metadata"]["annotations"]["terraform-provider-metal/hold"].is_null()
 }
 
-/// Killed at each moment that can be told apart, and applied or destroyed afterwards.
+/// Kills the run at each distinguishable point, then applies or destroys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_is_killed_while_the_host_boots_is_continued_or_undone() {
     let moments: [(&str, &Reached); 4] = [
         ("entered", &is_marked),
-        // A run may be at a later moment by the time that it is killed.
+        // A run can reach a later point before the kill.
         ("switched off", &|host| {
             is_marked(host) && (host["spec"]["online"] == false || !host["spec"]["image"].is_null())
         }),

@@ -1,5 +1,4 @@
-//! What is done to a held host beside apply and destroy: import, release and tidy by a person, and
-//! a cluster that is away.
+//! A held host outside apply and destroy: import, forced release, `tidy`, and a cluster outage.
 
 use std::fs;
 
@@ -19,13 +18,13 @@ use crate::{
     support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Lets the command line reach the hosts of a world.
+/// Configures the command line for a world's hosts.
 fn reaches(world: &World, workspace: &mut Workspace) {
     let kubeconfig = world.kubernetes.user("admin", &["system:masters"]).display().to_string();
     workspace.set("METAL_KUBECONFIG", kubeconfig).set("METAL_KUBE_NAMESPACE", &world.namespace);
 }
 
-/// The arguments of a forced release of `ops/bios` as it is now.
+/// Returns the arguments for a forced release of `ops/bios`.
 async fn forced(workspace: &Workspace) -> Vec<String> {
     let generation = workspace.generation("ops/bios").await;
     let words = ["--backend", "metal3", "release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
@@ -41,8 +40,7 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// The host is as it was: managed, provisioned, on as its spec says, without a trace of ours; and
-/// nothing is locked.
+/// Asserts that the host is managed, provisioned, powered as in its spec, unmarked and unlocked.
 async fn is_as_before(world: &World, workspace: &Workspace) {
     let host = world.host("node1").await;
     assert_eq!(host["status"]["operationalStatus"], "OK", "{host}");
@@ -79,7 +77,7 @@ for_one_host! {
         fs::remove_file(workspace.folder().join("terraform.tfstate")).unwrap();
         release(&workspace).await.succeeded().says("is as it was");
         is_as_before(&world, &workspace).await;
-        // The configuration is still there. It takes the host again once a person allows it.
+        // The configuration still exists. It can acquire the host again after `release --allow`.
         workspace.apply().await.failed().says("was released by a person");
         workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
         workspace.apply().await.succeeded();
@@ -96,7 +94,7 @@ for_one_host! {
         let mut workspace = Workspace::new(host);
         reaches(&world, &mut workspace);
         configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
-        // Killed before the operator saw it, and once it was detached.
+        // Killed before the operator reacted, and after the host was detached.
         for detached in [false, true] {
             if !detached {
                 awake.close();
@@ -110,12 +108,12 @@ for_one_host! {
                 .await;
             apply.kill_everything();
             drop(apply);
-            // It has the lock, so that nothing of it is an orphan.
+            // Its lock is held, so its marks are not orphaned.
             workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
             assert!(!world.host("node1").await["metadata"]["annotations"][DETACHED].is_null());
             awake.open();
             let said = release(&workspace).await.succeeded();
-            // Detached by the operator, and perhaps not seen so by the run that was killed.
+            // The operator detached the host, possibly unnoticed by the killed run.
             assert!(detached || said.words().contains("had not been touched"), "{}", said.words());
             is_as_before(&world, &workspace).await;
             workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
@@ -134,7 +132,7 @@ for_one_host! {
         let held = world.host("node1").await;
         workspace.destroy().await.succeeded();
         is_as_before(&world, &workspace).await;
-        // As if the run that ended it had died between its record and the host.
+        // As if the former run had died between its record and the host change.
         let ours: Map<String, Value> = held["metadata"]["annotations"].as_object().unwrap().clone();
         let change = json!({"metadata": {"annotations": ours}, "spec": {"consumerRef": held["spec"]["consumerRef"]}});
         world.merge("BareMetalHost", "node1", change.clone()).await;
@@ -145,7 +143,7 @@ for_one_host! {
         })
         .await;
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
-        // A system that cannot be looked through keeps those behind it from nothing.
+        // A backend without permissions does not stop `tidy` for the others.
         world.merge("BareMetalHost", "node1", change).await;
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
         let without_rights = world.kubernetes.user("stranger", &[]);
@@ -157,7 +155,7 @@ for_one_host! {
         .await;
         workspace.set("METAL_CLUSTER_API_KUBECONFIG", world.kubernetes.kubeconfig().display().to_string());
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
-        // What a person did stays.
+        // A person's annotation stays.
         world.annotate("node1", json!({DETACHED: "disk swap by carol"})).await;
         workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
         assert_eq!(world.host("node1").await["metadata"]["annotations"][DETACHED], "disk swap by carol");
@@ -189,7 +187,7 @@ for_one_host! {
             workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded();
             assert_eq!(world.traces("node1").await, Vec::<String>::new());
         }
-        // One of a maintenance that this store does not know may be of another one.
+        // A maintenance that is missing in this store can belong to another store.
         let theirs = "reboot.metal3.io/terraform-provider-metal.01234567-89ab-7def-8123-456789abcdef";
         world.annotate("node1", json!({ theirs: "{\"mode\":\"soft\"}" })).await;
         workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");
@@ -205,20 +203,21 @@ for_one_host! {
         let kubeconfig = world.kubernetes.kubeconfig_at(&format!("https://{}", way.host()), "admin");
         let workspace = Workspace::new(host);
         configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
-        // Another author has the host.
+        // Another author detached the host.
         world.annotate("node1", json!({ DETACHED: "disk swap by carol" })).await;
         let apply = workspace.start_apply();
         apply.until_it_logs("another author detached", SOON).await;
         way.cut();
         apply.until_it_logs("trying again", SOON).await;
         world.annotate("node1", json!({ DETACHED: null })).await;
-        // Asleep before it has seen that, the operator would keep the host detached: the other's.
+        // The operator stops before it reads this, and would keep the host detached for the other
+        // author.
         world.until("node1", "managed", |host| host["status"]["operationalStatus"] == "OK").await;
         awake.close();
         way.mend();
         let entered = |host: &Value| host["metadata"]["annotations"][DETACHED].as_str().is_some_and(|it| it.contains("terraform"));
         world.until("node1", "entered", entered).await;
-        // Detached while nobody can tell it.
+        // The operator detaches the host while the provider is disconnected.
         way.cut();
         awake.open();
         world.until("node1", "detached", |host| host["status"]["operationalStatus"] == "detached").await;
@@ -226,7 +225,7 @@ for_one_host! {
         way.mend();
         apply.wait(SOON * 4).await.succeeded();
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
-        // A refresh without the cluster says so, and loses nothing.
+        // A refresh without the cluster warns and keeps the state.
         way.cut();
         workspace.refresh().await;
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
@@ -247,8 +246,8 @@ for_one_host! {
         workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
         configure_as(&kubeconfig, &world, &workspace, "", &maintenance("bios", "server_power = \"Off\""));
 
-        // Away before the first change, and while the operator manages the host again; by a person,
-        // and by destroy.
+        // Outages before the first change and during re-attachment, for a forced release and a
+        // destroy.
         for by_hand in [true, false] {
             workspace.apply().await.succeeded();
             let arguments = forced(&workspace).await;

@@ -1,5 +1,5 @@
-//! Hosts that Metal3 manages: a real API server, a stand-in for baremetal-operator, our own BMC
-//! simulator behind it.
+//! Hosts managed by Metal3: a real API server, a stand-in for baremetal-operator, and the
+//! project's BMC simulator.
 
 mod crashes;
 mod detached;
@@ -16,17 +16,17 @@ use std::path::Path;
 
 use crate::{servers::metal3::world::World, support::workspace::Workspace};
 
-/// The address of [`maintenance`] in a state.
+/// Address of [`maintenance`] in a state.
 pub const HELD: &str = "metal_server_maintenance.held";
 
-/// Writes a configuration whose provider block reaches the hosts of a world; `block`: more in its
+/// Writes a configuration whose provider block uses a world's hosts. `block` is added to its
 /// `metal3` block.
 pub fn configure_with(world: &World, workspace: &Workspace, block: &str, body: &str) {
     let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
     configure_as(&kubeconfig, world, workspace, block, body);
 }
 
-/// The same with a kubeconfig.
+/// Same as `configure_with`, with a kubeconfig.
 pub fn configure_as(kubeconfig: &Path, world: &World, workspace: &Workspace, block: &str, body: &str) {
     workspace.configure(&format!(
         r#"
@@ -46,12 +46,12 @@ provider "metal" {{
     ));
 }
 
-/// The same with nothing more.
+/// Same as `configure_with`, with an empty `block`.
 pub fn configure(world: &World, workspace: &Workspace, body: &str) {
     configure_with(world, workspace, "", body);
 }
 
-/// A maintenance of `node1`.
+/// Returns a maintenance of `node1`.
 pub fn maintenance(name: &str, more: &str) -> String {
     format!(
         r#"

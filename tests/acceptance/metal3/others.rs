@@ -1,4 +1,4 @@
-//! What others do to a host, and other runs and configurations of the same machine.
+//! Changes to a host by others, and other runs and configurations for the same machine.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// How often the machine was told to change its power, by whomever.
+/// Counts the machine's power changes by any client.
 fn resets(world: &World) -> usize {
     let journal = world.simulator.journal(&JournalQuery::system("node1"));
     journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset")).count()
@@ -51,7 +51,7 @@ for_one_host! {
 for_one_host! {
     async fn runs_with_two_stores_never_share_a_host(host) {
         let world = World::start(1, Options::default()).await;
-        // Each has a home, and so a store, of its own; both call their maintenance the same.
+        // Separate home folders and so separate stores; both maintenances have the same name.
         let (first, second) = (Workspace::new(host), Workspace::new(host));
         for workspace in [&first, &second] {
             configure(&world, workspace, &maintenance("bios", "server_power = \"Off\""));
@@ -107,7 +107,7 @@ for_one_host! {
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &maintenance("bios", "server_power = \"Off\""));
         workspace.apply().await.succeeded();
-        // Another run has the other server, so that it is known.
+        // The other server is held by another run, so the store contains it.
         let second = workspace.beside();
         configure(&world, &second, &maintenance("other", "").replace("\"node1\"", "\"node2\""));
         second.apply().await.succeeded();
@@ -193,7 +193,7 @@ for_one_host! {
         let first = Workspace::new(host);
         configure(&world, &first, &maintenance("bios", ""));
         first.apply().await.succeeded();
-        // One that knows only the BMC waits for the host's maintenance.
+        // A configuration that uses only the BMC waits for the host's maintenance.
         let (again, plain) = (first.beside(), first.beside());
         let fleet = Fleet { simulator: world.simulator.clone() };
         fleet.configure(&plain, &maintenance("disk", ""));
@@ -209,7 +209,7 @@ for_one_host! {
         first.destroy().await.succeeded();
         disk.wait(SOON * 2).await.succeeded();
         assert_eq!(world.traces("node1").await, Vec::<String>::new(), "Redfish knows no host");
-        // Another run of the hosts' own backend waits for that, and marks nothing meanwhile.
+        // Another run with the Metal3 backend waits too, without marking the host.
         configure(&world, &again, &maintenance("nic", ""));
         let nic = again.start_apply();
         waits("ops/nic").await;

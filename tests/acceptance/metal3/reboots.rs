@@ -1,4 +1,4 @@
-//! Operations on hosts that stay with their operator: it reboots them, by the plain annotation.
+//! Operations on managed hosts: the operator reboots them through the plain annotation.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ resource "metal_server_operation" "once" {{
     configure_with(world, workspace, "hold = \"power_off\"", &body);
 }
 
-/// The kinds of resets that the machine got, in order: all by the operator. One that it repeats
-/// until the machine has changed counts once.
+/// Returns the machine's reset types in order, all sent by the operator. Its repetitions count
+/// once.
 fn resets(world: &World) -> Vec<String> {
     let journal = world.simulator.journal(&JournalQuery::system("node1"));
     let resets = journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
@@ -112,7 +112,7 @@ for_one_host! {
         awake.close();
         workspace.apply().await.succeeded().says("An operation could not be proven");
         assert_eq!(world.traces("node1").await, [REBOOT]);
-        // One of another author is not ours to remove.
+        // Another author's annotation is not removed.
         let ours = annotation(&world.host("node1").await, REBOOT);
         world.annotate("node1", json!({REBOOT: ""})).await;
         workspace.metal(&["--backend", "metal3", "tidy"]).await.succeeded().says("No orphaned requests");

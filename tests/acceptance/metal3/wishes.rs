@@ -1,5 +1,5 @@
-//! What the owner of a held host wants by the time it is released: another power, or no host any
-//! more; and what a plan of the release tells.
+//! Changes by the host's owner during a hold: different power, or deletion. Includes the release
+//! plan's warnings.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::{
 
 const DESTROY: &[&str] = &["plan", "-destroy", "-input=false", "-no-color"];
 
-/// The kinds of resets that came from this provider, and not through Ironic.
+/// Returns the reset types sent by this provider, without Ironic's.
 fn our_resets(world: &World) -> Vec<String> {
     let journal = world.simulator.journal(&JournalQuery::system("node1"));
     let resets = journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
@@ -27,7 +27,7 @@ async fn online(world: &World, online: bool) {
     world.merge("BareMetalHost", "node1", json!({"spec": {"online": online}})).await;
 }
 
-/// The warnings of a plan to destroy, without its line breaks.
+/// Returns a destroy plan's warnings, without line breaks.
 async fn told_of_destroy(workspace: &Workspace) -> String {
     workspace.run(DESTROY).await.succeeded().words()
 }
@@ -42,7 +42,7 @@ for_one_host! {
         let told = told_of_destroy(&workspace).await;
         assert!(told.contains("node1 is switched on."), "{told}");
 
-        // Its owner wants it off by now.
+        // The owner now wants it off.
         online(&world, false).await;
         let told = told_of_destroy(&workspace).await;
         assert!(!told.contains("switched on"), "{told}");
@@ -54,7 +54,7 @@ for_one_host! {
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
 
-        // And on, after it was off before.
+        // Now on, after it was off before.
         workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
         workspace.apply().await.succeeded();
         online(&world, true).await;

@@ -1,5 +1,4 @@
-//! Ways into a cluster, right and wrong ones, and a cluster that is away: what is said, and what is
-//! kept.
+//! Valid and invalid ways to access a cluster, and a cluster outage: messages and retained state.
 
 use std::path::Path;
 
@@ -17,7 +16,7 @@ use crate::{
     support::{host::Host, workspace::Workspace},
 };
 
-/// A configuration with this `metal_operator` block.
+/// Configures this `metal_operator` block.
 fn configure_as(workspace: &Workspace, block: &str) {
     workspace.configure(&format!(
         r#"
@@ -35,7 +34,7 @@ provider "metal" {{
     ));
 }
 
-/// A kubeconfig with another user.
+/// Returns a kubeconfig with another user.
 fn kubeconfig(world: &World, folder: &Path, name: &str, user: &Value) -> String {
     let text = std::fs::read_to_string(world.kubernetes.kubeconfig()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
@@ -45,7 +44,7 @@ fn kubeconfig(world: &World, folder: &Path, name: &str, user: &Value) -> String 
     format!("kubeconfig = {:?}", path.display().to_string())
 }
 
-/// The user of a kubeconfig whose token a command tells.
+/// Returns a kubeconfig user whose token comes from a command.
 fn exec(script: &str) -> Value {
     json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
@@ -77,12 +76,12 @@ async fn every_way_into_a_cluster_works_or_says_why_not() {
         let plan = workspace.try_plan().await.succeeded();
         assert!(plan.words().contains("Server: Available, unclaimed"), "{way}: {}", plan.output);
     }
-    // With the last of them everything works, not only reading.
+    // The last way works for writes, too.
     workspace.apply().await.succeeded();
     workspace.destroy().await.succeeded();
     let admin = world.kubernetes.kubeconfig();
     let nobody = world.kubernetes.kubeconfig_of("nobody");
-    // A plan is made all the same, says what is wrong, and an apply is refused with the same words.
+    // The plan succeeds with a warning, and the apply fails with the same text.
     let wrong = [
         (
             "a plugin that fails",

@@ -1,4 +1,4 @@
-//! An API server that answers wrongly for a while: everything is done, once, with few requests.
+//! An API server with temporary errors: every change happens exactly once, with few requests.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ fn resets(world: &World) -> Vec<String> {
     resets.filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned())).collect()
 }
 
-/// What a maintenance does in such a world, fault by fault.
+/// Runs a maintenance under one fault.
 async fn holds_in_spite_of(world: &World, faulty: &Faulty, workspace: &Workspace, fault: Fault) {
     let before = resets(world);
     let asked = faulty.asked();
     let apply = workspace.start_apply();
     apply.until_it_logs("maintenance-approved=true", SOON).await;
-    // In the middle of waiting, then of every write that follows.
+    // First during the wait, then on every later write.
     let method = if fault == Fault::LoseReply { "PATCH" } else { "" };
     faulty.fail(fault, method, 3);
     world.approve("owners", "claim1").await;
@@ -82,7 +82,7 @@ async fn wrong_answers_cost_time_and_nothing_else() {
     }
 }
 
-/// However long it lasts, and however many ask: it is not asked ever more.
+/// Under a long overload with many clients, the request rate does not grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_with_too_much_to_do_is_not_given_more() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;

@@ -1,5 +1,5 @@
-//! `metal_maintenance_approval` on a cluster: the owner's key on the ServerClaim, in the form of
-//! each version, or on the Node.
+//! `metal_maintenance_approval` on a cluster: a key on the ServerClaim, in each version's form, or
+//! on the Node.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -21,7 +21,7 @@ use crate::{
 
 const APPROVAL: &str = "metal_maintenance_approval.yes";
 
-/// May look at everything and change nothing.
+/// Read-only role.
 const READER: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -39,7 +39,7 @@ fn approval(more: &str) -> String {
     format!("resource \"metal_maintenance_approval\" \"yes\" {{\n  server = \"node1\"\n  {more}\n}}\n")
 }
 
-/// A cluster of a family whose node1 is claimed.
+/// Starts a family's cluster with a claimed `node1`.
 pub async fn claimed(family: Family) -> World {
     let world = cluster(family, 1, Options::default()).await;
     world.claim("node1", "owners", "claim1").await;
@@ -98,7 +98,7 @@ for_one_host! {
     async fn everything_is_approved_beforehand_and_taken_back_while_others_write(host) {
         let world = claimed(Family::V0_7).await;
         let key = Key::within("owners", "claim1");
-        // Somebody changes the claim all the time: what we read is old when we write.
+        // Another client changes the claim continuously, so every read is outdated at the write.
         let (others, busy) = (world.cluster.clone(), key.clone());
         let noise = tokio::spawn(async move {
             for count in 0u64.. {
@@ -114,7 +114,7 @@ for_one_host! {
         theirs.destroy().await.succeeded();
         noise.abort();
         assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
-        // Withdrawn, it is gone, not false.
+        // Withdrawing deletes the key instead of setting it to false.
         let asker = theirs.beside();
         configure(&world, &asker, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         asker.apply().await.failed().says("approval on ServerClaim owners/claim1");
@@ -130,7 +130,7 @@ for_one_host! {
         theirs.apply().await.succeeded().says("An approval was there already");
         theirs.destroy().await.succeeded();
         assert_eq!(world.marks("owners", "claim1").await, ["label maintenance-approved=true"]);
-        // And what somebody wrote after ours was taken away.
+        // A key that another author wrote afterwards was removed.
         world.withdraw("owners", "claim1").await;
         theirs.apply().await.succeeded().is_silent_about("was there already");
         world.withdraw("owners", "claim1").await;
@@ -201,7 +201,7 @@ for_one_host! {
     }
 }
 
-/// The labels of a Node that tell about maintenance.
+/// Returns a Node's labels about maintenance.
 async fn node_labels(kubernetes: &Kubernetes) -> Vec<String> {
     let nodes: Api<Node> = Api::all(Kubernetes::client(&kubernetes.kubeconfig()).await);
     let labels = nodes.get("worker-7").await.unwrap().metadata.labels.unwrap_or_default();
@@ -234,7 +234,7 @@ for_one_host! {
         assert_eq!(node_labels(&world.kubernetes).await, Vec::<String>::new(), "the other cluster's Node of that name");
         assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
         theirs.plan().await.is_empty();
-        // While it is away nothing is taken for gone, and nothing for taken back.
+        // During an outage nothing counts as deleted or withdrawn.
         workers.kill();
         theirs.refresh().await.succeeded().says("The cluster did not answer").says("last known values");
         assert_eq!(theirs.resource(APPROVAL).await.unwrap()["state"], "InForce");

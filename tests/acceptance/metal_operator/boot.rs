@@ -1,5 +1,5 @@
-//! `metal_server_boot_configuration` under a hold on a cluster: what the boot operator prepares,
-//! and what Redfish does.
+//! `metal_server_boot_configuration` under a hold on a cluster, through the boot operator and
+//! Redfish.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -30,7 +30,7 @@ fn operated(image: &str, more: &str) -> String {
     boot("boot_operator", &format!("registry.example/{image}"), more)
 }
 
-/// What is booted in the maintenance, as the operator made it.
+/// Returns the boot configuration created by the operator for the maintenance.
 async fn prepared(world: &World) -> Option<Object> {
     let boots = world.list(Kind::Boot).await;
     boots.into_iter().find(|boot| {
@@ -82,7 +82,7 @@ for_one_host! {
         assert_eq!(owners[0].uid, requests[0].metadata.uid.clone().unwrap());
         workspace.plan().await.is_empty();
 
-        // The same image with another ignition is something else to boot.
+        // The same image with another ignition is a different boot.
         let other = under.replace("rescue.ign", "own.ign");
         configure(&world, &workspace, &(hold.clone() + &other));
         workspace.apply().await.succeeded();
@@ -115,7 +115,7 @@ for_one_host! {
         let hold = maintenance("Enforced", "");
         configure(&world, &workspace, &(hold.clone() + &operated("rescue:3", "server_power = \"On\"")));
         workspace.apply().await.succeeded();
-        // From now on nobody judges what is changed.
+        // The boot operator ignores changes from here.
         options.boot.close();
         configure(&world, &workspace, &(hold.clone() + &operated("rescue:4", "server_power = \"On\"")));
         let apply = workspace.start_apply();
@@ -165,7 +165,7 @@ for_one_host! {
             workspace.plan().await.is_empty();
             workspace.metal(&["queue"]).await.succeeded().says("boot-configuration/default.node1");
             workspace.metal(&["store", "check"]).await.succeeded();
-            // Whoever comes next waits for it.
+            // The next waiter waits for it.
             let second = workspace.beside();
             configure(&world, &second, &maintenance("Enforced", ""));
             second.try_plan().await.succeeded().says("1 ahead: boot-configuration/default.node1");

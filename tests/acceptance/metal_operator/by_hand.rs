@@ -1,5 +1,5 @@
-//! The command line where servers are a cluster's: an owner's word, servers that are accepted as
-//! they are, and what is left behind by processes that died.
+//! The command line on a cluster's servers: approvals, forced releases and leftovers of dead
+//! processes.
 
 use serde_json::{Value, json};
 
@@ -20,13 +20,13 @@ use crate::{
     support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Lets the command line of a user reach the cluster, by way of `url`.
+/// Configures a user's command line for the cluster at `url`.
 fn reaches(workspace: &mut Workspace, world: &World, url: &str) {
     let kubeconfig = world.kubernetes.kubeconfig_at(url, "admin");
     workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
 }
 
-/// What a person types after `--metal-operator`.
+/// Runs a command with `--metal-operator`.
 async fn metal(workspace: &Workspace, arguments: &[&str]) -> crate::support::run::Run {
     let all: Vec<&str> = ["--metal-operator"].iter().chain(arguments).copied().collect();
     workspace.metal(&all).await
@@ -56,7 +56,7 @@ for_one_host! {
             assert!(world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
             apply.wait(SOON * 2).await.succeeded();
             metal(&ours, &["approve", "ops/bios"]).await.failed().says("ops/bios has started");
-            // What has started goes on.
+            // A started maintenance continues.
             let said = metal(&ours, &["withdraw", "ops/bios"]).await.succeeded();
             said.says(&format!("removed the {place} of ServerClaim owners/claim1")).says("has started and continues");
             assert!(!world.marks("owners", "claim1").await.contains(&mark.to_owned()), "{family:?}");
@@ -76,14 +76,14 @@ for_one_host! {
         configure(&world, &ours, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         ours.apply().await.failed().says("approval on ServerClaim owners/claim1");
 
-        // With kubectl, as the message says.
+        // With kubectl, as the message suggests.
         world.approve("owners", "claim1").await;
         metal(&ours, &["approve", "ops/bios"]).await.succeeded().says("from another author; nothing was written");
         metal(&ours, &["withdraw", "ops/bios"]).await.failed().says("was not removed");
         assert!(world.marks("owners", "claim1").await.contains(&approved));
         world.withdraw("owners", "claim1").await;
 
-        // By a configuration of the same owner.
+        // Through another configuration of the same owner.
         let theirs = ours.beside();
         configure(&world, &theirs, "resource \"metal_maintenance_approval\" \"yes\" {\n  server = \"node1\"\n  all = true\n}\n");
         theirs.apply().await.succeeded();
@@ -92,7 +92,7 @@ for_one_host! {
         theirs.destroy().await.succeeded();
         assert!(!world.marks("owners", "claim1").await.contains(&approved));
 
-        // What was written by hand goes by hand, and comes again; a script is told the same.
+        // A manual approval can be withdrawn manually and given again; `--json` reports the same.
         let said = metal(&ours, &["approve", "ops/bios", "--json"]).await.succeeded();
         let said: Value = serde_json::from_str(&said.stdout).unwrap();
         assert_eq!((&said["written"], &said["claim"], &said["server"]), (&json!(true), &json!("owners/claim1"), &json!("node1")));
@@ -101,7 +101,7 @@ for_one_host! {
         said.says("The approval of ops/bios is withdrawn").says("waits for approval");
         assert!(!world.marks("owners", "claim1").await.contains(&approved));
 
-        // Only the owner speaks.
+        // Only the owner can approve.
         let owner = json!({"metadata": {"annotations": {"terraform-provider-metal/owner": "team-db"}}});
         world.cluster.merge(Kind::Claim, &Key::within("owners", "claim1"), owner).await.unwrap();
         metal(&ours, &["approve", "ops/bios"]).await.failed().says("only its owner approves (--owner team-db)");
@@ -109,7 +109,7 @@ for_one_host! {
     }
 }
 
-/// The arguments that accept `node1` as it is.
+/// Arguments of a forced release that accepts `node1` in its current state.
 async fn acceptance(workspace: &Workspace) -> Vec<String> {
     let generation = workspace.generation("ops/bios").await;
     let words = ["release", "ops/bios", "--generation", &generation, "--reason", "scrapped", "--accept-as-is"];
@@ -120,7 +120,7 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// Whether the server carries anything of ours.
+/// Returns true if the server carries any of this program's marks.
 async fn is_marked(world: &World) -> bool {
     let server = world.server("node1").await;
     let annotations = server["metadata"]["annotations"].to_string();
@@ -150,7 +150,7 @@ for_one_host! {
     }
 }
 
-/// The cluster is away while a server is accepted as it is: that is told, and mended by `tidy`.
+/// A forced release during a cluster outage reports the leftovers, and `tidy` deletes them.
 async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
     let world = claimed(family).await;
     let proxy = Toxiproxy::to(&world.kubernetes.host());
@@ -174,11 +174,11 @@ async fn is_left_and_tidied(family: Family, host: Host, by_hand: &str) {
         world.server("node1").await["metadata"]["annotations"].to_string().contains("ops/bios"),
         family == Family::Parked
     );
-    // Another user's store does not know the maintenance: his is the wrong one to judge it.
+    // Another user's store lacks the maintenance, so it cannot judge the request.
     let mut stranger = Workspace::new(host);
     reaches(&mut stranger, &world, &format!("https://{}", proxy.host()));
     metal(&stranger, &["tidy"]).await.succeeded().says("No orphaned requests.");
-    // A look is only a look.
+    // `queue` is read-only.
     metal(&workspace, &["queue"]).await.succeeded().is_silent_about("deleting");
     let tidied = metal(&workspace, &["tidy"]).await.succeeded();
     tidied.says("deleting").says("whose maintenance has ended").says("Orphaned requests deleted: 1.");
@@ -203,7 +203,7 @@ async fn a_parking_that_could_not_be_ended_is_told_and_ended_by_tidy() {
     is_left_and_tidied(Family::Parked, Host::Terraform, by_hand).await;
 }
 
-/// Without the way to the cluster a server can be accepted as it is too, but not silently.
+/// A forced release without access to the cluster works, with a warning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
     let world = claimed(Family::V0_6).await;
@@ -216,7 +216,7 @@ async fn who_does_not_reach_the_cluster_is_told_what_is_left_there() {
     assert!(ours(&world, "node1").await.is_some());
 }
 
-/// Somebody died while waiting, and nobody asks for that server any more.
+/// A waiter died, and its server is not requested again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tidy_takes_back_what_nobody_drives_any_more() {
     let world = claimed(Family::V0_7).await;
@@ -227,7 +227,7 @@ async fn tidy_takes_back_what_nobody_drives_any_more() {
     configure(&world, &workspace, &maintenance("Enforced", "hold_place_for = \"1s\""));
     let lost = workspace.start_apply();
     lost.until_it_logs("turn: others/disk", SOON).await;
-    // While it is driven nothing is taken away.
+    // While a process runs for it, nothing is deleted.
     metal(&workspace, &["tidy"]).await.succeeded().says("ops/bios on node1").says("unless the process renews it");
     assert!(ours(&world, "node1").await.is_some());
     lost.kill_everything();

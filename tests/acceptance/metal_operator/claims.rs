@@ -1,4 +1,5 @@
-//! `metal_server_claim` on a cluster: a ServerClaim, bound, changed, given up, and those of others.
+//! `metal_server_claim` on a cluster: bind, change and delete a ServerClaim, including foreign
+//! claims.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -29,8 +30,8 @@ fn claim(name: &str, more: &str) -> String {
     )
 }
 
-/// Nothing that a run of this user wrote holds the content of the ignition file, which is outside
-/// of the workspace.
+/// Asserts that no written file of this user contains the ignition, whose file is outside the
+/// workspace.
 fn keeps_silent(workspace: &Workspace) {
     for (file, content) in workspace.everything_written() {
         let found = content.windows(SENTINEL.len()).any(|window| window == SENTINEL.as_bytes());
@@ -69,7 +70,7 @@ for_one_host! {
             let owner = world.object(Kind::Secret, &Key::within("default", &secret)).await;
             assert_eq!(owner.metadata.owner_references.unwrap()[0].uid, claimed.metadata.uid.unwrap());
 
-            // Another content, another image, another power: in place.
+            // Content, image and power change in place.
             write("-two");
             configure(&world, &workspace, &claim("a", &ignition).replace("os:1", "os:2").replace("\"On\"", "\"Off\""));
             let plan = workspace.plan().await;
@@ -122,7 +123,7 @@ for_one_host! {
         assert!(world.list(Kind::Claim).await.is_empty());
         theirs.destroy().await.succeeded();
 
-        // It is free soon, and then it is bound.
+        // The server becomes free shortly, and then it is bound.
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
         configure(&world, &ours, &claim("a", "").replace("node1", "node9"));
@@ -135,7 +136,7 @@ for_one_host! {
         let discovery = Options::default();
         let world = cluster(Family::V0_7, 1, discovery.clone()).await;
         let workspace = Workspace::new(host);
-        // Powered on behind the operator's back and out of its sight, it cannot be bound yet.
+        // Powered on without the operator's knowledge, it cannot be bound yet.
         world.cluster.merge_status(Kind::Server, &Key::cluster("node1"), json!({"state": "Initial"})).await.unwrap();
         discovery.discovery.close();
         configure(&world, &workspace, &claim("a", ""));
@@ -191,12 +192,12 @@ for_one_host! {
         workspace.import(CLAIM, "default/a").await.succeeded();
         configure(&world, &workspace, &claim("a", "ignition = { secret_name = \"a-ignition\" }"));
         workspace.plan().await.is_empty();
-        // Whatever wrote it first, it is ours to change now.
+        // The provider can change it now, regardless of its creator.
         configure(&world, &workspace, &claim("a", "ignition = { secret_name = \"a-ignition\" }\n  contact = \"#db\"").replace("os:1", "os:2"));
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(CLAIM).await.unwrap()["owner"], "default");
         workspace.plan().await.is_empty();
-        // Asked for, the owner sees it.
+        // The owner's claim shows the request.
         let asker = workspace.beside();
         configure(&world, &asker, &maintenance("OwnerApproval", "timeouts = { create = \"1s\" }"));
         asker.apply().await.failed().says("approval on ServerClaim default/a");
@@ -215,8 +216,8 @@ for_one_host! {
         configure(&world, &reader, &server.replace("node1", "node9"));
         reader.apply().await.failed().says("node9 is not there");
         assert_eq!((&seen["maintenance_needed"], &seen["pending"][0]["maintenance"]), (&json!(true), &json!("ops/bios")), "{seen}");
-        // Giving it another name takes it away for a moment, and so does destroying it: both plans
-        // say what that means.
+        // Renaming deletes the claim temporarily, and so does a destroy. Both plans warn about the
+        // effect.
         let mine = claim("b", "ignition = { secret_name = \"a-ignition\" }");
         configure(&world, &workspace, &mine);
         let plan = workspace.try_plan().await.succeeded();

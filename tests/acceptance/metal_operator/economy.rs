@@ -1,5 +1,4 @@
-//! Many servers in one run: the API server is asked for each kind once, and nothing while nothing
-//! changes.
+//! Many servers in one run: each kind is read with a single request, and nothing without changes.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +23,7 @@ use crate::{
 
 const MANY: usize = 100;
 
-/// Servers that somebody else says are available. Nobody takes them anywhere: the operators are
-/// stopped.
+/// Creates servers in state `Available`. The operators are stopped, so the state never changes.
 async fn fleet() -> World {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let simulator = Simulator::start(SimulatorConfig::with_systems(1)).await.unwrap();
@@ -41,7 +39,7 @@ async fn fleet() -> World {
     world
 }
 
-/// What an operator would do, for all of them.
+/// Grants all requests, like the operator.
 async fn grant(world: &World) {
     for request in world.list(Kind::Legacy).await {
         let (key, server) = (Key::of(&request), Key::cluster(text(&request, "/spec/serverRef/name")));
@@ -71,9 +69,9 @@ async fn many_servers_cost_one_watch_of_each_kind() {
     let before = world.requests_of("ci");
     eventually("some time passes", SOON, async || (began.elapsed() > Duration::from_secs(8)).then_some(())).await;
     let after = world.requests_of("ci");
-    // A watch may have been begun anew meanwhile.
+    // Watches can have been restarted in the meantime.
     assert!(after.len() - before.len() < 10, "{:?}", &after[before.len()..]);
-    // The plan and the apply are a process each.
+    // The plan and the apply each use a new process.
     for kind in ["servers.metal", "serverclaims.metal", "servermaintenances.metal"] {
         let (lists, watches) = (count(&after, "list", kind), count(&after, "watch", kind));
         assert!(lists <= 4 && watches <= 6, "{kind}: {lists} lists, {watches} watches");

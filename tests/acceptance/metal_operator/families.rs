@@ -1,5 +1,5 @@
-//! A whole maintenance in every family of versions: an unclaimed server and one whose owner is
-//! asked, side by side.
+//! A complete maintenance in every version family: an unclaimed server and, in parallel, a claimed
+//! one that needs approval.
 
 use bmc_simulator::{BootSource, Fault, HeldQuery, JournalQuery, Phase, PowerState};
 
@@ -31,7 +31,7 @@ resource "metal_server_maintenance" "owned" {
 }
 "#;
 
-/// The same with something to boot on the claimed server, where the operator prepares that.
+/// Same as `BOTH`, with a boot image for the claimed server where the operator supports it.
 fn booting() -> String {
     BOTH.replace(
         "\"Off\"",
@@ -44,7 +44,7 @@ fn network_boots(world: &World, server: &str) -> usize {
     boots.iter().filter(|boot| boot.booted_from == BootSource::Pxe).count()
 }
 
-/// The command that the queue tells an owner to run.
+/// Returns the approval command shown by the queue.
 async fn told(workspace: &Workspace) -> String {
     eventually("the owner is told what to do", SOON, async || {
         let queue = workspace.metal(&["queue"]).await.succeeded();
@@ -54,7 +54,7 @@ async fn told(workspace: &Workspace) -> String {
     .await
 }
 
-/// Does what such a command does.
+/// Does the same as this command.
 async fn run(world: &World, command: &str) {
     let words: Vec<&str> = command.split(' ').collect();
     let [_, verb, "serverclaim", "-n", namespace, claim, mark] = words.as_slice() else { panic!("{command}") };
@@ -64,7 +64,7 @@ async fn run(world: &World, command: &str) {
     world.cluster.merge(Kind::Claim, &Key::within(namespace, claim), change).await.unwrap();
 }
 
-/// Keeps a request from going, or lets it go. The operator may write it at the same moment.
+/// Adds or removes a finalizer on a request, which the operator can write concurrently.
 async fn keep(world: &World, key: &Key, kept: bool) {
     let kind = world.maintenances();
     eventually("nobody else was quicker", SOON, async || {
@@ -74,14 +74,13 @@ async fn keep(world: &World, key: &Key, kept: bool) {
     .await;
 }
 
-/// The last power change that the provider asked for must be done when the operator is told that
-/// the server is free.
+/// Asserts that the provider's last power change is complete before the server is released.
 async fn given_back_in_order(world: &World, workspace: &Workspace) {
     let kind = world.maintenances();
     let objects = world.list(kind).await;
     let object = objects.iter().find(|object| text(object, "/spec/serverRef/name") == "node2").expect("ours");
     let key = Key::of(object);
-    // Kept by somebody else, so that it can be looked at after the provider has let it go.
+    // A foreign finalizer keeps the request visible after the provider deletes it.
     keep(world, &key, true).await;
     let destroy = workspace.start_destroy();
     world.until(kind, &key, "being deleted", |object| object.metadata.deletion_timestamp.is_some()).await;
@@ -96,7 +95,7 @@ async fn whole(family: Family, host: Host, name: &str, body: &str) {
     world.claim("node2", "owners", "claim1").await;
     let workspace = Workspace::new(host);
     configure(&world, &workspace, body);
-    // One at a time: hosts fold warnings with the same summary.
+    // One at a time, because hosts merge warnings with the same summary.
     for (resource, says) in [
         ("free", "Server: Available, unclaimed"),
         ("owned", "Server: Reserved, claimed by owners/claim1: no approval yet"),
@@ -132,7 +131,7 @@ async fn whole(family: Family, host: Host, name: &str, body: &str) {
     world.simulator.wait_power("node1", PowerState::Off, SOON).await.expect("as it was");
     assert_eq!(power("node2"), PowerState::On);
     assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
-    // A claimed server that is handed back switched off is started from the network.
+    // The operator boots a claimed server from the network if it was released powered off.
     assert_eq!(network_boots(&world, "node2"), booted, "it was started from the network");
     for server in ["node1", "node2"] {
         let server = world.server(server).await;
@@ -164,12 +163,12 @@ families! {
     parked: Parked on OpenTofu, "parking (this cluster has no ServerMaintenance)", BOTH;
 }
 
-/// One maintenance of `node1` where servers are parked.
+/// A maintenance of `node1` for the parking family.
 fn parking(more: &str) -> String {
     super::maintenance("Enforced", more)
 }
 
-/// How often the operator or the provider asked a machine for a kind of reset.
+/// Counts a machine's resets of one type, by operator or provider.
 fn resets(world: &World, server: &str, kind: &str) -> usize {
     let journal = world.simulator.journal(&JournalQuery::system(server).request("POST", "*ComputerSystem.Reset"));
     journal.iter().filter(|entry| entry.body.as_ref().is_some_and(|body| body["ResetType"] == kind)).count()
@@ -184,7 +183,7 @@ async fn parking_gives_back_what_was_kept_from_claims_and_leaves_foreign_parking
         let cluster = world.cluster.clone();
         async move { cluster.merge(Kind::Server, &key, change).await.unwrap() }
     };
-    // Somebody keeps claims away from this one, and has parked the other.
+    // Another author marked this server as unclaimable and parked the other.
     merge("node1", serde_json::json!({"spec": {"unclaimable": true}})).await;
     let park = serde_json::json!({"metadata": {"annotations": {"metal.ironcore.dev/operation": "park"}}});
     merge("node2", park).await;

@@ -1,4 +1,4 @@
-//! A maintenance from plan to the server given back, in each family of versions.
+//! A complete maintenance in each version family, from the plan to the released server.
 
 use bmc_simulator::PowerState;
 

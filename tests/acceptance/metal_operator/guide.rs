@@ -1,4 +1,4 @@
-//! What the guide says: its role is enough and nothing in it is too much, and its example works.
+//! Checks the guide: its role is sufficient and minimal, and its example works.
 
 use std::{fs, path::Path};
 
@@ -12,7 +12,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// A role of the guide, given to a user.
+/// Binds a role from the guide to a user.
 fn give_role(world: &World, name: &str, user: &str) {
     let binding = format!(
         r"
@@ -41,7 +41,7 @@ fn configure(world: &World, user: &str, workspace: &Workspace, body: &str) {
     ));
 }
 
-/// The role of that name, as the guide has it.
+/// Returns the guide's role of this name.
 fn role(name: &str) -> String {
     let guide = page("docs/guides/metal-operator.md");
     let blocks = guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
@@ -49,7 +49,7 @@ fn role(name: &str) -> String {
     roles.next().expect("the guide has the role")
 }
 
-/// The part of a guide between two fences of a language, by what it holds.
+/// Returns the guide's code block in a language that contains `holds`.
 fn block(guide: &str, language: &str, holds: &str) -> String {
     let (text, fence) = (page(guide), format!("```{language}\n"));
     let blocks = text.split(&fence).skip(1).map(|rest| rest.split_once("```").unwrap().0.to_owned());
@@ -57,8 +57,8 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
     found.next().unwrap_or_else(|| panic!("{guide} has no block of {language} with {holds:?}"))
 }
 
-/// Who runs, or owns, in the words of the guide: a kubeconfig with its context, and a group with a
-/// role of the store.
+/// Returns a kubeconfig with the guide's context for a runner or owner, whose group has a store
+/// role.
 fn in_context(world: &World, name: &str) -> String {
     let kubeconfig = world.kubernetes.user(name, &["metal-runners"]);
     let text = fs::read_to_string(&kubeconfig).unwrap();
@@ -68,7 +68,7 @@ fn in_context(world: &World, name: &str) -> String {
     kubeconfig.display().to_string()
 }
 
-/// Booted under the hold.
+/// Boot configuration under the hold.
 const RESCUE: &str = r#"
 resource "metal_server_boot_configuration" "rescue" {
   server         = "node1"
@@ -79,8 +79,7 @@ resource "metal_server_boot_configuration" "rescue" {
 }
 "#;
 
-/// A server that is claimed with an ignition, and every maintenance of it approved on the Node that
-/// runs on it.
+/// A server claimed with an ignition, whose Node approves every maintenance.
 const OWNED: &str = r#"
 resource "metal_server_claim" "db" {
   server       = "node1"
@@ -99,7 +98,7 @@ resource "metal_maintenance_approval" "all" {
 }
 "#;
 
-/// What the operator boots in the maintenance.
+/// Returns the image that the operator boots during the maintenance.
 async fn image(world: &World) -> String {
     let requests = world.list(world.maintenances()).await;
     text(&requests[0], "/spec/serverBootConfigurationTemplate/spec/image").to_owned()
@@ -114,15 +113,15 @@ for_one_host! {
         let boot = "server_power = \"On\"\n  boot_configuration = { method = \"boot_operator\", image = \"registry.example/bios:2\", ignition = { file = \"${path.module}/bios.ign\" } }";
         let hold = maintenance("Enforced", boot);
         configure(&world, "runner", &workspace, &hold);
-        // Without any role a plan says what it lacks, and an apply does nothing.
+        // Without a role, a plan reports the missing permissions and an apply changes nothing.
         workspace.try_plan().await.succeeded().says("the verb \"list\" on").says("servers.metal.ironcore.dev");
         workspace.apply().await.failed().says("may not be used").says("the verb \"list\" on");
 
         give_role(&world, "metal-maintenance", "runner");
         workspace.apply().await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
-        // Something else is booted in between. The process that puts the first back is not given
-        // its file.
+        // Another image is booted in between. The process that restores the first image does not
+        // get its file.
         configure(&world, "runner", &workspace, &(hold + RESCUE));
         workspace.apply().await.succeeded();
         assert_eq!(image(&world).await, "registry.example/rescue:3");
@@ -172,7 +171,7 @@ for_each_host! {
         give_role(&world, "metal-maintenance", "runner");
         give_role(&world, "metal-owner", "ada");
 
-        // Its first example as it is, but for the name of the server.
+        // The first example, unchanged except for the server's name.
         let mut runner = Workspace::new(host);
         runner.set("KUBECONFIG", in_context(&world, "runner"));
         let roles = runner.metal(&["store", "roles", "kubernetes"]).await.succeeded();
@@ -188,7 +187,7 @@ for_each_host! {
         let waiting = runner.start_apply();
         waiting.until_it_logs("approval", SOON).await;
 
-        // The commands of its command line, in its environment.
+        // The guide's commands, in its environment.
         let mut owner = runner.beside();
         owner.set("KUBECONFIG", in_context(&world, "ada"));
         for line in block(GUIDE, "sh", "export METAL_OWNER").lines().filter_map(|line| line.strip_prefix("export ")) {

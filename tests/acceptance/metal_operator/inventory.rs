@@ -1,4 +1,4 @@
-//! `data.metal_servers` of a cluster: its Servers by name and label, for hosts and for the command
+//! `data.metal_servers` on a cluster: its Servers by name and label, for hosts and the command
 //! line.
 
 use serde_json::json;

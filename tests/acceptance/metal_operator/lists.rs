@@ -1,4 +1,4 @@
-//! `terraform query` on a cluster: claims are ServerClaims there, and approvals tell no author.
+//! `terraform query` on a cluster: claims are ServerClaims, and approvals lack an author.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ async fn a_lost_state_of_a_cluster_is_found_and_imported_again() {
     lost.write("lost.tfquery.hcl", QUERY);
     let found = lost.run(&["query", "-no-color", "-generate-config-out=found.tf"]).await.succeeded();
     found.says("default/a: node2, of default").says("ops/bios: node1, InMaintenance (BIOS 2.19)");
-    // Another author's is not what a lost state of ours held.
+    // Another author's object was not in the lost state.
     found.is_silent_about("strange");
     // The maintenance changes hands in the apply; the lost state stays in charge until then.
     lost.plan().await.run.says("2 to import, 0 to add, 1 to change, 0 to destroy");

@@ -1,6 +1,5 @@
-//! Where a hold is in force comes from its record: who ends it with another namespace, another
-//! cluster or another backend in the configuration finds the very objects of the hold, or is
-//! refused before anything is touched.
+//! A hold's record contains its location. After a change of namespace, cluster or backend, ending
+//! it either finds the original objects or is refused without side effects.
 
 use bmc_simulator::{BootSource, PowerState};
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ use crate::{
     support::{host::Host, run::Run, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Configures a provider whose own objects lie in this namespace of the cluster.
+/// Configures a provider whose own objects are in this namespace.
 fn configure_in(world: &World, workspace: &Workspace, namespace: &str, body: &str) {
     let kubeconfig = world.kubernetes.user("ci", &["system:masters"]);
     workspace.configure(&format!(
@@ -48,7 +47,7 @@ async fn namespaces(world: &World, names: &[&str]) {
     }
 }
 
-/// Runs the command line for a cluster, without or with a namespace.
+/// Runs the command line for a cluster, with or without a namespace.
 async fn metal(workspace: &mut Workspace, world: &World, namespace: Option<&str>, arguments: &[&str]) -> Run {
     let kubeconfig = world.kubernetes.kubeconfig_at(&world.kubernetes.url(), "admin");
     workspace.set("METAL_KUBECONFIG", kubeconfig.display().to_string());
@@ -57,7 +56,7 @@ async fn metal(workspace: &mut Workspace, world: &World, namespace: Option<&str>
     workspace.metal(&all).await
 }
 
-/// Every request for the server, in whatever namespace.
+/// Returns every request for the server, in all namespaces.
 async fn requests(world: &World) -> Vec<Object> {
     let mut all = world.list(world.maintenances()).await;
     all.retain(|one| text(one, "/spec/serverRef/name") == "node1");
@@ -68,7 +67,7 @@ fn network_boots(world: &World) -> usize {
     world.simulator.boots("node1").unwrap().iter().filter(|boot| boot.booted_from == BootSource::Pxe).count()
 }
 
-/// The server runs for its owner as before, and nothing of ours is left anywhere.
+/// Asserts that the server runs for its owner again and carries no marks.
 async fn is_as_it_was(world: &World, boots: usize) {
     world.until_state("node1", "Reserved").await;
     assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::On);
@@ -114,7 +113,7 @@ for_one_host! {
         let plan = workspace.plan().await;
         plan.is_empty();
         plan.run.is_silent_about("revoked the server");
-        // What changes in place is written where the request is.
+        // In-place changes are written to the request's namespace.
         configure_in(&world, &workspace, "elsewhere", &body.replace("\"Off\"", "\"On\""));
         workspace.apply().await.succeeded();
         let there: Vec<_> = requests(&world).await.iter().map(Key::of).collect();
@@ -146,14 +145,14 @@ for_one_host! {
         let generation = workspace.generation("ops/bios").await;
         let release = ["release", "ops/bios", "--generation", &generation, "--reason", "node needed"];
         refused(metal(&mut workspace, &other, None, &release).await.failed());
-        // Nor by a command that reaches no cluster at all.
+        // A command without access to any cluster does not end it either.
         let said = workspace.metal(&["complete", "ops/bios"]).await.failed();
         said.says("metal_operator").says(&world.kubernetes.url()).says("--metal-operator");
         assert_eq!(holder(&world, "node1").await, before);
         assert_eq!(world.simulator.system("node1").unwrap().power, PowerState::Off);
         assert!(requests(&other).await.is_empty());
         assert_eq!(other.simulator.system("node1").unwrap().power, PowerState::On);
-        // A retry of the same wish from there does not continue it either.
+        // Repeating the request from there does not continue it either.
         let retry = workspace.beside();
         configure(&other, &retry, &body);
         refused(retry.apply().await.failed());
@@ -177,7 +176,7 @@ for_one_host! {
         said.says("is gone").says("Power is On now, and was On before").says("its external system shows Reserved");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 
-        // The same for who destroys.
+        // The same for a destroy.
         workspace.destroy().await.succeeded();
         workspace.apply().await.succeeded();
         withdraw(&world, &Key::of(&ours(&world, "node1").await.unwrap())).await;
@@ -187,7 +186,7 @@ for_one_host! {
     }
 }
 
-/// The next in the queue takes over from an overdue hold that no process drives.
+/// The next waiter takes over an overdue hold without a process.
 async fn is_taken_over(family: Family, host: Host) {
     let world = claimed(family).await;
     let first = Workspace::new(host);
@@ -222,7 +221,7 @@ async fn an_overdue_hold_is_taken_over_in_every_family() {
     }
 }
 
-/// Whoever has no answer of the owner ends nobody's hold for nothing.
+/// A waiter without the owner's approval does not end another hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overdue_hold_is_not_ended_for_who_may_not_start() {
     let world = claimed(Family::V0_7).await;
@@ -242,7 +241,7 @@ async fn an_overdue_hold_is_not_ended_for_who_may_not_start() {
     second.destroy().await.succeeded();
 }
 
-/// A run that was killed while it waited: what tidy waits for is said, with the time.
+/// After a killed waiter, `tidy` shows the lease that it waits for, with the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tidy_says_which_lease_it_waits_for() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;
@@ -280,7 +279,7 @@ async fn tidy_says_which_lease_it_waits_for() {
     metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
 }
 
-/// Compares a text with its golden file, without what differs from run to run.
+/// Compares a text with its golden file, ignoring variable parts.
 fn golden(name: &str, text: &str) {
     insta::with_settings!({
         omit_expression => true,
@@ -296,7 +295,7 @@ fn golden(name: &str, text: &str) {
     }, { insta::assert_snapshot!(name, text) });
 }
 
-/// What a command says to a person.
+/// Returns a command's output for a person.
 fn said(run: &Run) -> String {
     let lines = run.stdout.lines().chain(run.stderr.lines().filter(|line| line.starts_with("Error")));
     lines.map(|line| format!("{line}\n")).collect()
@@ -333,7 +332,7 @@ async fn what_is_said_of_places_is_as_in_the_golden_file() {
     golden("places", &text);
 }
 
-/// A server that is off already is held off, and a wrong namespace is found by the plan.
+/// A server that is already off stays off, and the plan reports a missing namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_that_is_there_already_is_kept_and_a_missing_namespace_is_planned() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;

@@ -1,5 +1,5 @@
-//! A server that is taken away while it is prepared or held: whoever lost it stops and leaves the
-//! hardware alone.
+//! A server lost during preparation or hold: the former holder stops without touching the
+//! hardware.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use crate::{
     support::{host::Host, simulator::SOON, workspace::Workspace},
 };
 
-/// What the provider and the operator asked of a machine, in order.
+/// Returns the resets sent to a machine by the provider and the operator, in order.
 fn resets(world: &World, server: &str) -> Vec<String> {
     let journal = world.simulator.journal(&bmc_simulator::JournalQuery::system(server));
     let resets = journal.iter().filter(|entry| entry.path.contains("ComputerSystem.Reset"));
     resets.filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned())).collect()
 }
 
-/// What the provider made somebody do: its words about power on the server or on its request.
+/// Returns true if the provider requested a forced power-off from the operator.
 async fn forced(world: &World, server: &str) -> bool {
     let server = world.server(server).await;
     server["metadata"]["annotations"].to_string().contains("force-off-server")
 }
 
-/// Taken away in the middle of preparing, while the operating system ignores the shutdown.
+/// The server is lost during preparation, while the operating system ignores the shutdown.
 async fn taken_while_preparing(world: &World, host: Host, to: Option<&Key>) {
     let workspace = Workspace::new(host);
     let body = maintenance("Enforced", "server_power = \"Off\"");
@@ -61,7 +61,7 @@ async fn a_server_lost_in_the_middle_of_preparing_is_not_touched_again() {
         if family == Family::V0_6 {
             taken_while_preparing(&world, host, None).await;
         } else {
-            // Somebody who waits gets it.
+            // A waiting request acquires it.
             let other = request(&world, "other", "node1", "OwnerApproval", -1).await;
             taken_while_preparing(&world, host, Some(&other)).await;
         }
@@ -115,7 +115,7 @@ async fn a_reference_to_a_request_that_was_torn_out_is_removed() {
     configure(&world, &workspace, &maintenance("Enforced", ""));
     workspace.apply().await.succeeded();
     let key = Key::of(&ours(&world, "node1").await.unwrap());
-    // Nobody cleans up after it.
+    // The maintenance controller is stopped, so it does not clean up.
     let gate = &world.operators.context.options.maintenance;
     gate.close();
     tear_out(&world, world.maintenances(), &key).await;
@@ -184,7 +184,7 @@ for_one_host! {
         world.simulator.wait_power("node1", PowerState::On, SOON).await.expect("as it was");
         let boots = world.simulator.boots("node1").unwrap();
         let network = boots.iter().filter(|boot| boot.booted_from == bmc_simulator::BootSource::Pxe).count();
-        // One for the discovery, one for the claim.
+        // One boot for discovery, one for the claim.
         assert!(network <= 2, "{boots:?}");
         assert!(world.list(world.maintenances()).await.is_empty());
         assert_eq!(world.marks("owners", "claim1").await, Vec::<String>::new());
@@ -222,7 +222,7 @@ resource "metal_server_boot_configuration" "image" {{
     world
         .until(Kind::Boot, &key, "of the second image", |boot| text(boot, "/spec/image") == "registry.example/two:1")
         .await;
-    // Whoever believes it now believes what was said of the first image.
+    // A reader would now rely on a state that belongs to the first image.
     let ready = json!({"state": "Pending"});
     world.cluster.merge_status(Kind::Boot, &key, ready).await.unwrap();
     apply.until_it_logs("is Pending", SOON).await;

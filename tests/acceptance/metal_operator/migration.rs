@@ -1,9 +1,8 @@
-//! The guide "from kubernetes_manifest to metal": a hold that another provider made is taken over,
-//! and the server stays in maintenance all the while.
+//! The guide "from kubernetes_manifest to metal": takes over another provider's hold, during which
+//! the server stays in maintenance.
 //!
-//! With `KUBERNETES_PROVIDER` set to a built terraform-provider-kubernetes the old hold is made by
-//! that provider, as users made theirs. Without, the object is made directly, and the state is
-//! written as that provider writes it.
+//! With `KUBERNETES_PROVIDER` set to a built terraform-provider-kubernetes, that provider creates
+//! the old hold, as users did. Otherwise the test creates the object and the state directly.
 
 use std::{env, fs, path::PathBuf, sync::Arc};
 
@@ -23,7 +22,7 @@ use crate::{
     support::{provider, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Where the other provider is said to come from. The host is made up.
+/// Made-up source address of the other provider.
 const KUBERNETES: &str = "example.com/other/kubernetes";
 
 fn object() -> serde_json::Value {
@@ -99,7 +98,7 @@ for_one_host! {
         let mut workspace = Workspace::new(host);
         old_hold(&world, &mut workspace).await;
         world.until_state("node1", "Maintenance").await;
-        // From here on every state of the server is noted.
+        // Records every state of the server from here.
         let states = Arc::new(Mutex::new(Vec::<String>::new()));
         let noted = Arc::clone(&states);
         let events = watcher(world.cluster.all(Kind::Server), watcher::Config::default()).default_backoff();
@@ -110,9 +109,9 @@ for_one_host! {
             }
         });
 
-        // Step 1 of the guide: the old resource leaves the state, not the cluster.
+        // Step 1 of the guide: remove the old resource from the state, not from the cluster.
         workspace.run(&["state", "rm", "kubernetes_manifest.bios"]).await.succeeded();
-        // Step 2: the new one is asked for, and waits behind the old one.
+        // Step 2: the new maintenance waits behind the old hold.
         configure(&world, &workspace, &maintenance("Enforced", "server_power = \"On\""));
         let apply = workspace.start_apply();
         eventually("the new hold waits behind the old one", SOON, async || {
@@ -120,7 +119,7 @@ for_one_host! {
             queue.stdout.contains("turn: default/bios holds the server").then_some(())
         })
         .await;
-        // Step 3: the old object goes, and the operator hands the server over.
+        // Step 3: delete the old object, so that the operator transfers the server.
         world.cluster.delete(Kind::Legacy, &Key::within("default", "bios")).await.unwrap();
         apply.wait(SOON).await.succeeded();
         assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");

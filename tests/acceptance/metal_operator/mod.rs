@@ -1,5 +1,5 @@
-//! Servers that metal-operator manages: a real API server, stand-ins for the operators, our own BMC
-//! simulator behind them.
+//! Servers managed by metal-operator: a real API server, stand-ins for the operators, and the
+//! project's BMC simulator.
 
 mod access;
 mod answers;
@@ -34,22 +34,22 @@ use crate::{
     support::workspace::Workspace,
 };
 
-/// The address of [`maintenance`] in a state.
+/// Address of [`maintenance`] in a state.
 pub const HELD: &str = "metal_server_maintenance.held";
 
-/// A cluster of a family with so many servers.
+/// Starts a family's cluster with this number of servers.
 pub async fn cluster(family: Family, servers: usize, options: Options) -> World {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let simulator = Simulator::start(SimulatorConfig::with_systems(servers)).await.expect("the simulator starts");
     World::start(family, options, &simulator).await
 }
 
-/// Writes a configuration whose provider block reaches this cluster.
+/// Writes a configuration whose provider block uses this cluster.
 pub fn configure_with(world: &World, workspace: &Workspace, extra: &str, body: &str) {
     configure_as(&world.kubernetes.user("ci", &["system:masters"]), workspace, extra, body);
 }
 
-/// The same as somebody.
+/// Same as `configure_with`, with a kubeconfig.
 pub fn configure_as(kubeconfig: &Path, workspace: &Workspace, extra: &str, body: &str) {
     workspace.configure(&format!(
         r#"
@@ -68,12 +68,12 @@ provider "metal" {{
     ));
 }
 
-/// The same with the usual provider block.
+/// Same as `configure_with`, with the default provider block.
 pub fn configure(world: &World, workspace: &Workspace, body: &str) {
     configure_with(world, workspace, "", body);
 }
 
-/// A maintenance of `node1`.
+/// Returns a maintenance of `node1`.
 pub fn maintenance(policy: &str, more: &str) -> String {
     format!(
         r#"

@@ -1,5 +1,4 @@
-//! `moved` from a `kubernetes_manifest`: the server stays in maintenance from the old object to
-//! ours.
+//! `moved` from a `kubernetes_manifest`: the server stays in maintenance throughout.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -15,11 +14,11 @@ use crate::{
     support::{host::Host, provider, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Where the other provider is said to come from. The host is made up.
+/// Made-up source address of the other provider.
 const KUBERNETES: &str = "example.com/other/kubernetes";
 
-/// Our own program stands in for the other provider: a host only loads it, because none of its
-/// resources is left.
+/// Uses this provider's program as the other provider. The host only loads it, because no resource
+/// of it remains.
 fn with_other_provider(workspace: &mut Workspace) {
     let plugins = tempfile::tempdir_in(workspace.folder()).unwrap().keep();
     symlink(provider::binary(), plugins.join("terraform-provider-kubernetes")).unwrap();
@@ -30,7 +29,7 @@ fn with_other_provider(workspace: &mut Workspace) {
     workspace.set("TF_CLI_CONFIG_FILE", rc.display().to_string());
 }
 
-/// A state with a manifest, as the other provider writes it.
+/// Writes a state with a manifest, in the other provider's format.
 fn state_with(workspace: &Workspace, manifest: &serde_json::Value) {
     let state = json!({
         "version": 4, "terraform_version": "1.15.5", "serial": 1, "lineage": "3c3b2a1e-0000-4000-8000-000000000002",
@@ -73,7 +72,7 @@ async fn a_manifest_that_holds_a_server_becomes_ours() {
         queue.stdout.contains("turn: default/bios holds the server").then_some(())
     })
     .await;
-    // As the warning says.
+    // As the warning suggests.
     world.cluster.delete(Kind::Legacy, &Key::within("default", "bios")).await.unwrap();
     apply.wait(SOON).await.succeeded();
     assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");

@@ -1,5 +1,5 @@
-//! `metal_server_operation` on a cluster: by the operator's annotation in a turn of its own, and
-//! under a hold.
+//! `metal_server_operation` on a cluster: through the operator's annotation, under its own lock or
+//! a hold.
 
 use bmc_simulator::{JournalQuery, PowerState};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn operation(what: &str, more: &str) -> String {
     )
 }
 
-/// The resets that anybody asked the machine for, since a number of them.
+/// Returns the resets sent to the machine by any client, after the first `since`.
 fn resets(world: &World, since: usize) -> Vec<String> {
     let journal = world.simulator.journal(&JournalQuery::system("node1").request("POST", "*ComputerSystem.Reset"));
     let kinds = journal.iter().filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned()));
@@ -59,7 +59,7 @@ for_one_host! {
             workspace.plan().await.is_empty();
             workspace.destroy().await.succeeded();
             assert_eq!(resets(&world, before).len(), 1);
-            // What the operator would undo at once is not asked of it.
+            // The operator would revert this immediately, so the plan rejects it.
             configure(&world, &workspace, &operation("ForceOff", ""));
             let refused = workspace.try_plan().await.failed();
             refused.says("switch Server node1 back at once").says("owners/claim1 wants its power On");
@@ -90,7 +90,7 @@ for_one_host! {
         apply.wait(SOON).await.succeeded();
         assert_eq!(resets(&world, before), ["ForceRestart"]);
 
-        // A word that makes the operator look away stays where it is until somebody takes it away.
+        // An annotation that pauses the operator stays until a person removes it.
         ask_by_hand(&world, json!("ignore")).await;
         configure(&world, &workspace, &operation("ForceRestart", "triggers = { again = \"1\" }"));
         let apply = workspace.start_apply();
@@ -113,7 +113,7 @@ for_one_host! {
         apply.until_it_logs("parked by an unnamed author", SOON).await;
         ask_by_hand(&world, json!("unpark")).await;
         apply.wait(SOON).await.succeeded();
-        // Nobody has claimed it, so that it is off.
+        // The server is unclaimed and therefore off.
         assert_eq!(workspace.resource(MADE).await.unwrap()["outcome"], "Skipped");
     }
 }
@@ -125,7 +125,7 @@ for_one_host! {
         configure(&world, &workspace, &operation("ForceRestart", ""));
         let before = resets(&world, 0).len();
         world.operators.stop();
-        // It may have been read and be under way: nothing tells.
+        // The operator could already be executing the annotation, so the outcome is unknown.
         workspace.apply().await.succeeded().says("An operation could not be proven");
         assert!(!world.server("node1").await["metadata"]["annotations"].to_string().contains("hard-restart-server"));
         world.operators = Operators::start(world.cluster.client.clone(), Family::V0_7, Options::default());

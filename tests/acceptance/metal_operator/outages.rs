@@ -1,5 +1,4 @@
-//! The cluster, the provider or both go away in the middle: nothing is lost and nothing is done
-//! twice.
+//! Outages of the cluster, the provider or both during a maintenance: nothing is lost or repeated.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::{
     support::{host::Host, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// Longer than the API server takes to start, and a lease to end.
+/// Longer than an API server's start and a lease together.
 const LONG: Duration = Duration::from_secs(90);
 
 fn resets(world: &World, server: &str) -> Vec<String> {
@@ -23,7 +22,7 @@ fn resets(world: &World, server: &str) -> Vec<String> {
     resets.filter_map(|entry| Some(entry.body.as_ref()?["ResetType"].as_str()?.to_owned())).collect()
 }
 
-/// A server whose operating system takes its time.
+/// A server with a slow operating system.
 async fn slow(family: Family) -> World {
     let world = cluster(family, 1, Options { power_timeout: SOON, ..Options::default() }).await;
     world.claim("node1", "owners", "claim1").await;
@@ -32,7 +31,7 @@ async fn slow(family: Family) -> World {
     world
 }
 
-/// Time goes on while the cluster is away, and the operator has to come back too.
+/// Raises timeouts, because they run during an outage and the operator must restart too.
 fn patient(workspace: &Workspace) {
     let text = std::fs::read_to_string(workspace.folder().join("main.tf")).unwrap();
     workspace.write("main.tf", &text.replace("\"4s\"", "\"60s\""));
@@ -52,25 +51,25 @@ for_one_host! {
         configure(&world, &workspace, &maintenance("OwnerApproval", "server_power = \"Off\""));
         patient(&workspace);
         let before = resets(&world, "node1");
-        // Waiting for turn.
+        // During the wait for the queue.
         let apply = workspace.start_apply();
         apply.until_it_logs("turn: others/disk", SOON).await;
         let uid = ours(&world, "node1").await.unwrap().metadata.uid;
         away_for_a_moment(&mut world);
         withdraw(&world, &disk).await;
         world.until_gone(world.maintenances(), &disk).await;
-        // Waiting for the owner.
+        // During the wait for the owner.
         apply.until_it_logs("maintenance-approved=true", LONG).await;
         away_for_a_moment(&mut world);
         world.approve("owners", "claim1").await;
-        // Switching off.
+        // During the power-off.
         apply.until_it_logs("graceful, forced at", LONG).await;
         away_for_a_moment(&mut world);
         apply.wait(LONG).await.succeeded();
         assert_eq!(ours(&world, "node1").await.unwrap().metadata.uid, uid, "it is another request");
         let between = resets(&world, "node1");
         assert_eq!(between[before.len()..].iter().filter(|reset| *reset == "GracefulShutdown").count(), 1, "{between:?}");
-        // Giving back.
+        // During the release.
         let destroy = workspace.start_destroy();
         destroy.until_it_logs("releasing the server", SOON).await;
         away_for_a_moment(&mut world);
@@ -93,7 +92,7 @@ for_one_host! {
         let first = ours(&world, "node1").await.unwrap();
         apply.kill_everything();
         drop(apply);
-        // Behind it, for it has kept its place.
+        // The later request queues after it, because it kept its position.
         let later = request(&world, "later", "node1", "OwnerApproval", 0).await;
         until_request(&world, &later, "Pending").await;
         let apply = workspace.start_apply();
@@ -119,8 +118,8 @@ for_one_host! {
     }
 }
 
-/// Somebody died while waiting and does not come back: his request would hold the server for
-/// nobody.
+/// The next waiter of the same store deletes a dead waiter's request, which would otherwise hold
+/// the server for no process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_nobody_drives_is_taken_back_by_the_next_of_the_same_store() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;

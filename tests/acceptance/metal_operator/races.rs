@@ -1,4 +1,5 @@
-//! Others who want the same server: the operator's queue orders, and everybody is left alone.
+//! Competing requests for a server: the operator's queue decides, and other requests stay
+//! untouched.
 
 use super::{
     cluster, configure, maintenance,
@@ -14,7 +15,7 @@ use crate::{
     support::{host::Host, run::Running, simulator::SOON, wait::eventually, workspace::Workspace},
 };
 
-/// What was asked of a machine by anybody, changes only.
+/// Returns all changes sent to a machine, by any client.
 fn changes(world: &World, server: &str) -> Vec<String> {
     let journal = world.simulator.journal(&bmc_simulator::JournalQuery::system(server));
     let changes = journal.iter().filter(|entry| entry.method != "GET" && !entry.path.contains("/Sessions"));
@@ -36,7 +37,7 @@ for_one_host! {
         workspace.try_plan().await.succeeded().says("ServerMaintenances there: others/disk (reason \"swap disk 3\")");
         let apply = workspace.start_apply();
         apply.until_it_logs("turn: others/disk (reason \"swap disk 3\") holds the server", SOON).await;
-        // Two more come: one goes first, the other does not.
+        // Two more requests arrive; one has a higher priority.
         let first = request(&world, "first", "node1", "Enforced", 5).await;
         let last = request(&world, "last", "node1", "Enforced", 1).await;
         until_request(&world, &first, "Pending").await;
@@ -49,7 +50,7 @@ for_one_host! {
         assert!(ours(&world, "node1").await.is_none(), "the place was given up");
         assert_eq!(world.object(world.maintenances(), &first).await.metadata.resource_version, version);
         assert_eq!(holder(&world, "node1").await, Some(first.clone()));
-        // In the queue again, and before the one with the lower priority.
+        // Queued again, ahead of the lower priority.
         let apply = workspace.start_apply();
         apply.until_it_logs("turn: others/first", SOON).await;
         withdraw(&world, &first).await;
@@ -70,7 +71,7 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
     workspace.destroy().await.succeeded();
     let foreign = strangers::request_in(&world, "default", &name, "node1", "OwnerApproval", 0).await;
     until_request(&world, &foreign, "InMaintenance").await;
-    // Its own controller writes it too; what is compared is who owns what of it.
+    // Its own controller writes it too, so compare the fields' managers.
     let fields = |object: crate::servers::ironcore::api::Object| {
         let managers = object.metadata.managed_fields.unwrap_or_default();
         (object.metadata.annotations, managers.into_iter().filter_map(|one| one.manager).collect::<Vec<_>>())
@@ -84,7 +85,7 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
 }
 
-/// The race that makes two requests believe that they have the server.
+/// The race in which two requests both report `InMaintenance`.
 async fn two_in_maintenance(family: Family, host: Host) {
     let options = Options { both_in_maintenance: true, ..Options::default() };
     let world = cluster(family, 1, options).await;
@@ -122,7 +123,7 @@ async fn two_that_both_say_in_maintenance_are_told_apart_v0_5() {
     two_in_maintenance(Family::V0_5, Host::Terraform).await;
 }
 
-/// Until v0.5 the operator takes the server from whoever has it when a request is deleted.
+/// Until v0.5 deleting a request removes any holder's lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_stops_waiting_takes_the_server_from_nobody() {
     let world = cluster(Family::V0_5, 1, Options::default()).await;
@@ -135,13 +136,13 @@ async fn whoever_stops_waiting_takes_the_server_from_nobody() {
     apply.until_it_logs("turn: others/disk", SOON).await;
     interrupted(apply).await;
     assert!(ours(&world, "node1").await.is_none());
-    // A request that comes later is where a lost reference would show.
+    // A later request would expose a lost reference.
     let next = request(&world, "next", "node1", "Enforced", 9).await;
     until_request(&world, &next, "Pending").await;
     assert_eq!(holder(&world, "node1").await, Some(disk));
 }
 
-/// Two workspaces want a server: they get it one after the other, whatever they share.
+/// Two workspaces get the server one after the other, even with separate stores.
 async fn one_after_the_other(first: &Workspace, second: &Workspace, third: &Workspace) {
     let world = cluster(Family::V0_7, 1, Options::default()).await;
     let body = |name: &str, more: &str| maintenance("Enforced", more).replace("\"bios\"", &format!("{name:?}"));
@@ -196,7 +197,7 @@ async fn what_the_owner_takes_back_or_gives_up_counts_until_the_start() {
     world.until_state("node1", "Reserved").await;
     assert_eq!(holder(&world, "node1").await, None);
     world.cluster.delete(Kind::Claim, &Key::within("owners", "claim1")).await.unwrap();
-    // Nobody owns it any more, so nobody is asked.
+    // The server lost its owner, so approval is not required.
     apply.wait(SOON * 2).await.succeeded();
     workspace.destroy().await.succeeded();
     world.until_state("node1", "Available").await;
@@ -213,7 +214,7 @@ async fn a_request_that_is_taken_back_leaves_nothing_where_nobody_else_waits() {
     apply.until_it_logs("maintenance-approved=true", SOON).await;
     interrupted(apply).await;
     assert_eq!(marks().await, Vec::<String>::new(), "after Ctrl-C");
-    // Somebody else who waits needs them.
+    // Another waiting request needs the labels.
     let other = request(&world, "other", "node1", "OwnerApproval", 0).await;
     until_request(&world, &other, "Pending").await;
     configure(&world, &workspace, &maintenance("OwnerApproval", ""));

@@ -1,5 +1,5 @@
-//! An API server that takes every connection and answers nothing: a plan ends, a wait goes on when
-//! it speaks again, and so does giving back.
+//! An API server that accepts connections but never replies: plans end; waits and releases
+//! continue once it replies again.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::{
     support::{simulator::SOON, workspace::Workspace},
 };
 
-/// For as long as several requests get no answer.
+/// Long enough for several requests to time out.
 const SILENT: Duration = Duration::from_secs(8);
 
-/// Longer than whatever may hang is given up.
+/// Longer than all request timeouts.
 const LONG: Duration = Duration::from_secs(110);
 
 fn configure(world: &World, proxy: &Toxiproxy, workspace: &Workspace, body: &str) {
@@ -58,7 +58,7 @@ for_one_host! {
         let claim = "resource \"metal_server_claim\" \"db\" {\n  server = \"node1\"\n  namespace = \"owners\"\n  name = \"claim1\"\n  \
                      image = \"registry.example/os:1\"\n  server_power = \"On\"\n  ignition = { secret_name = \"claim1-ignition\" }\n}\n";
         let body = format!("{}{claim}", maintenance("Enforced", "server_power = \"Off\""));
-        // Nothing is known yet.
+        // No data is known yet.
         configure(&world, &proxy, &workspace, &body);
         proxy.lose_replies();
         let plan = workspace.try_plan().await.succeeded();
@@ -66,7 +66,7 @@ for_one_host! {
         proxy.heal();
         workspace.import("metal_server_claim.db", "owners/claim1").await.succeeded();
         workspace.apply().await.succeeded();
-        // What is known is kept.
+        // Known data is kept.
         proxy.lose_replies();
         let plan = workspace.try_plan().await.succeeded();
         plan.says("The cluster did not answer").says("last known values").says("no answer within 3s");
@@ -91,7 +91,7 @@ for_one_host! {
         proxy.lose_replies();
         world.approve("owners", "claim1").await;
         tokio::time::sleep(SILENT).await;
-        // The operator has granted it, and nobody here knows.
+        // The operator has granted it, but the provider cannot read that yet.
         assert_eq!(shutdowns(&world), before);
         proxy.heal();
         apply.wait(LONG).await.succeeded();

@@ -1,4 +1,4 @@
-//! What other people do in the same cluster.
+//! Actions of other users in the same cluster.
 
 use serde_json::{Value, json};
 
@@ -8,15 +8,15 @@ use crate::servers::ironcore::{
     world::World,
 };
 
-/// The namespace of everybody else.
+/// Namespace of the other users.
 pub const OTHERS: &str = "others";
 
-/// Makes a `ServerMaintenance` of somebody else.
+/// Creates another user's `ServerMaintenance`.
 pub async fn request(world: &World, name: &str, server: &str, policy: &str, priority: i64) -> Key {
     request_in(world, OTHERS, name, server, policy, priority).await
 }
 
-/// The same in a namespace.
+/// Same as `request`, in a given namespace.
 pub async fn request_in(world: &World, namespace: &str, name: &str, server: &str, policy: &str, priority: i64) -> Key {
     world.ensure(Kind::Namespace, json!({"metadata": {"name": namespace}})).await;
     let annotations = json!({"metal.ironcore.dev/reason": "swap disk 3"});
@@ -34,12 +34,12 @@ pub async fn until_request(world: &World, key: &Key, state: &str) -> Object {
     world.until(world.maintenances(), key, state, |object| text(object, "/status/state") == state).await
 }
 
-/// Deletes somebody's request.
+/// Deletes a request.
 pub async fn withdraw(world: &World, key: &Key) {
     world.cluster.delete(world.maintenances(), key).await.unwrap();
 }
 
-/// Our request for a server.
+/// Returns this provider's request for a server.
 pub async fn ours(world: &World, server: &str) -> Option<Object> {
     let mut all = world.list(world.maintenances()).await;
     all.retain(|one| {
@@ -48,39 +48,39 @@ pub async fn ours(world: &World, server: &str) -> Option<Object> {
     all.into_iter().next()
 }
 
-/// Whom a server is held for.
+/// Returns a server's current holder.
 pub async fn holder(world: &World, server: &str) -> Option<Key> {
     Key::referred(&world.object(Kind::Server, &Key::cluster(server)).await, "/spec/serverMaintenanceRef")
 }
 
-/// Changes a server's object, as somebody with the right to do so.
+/// Changes a server's object, like an authorised user.
 pub async fn change(world: &World, server: &str, change: Value) {
     world.cluster.merge(Kind::Server, &Key::cluster(server), change).await.unwrap();
 }
 
-/// Gives a server to another request, or to none.
+/// Transfers a server to another request, or to none.
 pub async fn hand_to(world: &World, server: &str, other: Option<&Key>) {
     let reference = other.map(|key| json!({"namespace": key.namespace, "name": key.name}));
     change(world, server, json!({"spec": {"serverMaintenanceRef": reference}})).await;
 }
 
-/// Deletes an object with everything that would keep it.
+/// Deletes an object and its finalizers.
 pub async fn tear_out(world: &World, kind: Kind, key: &Key) {
     world.cluster.delete(kind, key).await.unwrap();
     let gone = async |this: &World| this.find(kind, key).await.is_none();
     while !gone(world).await {
-        // Controllers may put their finalizers back once more.
+        // Controllers can add their finalizers again.
         let _ = world.cluster.merge(kind, key, json!({"metadata": {"finalizers": null}})).await;
     }
 }
 
-/// The API server dies. The operators end when they lose it.
+/// Kills the API server and stops the operators.
 pub fn goes_away(world: &mut World) {
     world.operators.stop();
     world.kubernetes.kill();
 }
 
-/// Both are started again.
+/// Restarts both.
 pub fn comes_back(world: &mut World) {
     world.kubernetes.start_again();
     let before = &world.operators.context;

@@ -1,4 +1,4 @@
-//! Servers with taints, and claims that put up with them.
+//! Servers with taints, and claims that tolerate them.
 
 use serde_json::{Value, json};
 
@@ -53,8 +53,7 @@ for_one_host! {
         assert_eq!(written(&world).await, meant);
         workspace.plan().await.is_empty();
 
-        // What somebody else changes is seen, and so is what an API server filled in without
-        // changing the meaning.
+        // Changes by others are detected, but not defaults that an API server filled in.
         let theirs = json!({"spec": {"tolerations": [{"key": "rack", "operator": "Exists"}]}});
         world.cluster.merge(Kind::Claim, &Key::within("default", "a"), theirs).await.unwrap();
         assert_eq!(workspace.plan().await.change(CLAIM)["actions"], json!(["update"]));
@@ -93,7 +92,7 @@ for_one_host! {
         configure(&world, &workspace, &claim("{ key = \"rack\" }"));
         let refused = workspace.try_plan().await.failed();
         refused.says("Not in this cluster").says("tolerations =").says("node1: the ServerClaims of https://").says("v0.6");
-        // A claim without them goes on as before, and one that is there cannot get any.
+        // Claims without tolerations are unaffected, and existing claims cannot get any.
         configure(&world, &workspace, &claim(""));
         workspace.apply().await.succeeded();
         workspace.plan().await.is_empty();

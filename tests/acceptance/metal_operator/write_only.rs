@@ -1,5 +1,4 @@
-//! `ignition_wo`: the boot operator gets the content, and nothing that is written on this side has
-//! it.
+//! `ignition_wo`: the boot operator receives the content, but no local file contains it.
 
 use bmc_simulator::PowerState;
 use serde_json::json;
@@ -19,7 +18,7 @@ const FIRST: &str = "sentinel-51cc-first";
 const SECOND: &str = "sentinel-51cc-second";
 const VARIABLE: &str = "variable \"content\" {\n  type = string\n  ephemeral = true\n}\n";
 
-/// A maintenance that boots with a content that is written only.
+/// A maintenance with write-only boot content.
 fn nested(version: u32, reason: &str) -> String {
     VARIABLE.to_owned()
         + &maintenance(
@@ -32,7 +31,7 @@ fn nested(version: u32, reason: &str) -> String {
         .replace("BIOS 2.19", reason)
 }
 
-/// A boot configuration of its own, under a maintenance.
+/// A separate boot configuration with write-only content, under a maintenance.
 fn own(version: u32) -> String {
     VARIABLE.to_owned()
         + &maintenance("Enforced", "")
@@ -43,7 +42,7 @@ fn own(version: u32) -> String {
         )
 }
 
-/// The content that the operator boots the server with.
+/// Returns the content that the operator boots.
 async fn booted_with(world: &World) -> String {
     let boots = world.list(Kind::Boot).await;
     let boot = boots.into_iter().find(|boot| {
@@ -55,7 +54,7 @@ async fn booted_with(world: &World) -> String {
     secret.data.to_string()
 }
 
-/// A content as a Secret holds it.
+/// Encodes a content as in a Secret.
 fn encoded(content: &str) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     STANDARD.encode(content)
@@ -80,7 +79,7 @@ async fn the_content_is_booted_and_written_nowhere() {
     workspace.set("TF_LOG", "TRACE").set("TF_VAR_content", FIRST);
     let mut said = Vec::new();
     configure(&world, &workspace, &nested(1, "one"));
-    // Also a plan as a file, and as JSON.
+    // This includes a saved plan and its JSON.
     let plan = workspace.plan().await;
     assert!(!plan.json.to_string().contains(FIRST));
     assert_eq!(plan.change("metal_server_maintenance.held")["after"]["boot_configuration"]["ignition_wo"], json!(null));
@@ -89,7 +88,7 @@ async fn the_content_is_booted_and_written_nowhere() {
     assert!(booted_with(&world).await.contains(&encoded(FIRST)));
     workspace.plan().await.is_empty();
 
-    // Another content of the same version is not booted, also with another change.
+    // New content without a new version is not booted, even with another change.
     workspace.set("TF_VAR_content", SECOND);
     workspace.plan().await.is_empty();
     configure(&world, &workspace, &nested(1, "two"));
@@ -98,7 +97,7 @@ async fn the_content_is_booted_and_written_nowhere() {
     assert_eq!(world.simulator.boots("node1").unwrap().len(), resets, "nothing was booted");
     assert!(booted_with(&world).await.contains(&encoded(FIRST)));
 
-    // With another version it is.
+    // With a new version it is booted.
     configure(&world, &workspace, &nested(2, "two"));
     let changes = workspace.plan().await.changes();
     assert_eq!(changes, [("metal_server_maintenance.held".to_owned(), vec!["update".to_owned()])]);
@@ -127,7 +126,7 @@ async fn a_boot_configuration_has_it_too() {
     is_nowhere(&workspace, &said);
 }
 
-/// A claim that boots its server with a content that is written only.
+/// A claim with write-only boot content.
 fn claim(version: u32, contact: &str) -> String {
     VARIABLE.to_owned()
         + &format!(
@@ -137,7 +136,7 @@ fn claim(version: u32, contact: &str) -> String {
         )
 }
 
-/// What the Secret holds that a claim names.
+/// Returns the claim's Secret content.
 async fn claimed_with(world: &World) -> String {
     let claim = world.object(Kind::Claim, &Key::within("default", "db")).await;
     let name = text(&claim, "/spec/ignitionSecretRef/name").to_owned();
@@ -154,7 +153,7 @@ async fn a_claim_has_it_too() {
     assert!(claimed_with(&world).await.contains(&encoded(FIRST)));
     workspace.plan().await.is_empty();
 
-    // Another content of the same version is not written, also with another change.
+    // New content without a new version is not written, even with another change.
     workspace.set("TF_VAR_content", SECOND);
     workspace.plan().await.is_empty();
     configure(&world, &workspace, &claim(1, "#storage"));
@@ -167,7 +166,7 @@ async fn a_claim_has_it_too() {
     assert!(claimed_with(&world).await.contains(&encoded(SECOND)));
     workspace.plan().await.is_empty();
 
-    // What another person takes out of the claim is written again.
+    // A reference that a person removed from the claim is written again.
     world
         .cluster
         .merge(Kind::Claim, &Key::within("default", "db"), json!({ "spec": { "ignitionSecretRef": null } }))
@@ -181,7 +180,7 @@ async fn a_claim_has_it_too() {
     is_nowhere(&workspace, &said);
 }
 
-// It would store the content.
+// An older host would store the content.
 #[tokio::test]
 async fn a_host_that_does_not_know_it_is_refused() {
     let world = cluster(Family::V0_7, 1, Options::default()).await;

@@ -8,7 +8,7 @@ use std::{
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use sha2::{Digest, Sha256};
 
-/// The files of one authority and one server.
+/// Files of an authority and a server.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// The authority's certificate (PEM).
@@ -22,7 +22,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes new ones in `folder`.
+    /// Creates new files in `folder`.
     pub fn new(folder: &Path) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

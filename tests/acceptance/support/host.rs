@@ -1,22 +1,22 @@
-//! The two programs that run a provider, in the pinned versions that `make setup` brings.
+//! The two supported hosts, in pinned versions.
 
 use std::path::{Path, PathBuf};
 
-/// A host of the provider.
+/// A host program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// OpenTofu 1.6: the oldest protocol client that is supported (no functions, ephemeral
-    /// resources or write-only attributes).
+    /// OpenTofu 1.6: the oldest supported protocol client, without functions, ephemeral resources
+    /// or write-only attributes.
     OpenTofu,
-    /// Terraform 1.15: knows everything of the protocol.
+    /// Terraform 1.15: supports all protocol features.
     Terraform,
 }
 
 impl Host {
-    /// The program.
+    /// Returns the program's path.
     ///
     /// # Panics
-    /// When it is not there: a missing host must never turn into a skipped test.
+    /// If it is missing, because a missing host must not skip a test.
     pub fn binary(self) -> PathBuf {
         tool(match self {
             Self::OpenTofu => "bin/tofu",
@@ -24,7 +24,7 @@ impl Host {
         })
     }
 
-    /// The hosts of a test that needs only one: the one that its name gives, or both with
+    /// Returns the hosts for a single-host test: one chosen by its name, or both with
     /// `EVERY_HOST=1`.
     pub fn of_turn(name: &str) -> Vec<Self> {
         let both = [Self::OpenTofu, Self::Terraform];
@@ -35,16 +35,17 @@ impl Host {
         vec![both[sum % both.len()]]
     }
 
-    /// Whether this host calls provider functions, ephemeral resources and write-only attributes.
+    /// Returns true if this host supports functions, ephemeral resources and write-only
+    /// attributes.
     pub fn knows_functions(self) -> bool {
         self == Self::Terraform
     }
 }
 
-/// A file below `.tools/`, where `make setup` puts what the tests run against.
+/// Returns a file below `.tools/`, the folder with all test programs.
 ///
 /// # Panics
-/// When it is missing.
+/// If it is missing.
 pub fn tool(path: &str) -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools").join(path);
     assert!(file.exists(), "{} is missing: run `make setup`", file.display());

@@ -15,13 +15,13 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The content of every image that is served.
+/// Content of every served image.
 pub const CONTENT: &[u8] = b"an image";
-/// Its SHA-256.
+/// SHA-256 of [`CONTENT`].
 pub const SHA256: &str = "a5df3fde7b200c3fa2791144c7e05c5c2bced4c6ad863d3a4cf76c972c1712f9";
 
-/// Serves `CONTENT` under every path that ends in `.iso`, `.img` or `.efi`, and 404 under all
-/// others; stops when dropped.
+/// Serves `CONTENT` under every path with the suffix `.iso`, `.img` or `.efi`, otherwise 404. It
+/// stops on drop.
 #[derive(Debug)]
 pub struct Images {
     address: SocketAddr,
@@ -32,7 +32,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Starts one.
+    /// Starts a server.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("bound");
@@ -74,22 +74,22 @@ impl Images {
         Self { address, task, asked, more, answers }
     }
 
-    /// How often it was asked for anything.
+    /// Number of requests.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Whether it answers; what it is asked meanwhile waits.
+    /// Pauses or resumes responses.
     pub fn answers(&self, answers: bool) {
         self.answers.send_replace(answers);
     }
 
-    /// Serves one more name from now on.
+    /// Serves an additional name.
     pub fn also_serves(&self, name: &str) {
         self.more.lock().expect("no panic").push(name.to_owned());
     }
 
-    /// The address of a file.
+    /// URL of a file.
     pub fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }

@@ -1,5 +1,5 @@
-//! Reads (and before a test, sets) what a BMC says with DMTF's own client: none of our code is in
-//! between, so it cannot share a mistake with the provider.
+//! Reads and prepares BMC state with DMTF's own client, which cannot share a bug with the
+//! provider.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -8,32 +8,32 @@ use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
 
 use super::host::tool;
 
-/// A client of one service.
+/// A client for one Redfish service.
 #[derive(Clone, Debug)]
 pub struct IndependentClient {
     /// Scheme, host and port.
     pub url: String,
-    /// The account.
+    /// User name.
     pub username: String,
-    /// Its password.
+    /// Password.
     pub password: String,
-    /// The file with the certificate to trust, with TLS.
+    /// File with the trusted authority, for TLS.
     pub authority: Option<PathBuf>,
 }
 
-/// What a maintenance may change of a machine and must put back.
+/// Machine state that a maintenance can change and must restore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     /// `PowerState`.
     pub power: String,
-    /// The `Boot` object, without what the service only lists (`…@Redfish.AllowableValues`).
+    /// The `Boot` object without `…@Redfish.AllowableValues`.
     pub boot: Value,
-    /// Per slot of virtual media: its path, the inserted image and `Inserted`.
+    /// Virtual media slots: path, inserted image and `Inserted`.
     pub media: Vec<(String, Value, bool)>,
 }
 
 impl IndependentClient {
-    /// The machine at a system's path, for example `/redfish/v1/Systems/1`.
+    /// Returns the machine at a system's path, for example `/redfish/v1/Systems/1`.
     pub async fn machine(&self, system: &str) -> Machine {
         let body = self.get(system).await;
         let mut boot = body["Boot"].clone();
@@ -68,7 +68,7 @@ impl IndependentClient {
             .collect()
     }
 
-    /// The body of one resource.
+    /// Returns a resource's body.
     pub async fn get(&self, path: &str) -> Value {
         self.get_all(&[path.to_owned()]).await.remove(0)
     }
@@ -81,22 +81,22 @@ impl IndependentClient {
         self.send(requests.collect()).await
     }
 
-    /// POST, with success.
+    /// Sends a POST and asserts success.
     pub async fn post(&self, path: &str, body: Value) {
         let request = json!({ "method": "POST", "path": path, "body": body });
         self.send(vec![request]).await;
     }
 
-    /// PATCH, with success.
+    /// Sends a PATCH and asserts success.
     pub async fn patch(&self, path: &str, body: Value) {
         let request = json!({ "method": "PATCH", "path": path, "body": body });
         self.send(vec![request]).await;
     }
 
-    /// The bodies of the answers.
+    /// Returns the response bodies.
     ///
     /// # Panics
-    /// When an answer is not a success: a test must not go on from a state it did not see.
+    /// If a response is an error, because the test would continue from an unknown state.
     async fn send(&self, requests: Vec<Value>) -> Vec<Value> {
         let job = json!({
             "url": self.url,

@@ -1,5 +1,4 @@
-//! Mirrors of providers, filled with archives that the release's own code makes: a folder, and an
-//! HTTPS server before it.
+//! Provider mirrors with archives from the release's packaging code: a folder and an HTTPS server.
 
 use std::{
     fs,
@@ -25,17 +24,17 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{certificates::Certificates, provider, workspace::Workspace};
 
-/// Two versions. Both contain this build's program.
+/// Two versions, both with this build's program.
 pub const VERSIONS: [&str; 2] = ["0.0.9", env!("CARGO_PKG_VERSION")];
-/// The platform that the tests run on.
+/// Platform of the tests.
 pub const HERE: &str = "linux_amd64";
-/// All platforms of a release. The archives of the others hold a text, which is enough for their
+/// All release platforms. Archives for other platforms contain a text file, which is enough for
 /// hashes.
 pub const PLATFORMS: [&str; 5] = [HERE, "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"];
 
-/// The folder of a filesystem mirror: `HOST/NAMESPACE/TYPE/` with archives below it.
+/// Returns a filesystem mirror's folder: `HOST/NAMESPACE/TYPE/` with archives.
 ///
-/// It is made once for a build, because packing the program twice takes seconds.
+/// It is created once per build, because packing the program takes seconds.
 pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -51,8 +50,7 @@ pub fn folder() -> &'static Path {
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider-mirror");
         let made = all.join(format!("{:x}", content.finalize()));
         if !made.exists() {
-            // Renamed when it is whole, so that another process of the tests sees all of it or
-            // nothing.
+            // The rename is atomic, so concurrent test processes never see a partial folder.
             fs::create_dir_all(&all).expect("writable");
             let new = tempfile::tempdir_in(&all).expect("writable");
             fill(&packager, new.path(), &programs);
@@ -70,7 +68,7 @@ fn fill(packager: &Path, folder: &Path, programs: &[PathBuf; 2]) {
     for (version, program) in VERSIONS.into_iter().zip(programs) {
         for platform in PLATFORMS {
             if platform == HERE {
-                // As released: without the symbols, which are most of a build for tests.
+                // As in a release: without symbols, which dominate a test build.
                 run(Command::new("strip").arg("-o").arg(&small).arg(program));
             } else {
                 fs::write(&small, format!("the program for {platform}")).expect("writable");
@@ -88,7 +86,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Lets a workspace install from the folder, and from nowhere else: no development override, no
+/// Configures a workspace to install only from the folder, without development override or
 /// registry.
 pub fn install_from_folder(workspace: &mut Workspace) {
     install(workspace, &format!("filesystem_mirror {{\n    path = \"{}\"\n  }}", folder().display()));
@@ -101,7 +99,7 @@ fn install(workspace: &mut Workspace, method: &str) {
     workspace.set("TF_CLI_CONFIG_FILE", file.display().to_string());
 }
 
-/// A network mirror over HTTPS; stops when dropped.
+/// A network mirror over HTTPS. It stops on drop.
 #[derive(Debug)]
 pub struct NetworkMirror {
     address: SocketAddr,
@@ -112,9 +110,9 @@ pub struct NetworkMirror {
 }
 
 impl NetworkMirror {
-    /// Serves the folder. With `exchanged`, an archive of this version is that of the version
-    /// before, and the mirror's own hashes fit it. (A byte more behind the archive is no change:
-    /// hosts lock the hash of what is in it.)
+    /// Serves the folder. With `exchanged`, this version's archive is the previous version's, with
+    /// matching hashes in the mirror. (An extra byte after the archive would not count: hosts lock
+    /// the content's hash.)
     pub async fn start(exchanged: bool) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = tempfile::tempdir().expect("the temporary folder is writable");
@@ -162,18 +160,18 @@ impl NetworkMirror {
         Self { address, certificates, _folder: folder, asked, task }
     }
 
-    /// The address that goes into the configuration of a host.
+    /// URL for a host's configuration.
     pub fn url(&self) -> String {
         format!("https://{}/providers/", self.address)
     }
 
-    /// Lets a workspace install from here, and from nowhere else.
+    /// Configures a workspace to install only from this mirror.
     pub fn install_from(&self, workspace: &mut Workspace) {
         install(workspace, &format!("network_mirror {{\n    url = \"{}\"\n  }}", self.url()));
         workspace.set("SSL_CERT_FILE", self.certificates.authority.display().to_string());
     }
 
-    /// Paths that were asked for, in order.
+    /// Requested paths, in order.
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no panic").clone()
     }
@@ -185,7 +183,7 @@ impl Drop for NetworkMirror {
     }
 }
 
-/// The documents of the protocol: versions, the archives of one, an archive.
+/// Returns a mirror protocol response: versions, a version's archives, or an archive.
 fn answer(path: &str, exchanged: bool) -> Option<(&'static str, Vec<u8>)> {
     let file = path.strip_prefix("/providers/")?.strip_prefix(provider::SOURCE)?.strip_prefix('/')?;
     let archive = |name: &str| {

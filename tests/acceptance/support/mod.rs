@@ -1,4 +1,4 @@
-//! The harness: what a test needs around the provider, and nothing that knows what it does.
+//! Test harness around the provider, independent of the provider's features.
 #![allow(dead_code, reason = "each helper is there for the tests to come, not only for today's")]
 
 pub mod certificates;
@@ -16,7 +16,7 @@ pub mod sushy;
 pub mod wait;
 pub mod workspace;
 
-/// Writes the test twice, once for each host: `name::opentofu` and `name::terraform`.
+/// Defines the test once per host: `name::opentofu` and `name::terraform`.
 ///
 /// ```ignore
 /// for_each_host! {
@@ -46,12 +46,11 @@ macro_rules! for_each_host {
     };
 }
 
-/// Writes the test once, `name::one_host`, for the host whose turn it is: half of such tests run
-/// under OpenTofu and half under Terraform, each always under the same one. With `EVERY_HOST=1`
-/// (`make soak`) it runs under both.
+/// Defines the test once as `name::one_host`. The name selects the host, so half of these tests
+/// run under OpenTofu and half under Terraform. `EVERY_HOST=1` (soak test) runs both.
 ///
-/// For what no host can change: crashes, losses and flows of the systems behind a server. Their
-/// plans, errors and resource types are shown under both hosts by other tests.
+/// Use it for behaviour that does not depend on the host: crashes, losses and flows of the systems
+/// behind a server. Other tests cover plans, errors and resource types with both hosts.
 macro_rules! for_one_host {
     ($(#[$attribute:meta])* async fn $name:ident($host:ident) $body:block) => {
         mod $name {

@@ -1,10 +1,11 @@
-//! Plans write only leases into the coordination store, which show that a process lives.
+//! Checks that plans write only leases into the coordination store, which show that a process is
+//! alive.
 
 use std::{collections::BTreeMap, path::Path};
 
 use sqlx::{ConnectOptions as _, Row as _, sqlite::SqliteConnectOptions};
 
-/// Each row that another state, configuration or run can read, by its table.
+/// Rows that another state, configuration or run can read, by table.
 pub type Content = BTreeMap<String, Vec<String>>;
 
 /// Tables that plans can write, and the migrations.
@@ -34,14 +35,13 @@ pub async fn content(file: &Path) -> Content {
     content
 }
 
-/// # Panics
-/// When the plan wrote a row; with the rows that differ.
+/// # Panics If the plan wrote a row. The message contains the changed rows.
 #[track_caller]
 pub fn are_only_leases(before: &Content, after: &Content, command: &str) {
     let mut written = Vec::new();
     for (table, rows) in after {
         let known = before.get(table);
-        // A plan that meets no store creates one, with its id.
+        // A plan without a store creates it, including its ID.
         if known.is_none() && table == "meta" {
             continue;
         }

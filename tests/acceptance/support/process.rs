@@ -1,32 +1,32 @@
-//! Processes by their number: who is whose child, and signals. Linux only, as the tests are.
+//! Processes by ID: children and signals. Linux only, like the tests.
 
 use std::{fs, path::PathBuf};
 
 pub use rustix::process::Signal;
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-/// Sends a signal; `false` when the process is already gone.
+/// Sends a signal. Returns false if the process has ended.
 pub fn signal(pid: u32, signal: Signal) -> bool {
     kill_process(number(pid), signal).is_ok()
 }
 
-/// Sends a signal to a whole process group, as a terminal does for Ctrl-C.
+/// Sends a signal to a process group, like Ctrl-C in a terminal.
 pub fn signal_group(leader: u32, signal: Signal) -> bool {
     kill_process_group(number(leader), signal).is_ok()
 }
 
-/// Waits until a child of ours is gone with all its threads, and with the locks on files that they
-/// held. It is left to be reaped.
+/// Waits until a child and all its threads have ended and released their file locks. Does not reap
+/// it.
 pub fn wait_for_end(child: u32) {
     let _ = waitid(WaitId::Pid(number(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
 }
 
-/// Whether the process runs (a zombie does not).
+/// Returns true if the process runs; a zombie does not.
 pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// All descendants that run now, parents before children.
+/// Returns all running descendants, parents before children.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> =
         all().into_iter().filter_map(|child| stat(child).map(|(_, parent)| (child, parent))).collect();
@@ -39,7 +39,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The program a process runs.
+/// Path of a process's program.
 pub fn program(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -56,10 +56,10 @@ fn all() -> Vec<u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// State letter and parent of a process.
+/// Returns a process's state letter and parent.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in parentheses and may itself hold some.
+    // The second field is the program name in parentheses, which can contain parentheses.
     let mut fields = text.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?.chars().next()?;
     Some((state, fields.next()?.parse().ok()?))

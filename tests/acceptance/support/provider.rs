@@ -1,27 +1,27 @@
-//! The provider as cargo built it for this test run.
+//! The provider built by cargo for this test run.
 
 use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
-/// The source address under which the tests' configurations name the provider. The host name is
-/// made up: nothing is ever looked up there.
+/// Source address of the provider in test configurations. The host name is fictitious and never
+/// resolved.
 pub const SOURCE: &str = "example.com/metal/metal";
 
-/// The built program, as the system names it (without symbolic links).
+/// Path of the built program, without symbolic links.
 pub fn binary() -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_terraform-provider-metal"));
     built.canonicalize().expect("cargo has built the provider")
 }
 
-/// The block that every configuration with the provider begins with.
+/// Block at the start of every configuration with the provider.
 pub fn required_providers() -> String {
     format!("terraform {{\n  required_providers {{\n    metal = {{ source = \"{SOURCE}\" }}\n  }}\n}}\n")
 }
 
-/// Puts the provider into `folder` and returns the CLI configuration that takes it from there, so
-/// that no `init` is needed and nothing is downloaded.
+/// Installs the provider into `folder` and returns a CLI configuration that uses it without `init`
+/// or downloads.
 pub fn development_override(folder: &Path) -> String {
     let program = folder.join("terraform-provider-metal");
     symlink(binary(), &program).expect("the plugin folder is writable");

@@ -1,4 +1,4 @@
-//! One run of a host: while it goes on, and what it said.
+//! A host run and its output.
 
 use std::{
     path::PathBuf,
@@ -20,28 +20,28 @@ use super::{
     wait::eventually,
 };
 
-/// A run that ended.
+/// A finished run.
 #[derive(Debug)]
 pub struct Run {
-    /// The command line, for messages.
+    /// Command line, for messages.
     pub command: String,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it wrote to stdout.
+    /// Standard output.
     pub stdout: String,
-    /// What it wrote to stderr.
+    /// Standard error.
     pub stderr: String,
-    /// What it wrote to stdout and stderr, line by line as it came.
+    /// Standard output and standard error, interleaved by arrival.
     pub output: String,
-    /// The host's log, with the provider's lines (INFO and above).
+    /// Host log with the provider's lines (INFO and above).
     pub log: String,
-    /// From start to end.
+    /// Duration from start to exit.
     pub took: Duration,
 }
 
 impl Run {
     /// # Panics
-    /// When the run failed; with everything it said.
+    /// If the run failed. The message contains the whole output.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert!(self.status.success(), "{} ended with {}:\n{}", self.command, self.status, self.output);
@@ -49,22 +49,21 @@ impl Run {
     }
 
     /// # Panics
-    /// When the run succeeded.
+    /// If the run succeeded.
     #[track_caller]
     pub fn failed(self) -> Self {
         assert!(!self.status.success(), "{} succeeded, it should not have:\n{}", self.command, self.output);
         self
     }
 
-    /// The output as one line of words: hosts frame diagnostics with a bar and break their lines.
-    /// First all of stdout, then all of stderr, so that a line of one never parts a sentence of the
-    /// other.
+    /// Returns the output as one line of words, because hosts frame and wrap diagnostics. All of
+    /// stdout precedes stderr, so that the two streams never split a sentence.
     pub fn words(&self) -> String {
         [words(&self.stdout), words(&self.stderr)].join(" ")
     }
 
     /// # Panics
-    /// When the output does not hold the sentence, wherever the host broke its lines.
+    /// If the output lacks the sentence. Line breaks and frames are ignored.
     #[track_caller]
     pub fn says(&self, sentence: &str) -> &Self {
         assert!(self.words().contains(&words(sentence)), "{} did not say {sentence:?}:\n{}", self.command, self.output);
@@ -72,7 +71,7 @@ impl Run {
     }
 
     /// # Panics
-    /// When the output holds the sentence.
+    /// If the output contains the sentence.
     #[track_caller]
     pub fn is_silent_about(&self, sentence: &str) -> &Self {
         assert!(!self.words().contains(&words(sentence)), "{} said {sentence:?}:\n{}", self.command, self.output);
@@ -94,7 +93,7 @@ struct Said {
     output: String,
 }
 
-/// A run that goes on, in a process group of its own. Dropping it kills the group.
+/// A running host in its own process group. Dropping it kills the group.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -104,12 +103,12 @@ pub struct Running {
     said: Arc<Mutex<Said>>,
     readers: Vec<JoinHandle<()>>,
     since: Instant,
-    /// Counts the user's runs.
+    /// Counts the user's running hosts.
     _of_user: Arc<()>,
 }
 
 impl Running {
-    /// Starts `command`; `log` is the file into which the host is told to log.
+    /// Starts `command`, with `log` as the host's log file.
     pub(super) fn start(mut command: Command, log: PathBuf, of_user: Arc<()>) -> Self {
         let name = format!("{:?}", command.as_std());
         let since = Instant::now();
@@ -131,27 +130,27 @@ impl Running {
         Self { child, pid, command: name, log, said, readers, since, _of_user: of_user }
     }
 
-    /// The host's process number, which is its group's too.
+    /// Returns the process ID of the host, which is also its group ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// What it has said so far.
+    /// Returns the output so far.
     pub fn output(&self) -> String {
         lock(&self.said).output.clone()
     }
 
-    /// What the host and the provider have logged so far.
+    /// Returns the log of the host and the provider so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the output holds `text`.
+    /// Waits until the output contains `text`.
     pub async fn until_it_says(&self, text: &str, limit: Duration) {
         self.until("output", text, limit, || self.output()).await;
     }
 
-    /// Waits until the log holds `text` and returns its first line with it.
+    /// Waits until the log contains `text`, and returns the first matching line.
     pub async fn until_it_logs(&self, text: &str, limit: Duration) -> String {
         self.until("log", text, limit, || self.log()).await;
         let log = self.log();
@@ -159,8 +158,8 @@ impl Running {
         line.unwrap_or_default().to_owned()
     }
 
-    /// Waits until the log holds one of these texts, or the run has ended: a run that is to be
-    /// killed may get further meanwhile.
+    /// Waits until the log contains one of these texts or the run ends. A run about to be killed
+    /// can overtake the test.
     pub async fn until_it_logs_one_of_or_ends(&self, texts: &[&str], limit: Duration) {
         let reached = || texts.iter().any(|text| self.log().contains(text));
         eventually(&format!("one of {texts:?} in the log"), limit, async || {
@@ -176,7 +175,7 @@ impl Running {
                 return Some(());
             }
             let over = !process::is_alive(self.pid) || Instant::now() > end;
-            // Read again: it may have come between the look and the end.
+            // Read again, because the text can arrive between the last read and the exit.
             assert!(
                 !over || read().contains(text),
                 "{} did not bring {text:?} into its {place}:\n{}\nlog:\n{}",
@@ -189,7 +188,7 @@ impl Running {
         .await;
     }
 
-    /// The provider processes of this run that live now.
+    /// Returns this run's live provider processes.
     pub fn providers(&self) -> Vec<u32> {
         let ours = provider::binary();
         let mut found = process::descendants(self.pid);
@@ -197,45 +196,45 @@ impl Running {
         found
     }
 
-    /// SIGINT to the host alone, as a CI runner that stops a job does.
+    /// Sends SIGINT to the host alone, like a CI runner that stops a job.
     pub fn interrupt(&self) {
         process::signal(self.pid, Signal::INT);
     }
 
-    /// SIGINT to the host and all its children, as Ctrl-C in a terminal does.
+    /// Sends SIGINT to the host and its children, like Ctrl-C in a terminal.
     pub fn interrupt_from_terminal(&self) {
         process::signal_group(self.pid, Signal::INT);
     }
 
-    /// SIGTERM to the host.
+    /// Sends SIGTERM to the host.
     pub fn terminate(&self) {
         process::signal(self.pid, Signal::TERM);
     }
 
-    /// `kill -9` of the host; its children live on.
+    /// Kills the host with SIGKILL; its children continue.
     pub fn kill_host(&self) {
         process::signal(self.pid, Signal::KILL);
     }
 
-    /// `kill -9` of the provider processes only. Returns how many were killed.
+    /// Kills only the provider processes. Returns their number.
     pub fn kill_providers(&self) -> usize {
         let providers = self.providers();
         let killed = providers.iter().copied();
         killed.filter(|p| process::signal(*p, Signal::KILL)).count()
     }
 
-    /// `kill -9` of the host and everything it started, at one moment: the machine is lost.
+    /// Kills the host and all its children together, as if the machine failed.
     ///
-    /// Returns when the host is gone: until then it holds the lock on its state.
+    /// Returns after the host has exited and thereby released its state lock.
     pub fn kill_everything(&self) {
         process::signal_group(self.pid, Signal::KILL);
         process::wait_for_end(self.pid);
     }
 
-    /// Waits for the end.
+    /// Waits for the exit.
     ///
     /// # Panics
-    /// When it does not end within `limit`.
+    /// If the run does not end within `limit`.
     pub async fn wait(mut self, limit: Duration) -> Run {
         let Ok(status) = timeout(limit, self.child.wait()).await else {
             panic!("{} still runs after {limit:?}:\n{}\nlog:\n{}", self.command, self.output(), self.log());
@@ -243,7 +242,8 @@ impl Running {
         let status = status.expect("a child can be waited for");
         let took = self.since.elapsed();
         for reader in &mut self.readers {
-            // A child that outlives a killed host may hold the pipe: what was said is read anyway.
+            // A child that outlives the killed host can keep the pipe open; use the output read so
+            // far.
             if timeout(Duration::from_secs(10), &mut *reader).await.is_err() {
                 reader.abort();
             }
@@ -256,7 +256,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group is ours alone. After an orderly end it is empty, unless a child stayed behind.
+        // The group belongs to this run alone. After a clean exit it is empty unless a child
+        // survived.
         process::signal_group(self.pid, Signal::KILL);
     }
 }

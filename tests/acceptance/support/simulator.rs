@@ -1,5 +1,4 @@
-//! The project's own BMC simulator, ready for a workspace: started in this process, with the
-//! provider block that reaches it.
+//! The project's own BMC simulator, started in this process, with a matching provider block.
 
 use std::time::Duration;
 
@@ -8,34 +7,34 @@ use secrecy::ExposeSecret as _;
 
 use super::workspace::Workspace;
 
-/// How long a machine of the simulator may take for anything.
+/// Limit for any single change of a simulated machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// A fleet of simulated machines, `node1` and onwards.
+/// A fleet of simulated machines named `node1`, `node2` and so on.
 #[derive(Debug)]
 pub struct Fleet {
     pub simulator: Simulator,
 }
 
 impl Fleet {
-    /// So many machines, each behind a BMC of its own, over TLS.
+    /// Starts machines with one BMC each, over TLS.
     pub async fn new(systems: usize) -> Self {
         Self::with(SimulatorConfig::with_systems(systems)).await
     }
 
-    /// Machines as configured.
+    /// Starts machines as configured.
     pub async fn with(config: SimulatorConfig) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self { simulator: Simulator::start(config).await.expect("the simulator starts") }
     }
 
-    /// Quick machines: every power change takes well under a second.
+    /// Returns fast machines: power changes take well under a second.
     pub fn quick() -> Behaviour {
         Behaviour::default()
     }
 
-    /// Writes inventory and authority beside the configuration, and the configuration: the provider
-    /// block with `extra` arguments, then `body`.
+    /// Writes the inventory, the authority and a configuration: the provider block with `extra`
+    /// arguments, then `body`.
     pub fn configure_with(&self, workspace: &Workspace, extra: &str, body: &str) {
         workspace.write("servers.yaml", &self.simulator.inventory());
         let authority = self.simulator.trust().map(|trust| {
@@ -65,12 +64,12 @@ provider "metal" {{
         ));
     }
 
-    /// The configuration with the usual provider block.
+    /// Writes a configuration with the default provider block.
     pub fn configure(&self, workspace: &Workspace, body: &str) {
         self.configure_with(workspace, "", body);
     }
 
-    /// Gives the command line, run in this workspace, what it needs to reach the machines.
+    /// Sets the environment with which the command line can reach the machines.
     pub fn command_line(&self, workspace: &mut Workspace) {
         let account = self.simulator.credentials();
         let file = |name: &str| workspace.folder().join(name).display().to_string();
@@ -81,12 +80,12 @@ provider "metal" {{
         workspace.set("METAL_REDFISH_PASSWORD", account.password.expose_secret());
     }
 
-    /// How a machine is, seen from inside.
+    /// Returns a machine's actual state.
     pub fn system(&self, name: &str) -> SystemStatus {
         self.simulator.system(name).expect("a known machine")
     }
 
-    /// Changes that were asked for, as `METHOD path`, in order.
+    /// Returns the requested changes in order, as `METHOD path`.
     pub fn changes(&self, name: &str) -> Vec<String> {
         self.simulator
             .journal(&JournalQuery::system(name))
@@ -96,7 +95,7 @@ provider "metal" {{
             .collect()
     }
 
-    /// The resets that were asked for, in order.
+    /// Returns the requested resets in order.
     pub fn resets(&self, name: &str) -> Vec<String> {
         self.simulator
             .journal(&JournalQuery::system(name))
@@ -106,7 +105,7 @@ provider "metal" {{
             .collect()
     }
 
-    /// What a machine runs: where its last boot came from, in words.
+    /// Describes a machine's last boot source.
     pub fn runs(&self, name: &str) -> String {
         let boots = self.simulator.boots(name).expect("a known machine");
         boots.last().map_or_else(|| "nothing".to_owned(), |boot| format!("{:?}", boot.booted_from))
@@ -118,7 +117,7 @@ provider "metal" {{
     }
 }
 
-/// A `metal_server_maintenance` named `held`, with more arguments.
+/// Returns a `metal_server_maintenance` resource named `held`, with more arguments.
 pub fn maintenance(server: &str, name: &str, more: &str) -> String {
     format!(
         r#"

@@ -1,5 +1,5 @@
-//! A server for the `http` backend of the hosts, which keeps a state and its lock as the backends
-//! of CI systems do: a run that was killed leaves its lock there.
+//! A server for the hosts' `http` backend that stores a state and its lock, like CI systems: a
+//! killed run leaves its lock behind.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,14 +16,14 @@ use crate::servers::kubernetes_proxy::{Seen, read_request};
 #[derive(Default)]
 struct Kept {
     state: Option<String>,
-    /// As the host that has it wrote it.
+    /// Lock data in the host's format.
     lock: Option<String>,
     uploads: usize,
     holds: bool,
     refuses: bool,
 }
 
-/// The server. It ends with its value.
+/// The server. It stops on drop.
 pub struct StateServer {
     kept: Arc<Mutex<Kept>>,
     port: u16,
@@ -55,7 +55,7 @@ impl StateServer {
         Self { kept, port, task }
     }
 
-    /// Makes a workspace keep its state here. To be called before `init`.
+    /// Configures a workspace to store its state here. Call it before `init`.
     pub fn keep_state_of(&self, workspace: &Workspace) {
         let url = format!("http://127.0.0.1:{}/state", self.port);
         workspace.write(
@@ -67,7 +67,7 @@ impl StateServer {
         );
     }
 
-    /// Neither stores nor answers uploads.
+    /// Delays uploads: neither stores nor answers them.
     pub fn holds_uploads(&self, holds: bool) {
         locked(&self.kept).holds = holds;
     }
@@ -77,17 +77,17 @@ impl StateServer {
         locked(&self.kept).refuses = refuses;
     }
 
-    /// How many uploads began.
+    /// Number of started uploads.
     pub fn uploads(&self) -> usize {
         locked(&self.kept).uploads
     }
 
-    /// Ends a killed run's lock.
+    /// Removes a killed run's lock.
     pub fn unlock(&self) {
         locked(&self.kept).lock = None;
     }
 
-    /// The ID of the lock, if a run has it.
+    /// ID of the lock, if locked.
     pub fn lock(&self) -> Option<String> {
         let info: Value = serde_json::from_str(locked(&self.kept).lock.as_deref()?).unwrap();
         Some(info["ID"].as_str().unwrap().to_owned())

@@ -1,11 +1,10 @@
-//! sushy-emulator: a Redfish service of OpenStack's, with machines that exist only in its memory,
-//! or in that of libvirt.
+//! sushy-emulator, OpenStack's Redfish service, with machines in its own memory or in libvirt's.
 //!
-//! What it can show and what not (2.2.0): power, boot targets and virtual media work; power changes
-//! come true up to 11 s after they were accepted; `BootSourceOverrideEnabled` always reads
-//! `Continuous`; there are no sessions, tasks, events or `ETag`s. Before libvirt's hypervisor for
-//! tests power comes true at once, and a boot target needs a device of the machine: its only one
-//! has a disk and a network, and no drive.
+//! Features (2.2.0): power, boot targets and virtual media work. Power changes take effect up to
+//! 11 s after the response. `BootSourceOverrideEnabled` always reads `Continuous`. Sessions,
+//! tasks, events and `ETag`s are missing. With libvirt's test driver, power changes immediately,
+//! and a boot target requires a matching device: its only machine has a disk and a network card,
+//! but no drive.
 
 use std::{
     fs::{self, File},
@@ -21,28 +20,28 @@ use super::{certificates::Certificates, host::tool, independent::IndependentClie
 /// The only account.
 pub const USERNAME: &str = "admin";
 
-/// Where its machines are.
+/// Type of its machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// In the emulator.
+    /// In the emulator's memory.
     Fake,
-    /// In libvirt's hypervisor for tests, which is a part of the library (`test:///default`) and
-    /// has one machine, that is on.
+    /// In libvirt's test driver, part of the library (`test:///default`), with one running
+    /// machine.
     Libvirt,
 }
 
-/// How it shall be started.
+/// Start options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the machines are.
+    /// Type of the machines.
     pub driver: Driver,
-    /// How many machines there are.
+    /// Number of machines.
     pub systems: usize,
-    /// HTTPS with a certificate of its own authority, or plain HTTP.
+    /// True for HTTPS with a separate authority; false for HTTP.
     pub tls: bool,
-    /// The account's password; none lets everybody in.
+    /// Password of the account; `None` disables authentication.
     pub password: Option<String>,
-    /// Whether the machines are on at the start.
+    /// True if the machines start powered on.
     pub powered_on: bool,
 }
 
@@ -58,7 +57,7 @@ impl Default for Options {
     }
 }
 
-/// A running emulator; dropping it stops it.
+/// A running emulator. It stops on drop.
 #[derive(Debug)]
 pub struct Sushy {
     child: Child,
@@ -69,7 +68,7 @@ pub struct Sushy {
 }
 
 impl Sushy {
-    /// Starts one and waits until it answers.
+    /// Starts an emulator and waits until it answers.
     pub async fn start(options: Options) -> Self {
         let folder = TempDir::with_prefix("sushy-").expect("the temporary folder is writable");
         let certificates = options.tls.then(|| Certificates::new(folder.path()));
@@ -99,33 +98,33 @@ impl Sushy {
 
         let mut this = Self { child, folder, options, certificates, url: String::new() };
         this.url = this.address().await;
-        // The first request builds what all later ones use.
+        // The first request initialises data for later requests.
         this.client().get("/redfish/v1/").await;
         this
     }
 
-    /// Where it listens, without a slash at the end.
+    /// URL without a trailing slash.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The identity (`ComputerSystem.UUID` and `Id`) of the machine with this number, from 1.
+    /// Identity (`ComputerSystem.UUID` and `Id`) of a machine by number, from 1.
     pub fn system(&self, number: usize) -> String {
         assert!((1..=self.options.systems).contains(&number), "no machine {number}");
         uuid(self.options.driver, number)
     }
 
-    /// The password; empty when none is asked for.
+    /// Password; empty without authentication.
     pub fn password(&self) -> &str {
         self.options.password.as_deref().unwrap_or_default()
     }
 
-    /// The certificates, with TLS.
+    /// Certificates, with TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.certificates.as_ref()
     }
 
-    /// A client that is not ours.
+    /// Returns a client that shares no code with the provider.
     pub fn client(&self) -> IndependentClient {
         IndependentClient {
             url: self.url.clone(),
@@ -135,17 +134,17 @@ impl Sushy {
         }
     }
 
-    /// Every request it has answered, one line each, in order: `GET /redfish/v1/ 200`.
+    /// Returns every answered request in order, as `GET /redfish/v1/ 200`.
     pub fn requests(&self) -> Vec<String> {
         self.log().lines().filter_map(request).collect()
     }
 
-    /// What it has written.
+    /// Returns its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Stops it, as a BMC that goes away.
+    /// Stops it, like a BMC that becomes unreachable.
     pub async fn stop(mut self) {
         self.child.kill().await.expect("our own child");
     }
@@ -156,7 +155,7 @@ impl Sushy {
             let log = self.log();
             assert!(process::is_alive(pid), "sushy-emulator ended:\n{log}");
             let line = log.lines().find_map(|l| l.split_once("Running on "))?;
-            // The port comes in one write with the rest of its line, but be sure.
+            // Guards against a partially written line.
             let port = line.1.rsplit_once(':')?.1.trim();
             port.parse::<u16>().ok()?;
             Some(line.1.trim().to_owned())
@@ -168,7 +167,7 @@ impl Sushy {
 fn uuid(driver: Driver, number: usize) -> String {
     match driver {
         Driver::Fake => format!("00000000-0000-4000-8000-{number:012}"),
-        // As libvirt has it in its own sources (`test_driver.c`).
+        // UUID from libvirt's source (`test_driver.c`).
         Driver::Libvirt => "6695eb01-f6a4-8304-79aa-97f2502e193f".to_owned(),
     }
 }
@@ -193,7 +192,7 @@ fn configuration(folder: &TempDir, options: &Options, tls: Option<&Certificates>
         format!("SUSHY_EMULATOR_STATE_DIR = '{folder}/state'"),
         "SUSHY_EMULATOR_FEATURE_SET = 'full'".to_owned(),
     ];
-    // Without STORAGE a GET of Storage is a 500.
+    // Without STORAGE, a GET of Storage returns 500.
     match options.driver {
         Driver::Fake => lines.extend([
             "SUSHY_EMULATOR_FAKE_DRIVER = True".to_owned(),
@@ -216,7 +215,7 @@ fn configuration(folder: &TempDir, options: &Options, tls: Option<&Certificates>
     lines.join("\n") + "\n"
 }
 
-/// One account in the format of Apache's `htpasswd`; the emulator takes bcrypt only.
+/// One account in `htpasswd` format; the emulator accepts only bcrypt.
 async fn password_file(password: &str) -> String {
     let script = "import bcrypt, sys\n\
                   hash = bcrypt.hashpw(sys.argv[1].encode(), bcrypt.gensalt(4)).decode()\n\
@@ -227,7 +226,8 @@ async fn password_file(password: &str) -> String {
     format!("{USERNAME}:{}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// `... "GET /redfish/v1/ HTTP/1.1" 200 -` of the access log, where any answer but 200 is coloured.
+/// Parses the access log's `... "GET /redfish/v1/ HTTP/1.1" 200 -`. Other status codes are
+/// coloured.
 fn request(line: &str) -> Option<String> {
     let (_, rest) = line.split_once('"')?;
     let (request, status) = rest.rsplit_once('"')?;

@@ -1,16 +1,16 @@
-//! Waiting for a state with a deadline; the only place of the tests that lets time pass.
+//! Waits for a state with a deadline; no other test code sleeps.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that normally takes well under a second.
+/// Limit for changes that normally take well under a second.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const PAUSE: Duration = Duration::from_millis(15);
 
-/// Asks until `probe` gives an answer.
+/// Polls until `probe` returns a value.
 ///
 /// # Panics
-/// When there is none after `limit`; `what` names the state that did not come.
+/// After `limit`; the message contains `what`.
 pub async fn eventually<T>(what: &str, limit: Duration, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {

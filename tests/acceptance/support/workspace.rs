@@ -1,5 +1,5 @@
-//! A directory with a configuration, and a host that runs it: one user's checkout, isolated from
-//! everything else on the machine.
+//! A configuration folder and its host: one user's checkout, isolated from the rest of the
+//! machine.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use super::{
     run::{Run, Running},
 };
 
-/// How long one run of a host may take when the test names no limit.
+/// Default limit for one host run.
 ///
-/// A call whose outcome is unknown is observed for up to two minutes before it is made again.
+/// A call with an unknown outcome is observed for up to two minutes before a retry.
 pub const RUN_LIMIT: Duration = Duration::from_mins(5);
 
-/// The configuration of a maintenance for each of the servers `node1`, `node2`, ...
+/// Returns a configuration with one maintenance for each of the servers `node1`, `node2`, ...
 pub fn maintenances(count: usize) -> String {
     format!(
         r#"
@@ -44,13 +44,13 @@ resource "metal_server_maintenance" "all" {{
     )
 }
 
-/// What belongs to one user: the home folder, with the default coordination store in it, and the
-/// provider. Several workspaces may share it.
+/// A user's home folder, with the default coordination store and the provider. Workspaces can
+/// share a user.
 #[derive(Debug)]
 struct User {
     root: TempDir,
     workspaces: AtomicUsize,
-    /// Shared with each run that has not ended.
+    /// Cloned into each running host.
     running: Arc<()>,
     started: AtomicUsize,
 }
@@ -74,19 +74,19 @@ pub struct Workspace {
     runs: AtomicUsize,
 }
 
-/// A plan: how the run went, and the plan as the host's JSON.
+/// A finished plan.
 #[derive(Debug)]
 pub struct Plan {
     /// The run of `plan`.
     pub run: Run,
-    /// The file for [`Workspace::apply_saved`].
+    /// File for [`Workspace::apply_saved`].
     pub file: PathBuf,
-    /// `show -json` of the plan.
+    /// Output of `show -json` for the plan.
     pub json: Value,
 }
 
 impl Plan {
-    /// Addresses and actions of all resources that would change.
+    /// Returns the addresses and actions of all changed resources.
     pub fn changes(&self) -> Vec<(String, Vec<String>)> {
         let resources = self.json["resource_changes"].as_array();
         resources
@@ -102,7 +102,7 @@ impl Plan {
     }
 
     /// # Panics
-    /// When anything would change.
+    /// If the plan contains a change.
     #[track_caller]
     pub fn is_empty(&self) -> &Self {
         assert_eq!(self.changes(), [], "{}", self.run.output);
@@ -118,7 +118,7 @@ impl Plan {
         self
     }
 
-    /// The planned change of one resource: `before`, `after`, `after_unknown`, `actions`.
+    /// Returns one resource's planned change: `before`, `after`, `after_unknown`, `actions`.
     #[track_caller]
     pub fn change(&self, address: &str) -> &Value {
         let resources = self.json["resource_changes"].as_array();
@@ -133,7 +133,7 @@ fn text(value: &Value) -> String {
 }
 
 impl Workspace {
-    /// A workspace of a new user, with an empty configuration.
+    /// Creates a workspace for a new user, with an empty configuration.
     pub fn new(host: Host) -> Self {
         let root = tempfile::Builder::new().prefix("metal-").tempdir();
         let root = root.expect("the temporary folder is writable");
@@ -151,15 +151,15 @@ impl Workspace {
         Self::of(host, user)
     }
 
-    /// A second checkout of the same user: own configuration and state, the same home folder and so
-    /// the same default coordination store.
+    /// Creates a second checkout for the same user: new configuration and state, same home folder
+    /// and default store.
     pub fn beside(&self) -> Self {
         let mut other = Self::of(self.host, Arc::clone(&self.user));
         other.environment.clone_from(&self.environment);
         other
     }
 
-    /// The same checkout under another host.
+    /// Returns the same checkout with another host.
     pub fn on(&self, host: Host) -> Self {
         let number = self.user.workspaces.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -167,7 +167,7 @@ impl Workspace {
             user: Arc::clone(&self.user),
             folder: self.folder.clone(),
             environment: self.environment.clone(),
-            // Plans and logs have names of their own.
+            // Separate number range for plan and log files.
             runs: AtomicUsize::new(1000 * (number + 1)),
         }
     }
@@ -179,40 +179,39 @@ impl Workspace {
         Self { host, user, folder, environment: BTreeMap::new(), runs: AtomicUsize::new(0) }
     }
 
-    /// The host that runs it.
+    /// Returns the host that runs this workspace.
     pub fn host(&self) -> Host {
         self.host
     }
 
-    /// The folder of the configuration and the state.
+    /// Folder with the configuration and the state.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The user's folder; everything that any run of this user wrote is below it.
+    /// The user's folder, which contains everything written by the user's runs.
     pub fn root(&self) -> &Path {
         self.user.root.path()
     }
 
-    /// Where programs of this user keep their state (`XDG_STATE_HOME`).
+    /// Folder for the state of the user's programs (`XDG_STATE_HOME`).
     pub fn state_home(&self) -> PathBuf {
         self.root().join("home/.local/state")
     }
 
-    /// Sets an environment variable of all later runs. Nothing of the test's own environment but
-    /// `PATH` reaches a run.
+    /// Sets an environment variable for all later runs. Runs inherit only `PATH` from the test.
     pub fn set(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
         self.environment.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Writes `main.tf`, with the provider's source address before it.
+    /// Writes `main.tf`, starting with the provider's source address.
     pub fn configure(&self, configuration: &str) -> &Self {
         let text = provider::required_providers() + configuration;
         self.write("main.tf", &text)
     }
 
-    /// Writes a file of the workspace's folder.
+    /// Writes a file into the workspace folder.
     pub fn write(&self, name: &str, content: &str) -> &Self {
         fs::write(self.folder.join(name), content).expect("the workspace is writable");
         self
@@ -225,17 +224,18 @@ impl Workspace {
         self.launch(command)
     }
 
-    /// Starts an apply of everything.
+    /// Starts an apply of all resources.
     pub fn start_apply(&self) -> Running {
         self.start(&APPLY)
     }
 
-    /// Starts a destroy of everything.
+    /// Starts a destroy of all resources.
     pub fn start_destroy(&self) -> Running {
         self.start(&DESTROY)
     }
 
-    /// Runs the host to its end, and checks that a plan writes only leases into the embedded store.
+    /// Runs the host to its exit, and asserts that a plan writes only leases into the embedded
+    /// store.
     pub async fn run(&self, arguments: &[&str]) -> Run {
         if arguments.first() != Some(&"plan") {
             return self.start(arguments).wait(RUN_LIMIT).await;
@@ -250,22 +250,22 @@ impl Workspace {
         run
     }
 
-    /// The user's embedded coordination store.
+    /// Path of the user's embedded coordination store.
     pub fn store(&self) -> PathBuf {
         self.state_home().join("terraform-provider-metal/coordination.sqlite")
     }
 
-    /// Applies everything.
+    /// Applies all resources.
     pub async fn apply(&self) -> Run {
         self.run(&APPLY).await
     }
 
-    /// Destroys everything.
+    /// Destroys all resources.
     pub async fn destroy(&self) -> Run {
         self.run(&DESTROY).await
     }
 
-    /// Reads all resources again and writes the state.
+    /// Refreshes all resources and writes the state.
     pub async fn refresh(&self) -> Run {
         let mut arguments = APPLY.to_vec();
         arguments.push("-refresh-only");
@@ -278,7 +278,7 @@ impl Workspace {
         self.run(&[options.as_slice(), &[address, id]].concat()).await
     }
 
-    /// Plans, with success.
+    /// Plans and asserts success.
     pub async fn plan(&self) -> Plan {
         let number = self.runs.load(Ordering::Relaxed);
         let file = self.folder.join(format!("plan-{number}"));
@@ -288,23 +288,23 @@ impl Workspace {
         Plan { run, file, json }
     }
 
-    /// Plans, and gives back only how it went; for plans that shall fail.
+    /// Plans and returns only the run, for plans that should fail.
     pub async fn try_plan(&self) -> Run {
         self.run(&["plan", "-input=false", "-no-color"]).await
     }
 
-    /// Applies a plan that was made before.
+    /// Applies a saved plan.
     pub async fn apply_saved(&self, plan: &Plan) -> Run {
         let file = plan.file.to_string_lossy().into_owned();
         self.run(&["apply", "-input=false", "-no-color", &file]).await
     }
 
-    /// The state as the host's JSON.
+    /// Returns the state as the host's JSON.
     pub async fn state(&self) -> Value {
         self.json(&["show", "-json"]).await
     }
 
-    /// The attributes of one resource of the root module; none when the state does not hold it.
+    /// Returns a root module resource's attributes, or `None` if the state lacks it.
     pub async fn resource(&self, address: &str) -> Option<Value> {
         let state = self.state().await;
         let resources = state["values"]["root_module"]["resources"].as_array()?;
@@ -312,45 +312,45 @@ impl Workspace {
         Some(found["values"].clone())
     }
 
-    /// What the provider says it offers: one entry of `providers schema -json`.
+    /// Returns the provider's entry of `providers schema -json`.
     pub async fn schema(&self) -> Value {
         let mut all = self.json(&["providers", "schema", "-json"]).await;
         all["provider_schemas"][provider::SOURCE].take()
     }
 
-    /// A successful run whose stdout is JSON.
+    /// Runs the host successfully and parses its stdout as JSON.
     pub async fn json(&self, arguments: &[&str]) -> Value {
         let run = self.run(arguments).await.succeeded();
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{}: {error}:\n{}", run.command, run.output))
     }
 
-    /// Runs the provider by hand, as the user of this workspace.
+    /// Runs the provider's command line as this user.
     pub async fn metal(&self, arguments: &[&str]) -> Run {
         self.start_metal(arguments).wait(RUN_LIMIT).await
     }
 
-    /// The generation of a maintenance now, as a person gives it to `release`.
+    /// Returns a maintenance's current generation, as passed to `release`.
     pub async fn generation(&self, id: &str) -> String {
         let shown = self.metal(&["show", id, "--json"]).await.succeeded();
         let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
         shown["maintenance"]["generation"].to_string()
     }
 
-    /// Starts the provider by hand, as the user of this workspace.
+    /// Starts the provider's command line as this user.
     pub fn start_metal(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(provider::binary());
         command.args(arguments);
         self.launch(command)
     }
 
-    /// Starts a program of the system or of the repository, as the user of this workspace.
+    /// Starts another program as this user.
     pub fn start_program(&self, program: &str, arguments: &[&str]) -> Running {
         let mut command = Command::new(program);
         command.args(arguments);
         self.launch(command)
     }
 
-    /// Every file that any run of this user has written, states, plans, logs and store included.
+    /// Returns every file written by this user's runs: states, plans, logs and the store.
     pub fn everything_written(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut found = Vec::new();
         let mut folders = vec![self.root().to_path_buf()];
@@ -376,7 +376,7 @@ impl Workspace {
         Running::start(command, log, Arc::clone(&self.user.running))
     }
 
-    /// Runs the provider by hand and returns its status. The caller sets where its output goes, and
+    /// Runs the provider's command line and returns its status. The caller sets output and
     /// variables.
     pub async fn metal_status(&self, arguments: &[&str], change: impl FnOnce(&mut Command)) -> ExitStatus {
         let mut command = Command::new(provider::binary());
@@ -386,7 +386,7 @@ impl Workspace {
         timeout(RUN_LIMIT, command.status()).await.expect("it ends in time").expect("it starts")
     }
 
-    /// Runs the host with a variable that need not be text.
+    /// Runs the host with an environment variable that does not have to be UTF-8.
     pub async fn run_with(&self, arguments: &[&str], name: &str, value: &OsStr) -> Run {
         let mut command = Command::new(self.host.binary());
         command.args(arguments);
@@ -414,7 +414,7 @@ impl Workspace {
             .env("TF_LOG", "INFO")
             .env("TF_LOG_PATH", &log)
             .env("RUST_BACKTRACE", "1")
-            // How rarely a host collects garbage: no test can tell, and a tenth of its time.
+            // Less garbage collection saves a tenth of the host's time and changes no result.
             .envs(std::env::var_os("GOGC").map(|rarely| ("GOGC", rarely)))
             .envs(&self.environment);
         self.user.started.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What hosts do with values around a plan: Terraform 1.15, `internal/plans/objchange`.
+//! Rules of hosts for planned values: Terraform 1.15, `internal/plans/objchange`.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use super::{Value, value, wire};
 
 use wire::schema::{Attribute, Object, object::NestingMode};
 
-/// An unknown value, as [`super::plain`] shows it.
+/// An unknown value, as returned by [`super::plain`].
 pub(super) const UNKNOWN: &str = "<unknown>";
 
-/// The attributes of one nested object, where an attribute has no more than one.
+/// Returns a single nested object's attributes.
 fn single(attribute: &Attribute) -> Option<&Object> {
     attribute.nested_type.as_ref().filter(|nested| nested.nesting() == NestingMode::Single)
 }
 
-/// The attributes that can be configured, also of the objects that are: dotted, with the number of
-/// an element of a list and the key of an element of a map.
+/// Returns the dotted paths of all configurable attributes, including nested objects, list indexes
+/// and map keys.
 pub(super) fn places(of: &[Attribute], config: &Value, before: &str) -> Vec<String> {
     let mut all = Vec::new();
     for attribute in of.iter().filter(|attribute| attribute.optional || attribute.required) {
         let place = format!("{before}{}", attribute.name);
         let inside = &config[&attribute.name];
-        // What is in it, by key or number; attributes of their own where it is one object.
+        // Elements by key or index. A single nested object contains attributes instead.
         let items: Vec<(String, &Value)> = match inside {
             Value::Object(_) if single(attribute).is_some() => Vec::new(),
             Value::Object(fields) => fields.iter().map(|(key, item)| (key.clone(), item)).collect(),
@@ -44,7 +44,7 @@ pub(super) fn places(of: &[Attribute], config: &Value, before: &str) -> Vec<Stri
     all
 }
 
-/// A configuration in which one of its places is unknown.
+/// Returns a configuration with an unknown value at one path.
 pub(super) fn with_unknown(config: &Value, place: &str) -> Value {
     let mut changed = config.clone();
     let at = changed.pointer_mut(&format!("/{}", place.replace('.', "/")));
@@ -52,7 +52,7 @@ pub(super) fn with_unknown(config: &Value, place: &str) -> Value {
     changed
 }
 
-/// What a host proposes: what is configured, and what the state has of what is not.
+/// Returns the host's proposal: configured values, and prior values for the rest.
 pub(super) fn proposed(of: &[Attribute], prior: &Value, config: &Value) -> Value {
     let merged = |attribute: &Attribute| {
         let (before, now) = (&prior[&attribute.name], &config[&attribute.name]);
@@ -67,7 +67,7 @@ pub(super) fn proposed(of: &[Attribute], prior: &Value, config: &Value) -> Value
     Value::Object(of.iter().map(merged).collect())
 }
 
-/// Where a plan is not what is configured.
+/// Collects the paths where the plan differs from the configuration.
 pub(super) fn differences(of: &[Attribute], config: &Value, planned: &Value, before: &str, found: &mut Vec<String>) {
     for attribute in of {
         let place = format!("{before}{}", attribute.name);
@@ -85,7 +85,7 @@ pub(super) fn differences(of: &[Attribute], config: &Value, planned: &Value, bef
     }
 }
 
-/// A value as hosts send it.
+/// Encodes a value as hosts send it.
 pub(super) fn wire_value(of: &Value) -> Option<wire::DynamicValue> {
     value(&any(of))
 }

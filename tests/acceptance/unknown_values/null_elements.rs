@@ -1,14 +1,14 @@
-//! An element that is null is refused where it stands: in each list, set and map of each type and
-//! of the provider in turn, which come from the schema.
+//! A null element is rejected with its path, for each list, set and map in the schemas of all
+//! types and the provider.
 
 use super::{Host, Start, Value, errors, json, wire, wire_value};
 
 use wire::schema::{Attribute, object::NestingMode};
 
-/// A value with a null element in it, and where that is, from the value on.
+/// A value with a null element, and the element's path within the value.
 type Cell = (Value, String);
 
-/// The cells of a collection: with a null element, and with an element that has one within.
+/// Cells of a collection: a null element, and an element that contains one.
 fn of_collection(is_map: bool, inside: Vec<Cell>) -> Vec<Cell> {
     let step = if is_map { "[\"k\"]" } else { "[0]" };
     let whole = |element: Value| if is_map { json!({ "k": element }) } else { json!([element]) };
@@ -16,14 +16,14 @@ fn of_collection(is_map: bool, inside: Vec<Cell>) -> Vec<Cell> {
     std::iter::once((whole(Value::Null), step.to_owned())).chain(within).collect()
 }
 
-/// An object of attributes with these names: one has a value, the others are null.
+/// Returns an object with one value and all other attributes null.
 fn with<'a>(names: impl Iterator<Item = &'a String>, name: &str, value: Value) -> Value {
     let mut object: serde_json::Map<_, _> = names.map(|name| (name.clone(), Value::Null)).collect();
     object.insert(name.to_owned(), value);
     Value::Object(object)
 }
 
-/// The cells of a type as it is on the wire: `["map", "string"]`.
+/// Cells of a wire type such as `["map", "string"]`.
 fn of_type(of: &Value) -> Vec<Cell> {
     match (of[0].as_str(), &of[1]) {
         (Some("object"), fields) => {
@@ -36,7 +36,7 @@ fn of_type(of: &Value) -> Vec<Cell> {
     }
 }
 
-/// The cells of an object: everything else in it is null.
+/// Cells of an object, with all other attributes null.
 fn of_object(of: &[Attribute]) -> Vec<Cell> {
     let configurable = of.iter().filter(|attribute| attribute.optional || attribute.required);
     let cells = configurable.flat_map(|attribute| {
@@ -53,7 +53,7 @@ fn of_object(of: &[Attribute]) -> Vec<Cell> {
     cells.map(|(name, (value, place))| (with(names(), name, value), format!(".{name}{place}"))).collect()
 }
 
-/// One request about a configuration; the errors of its answer.
+/// Sends one request with a configuration and returns the errors.
 macro_rules! asked {
     ($host:expr, $method:ident, $message:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         #[allow(clippy::needless_update, reason = "some messages have no further field")]

@@ -1,14 +1,14 @@
-//! The same for the provider's own configuration: a provider of which anything is not known yet
-//! plans without its servers, whatever it is that comes later.
+//! The same for the provider's own configuration: with any unknown value, it plans without reading
+//! its servers.
 
 use super::{
     Fleet, Host, Path, Start, Value, completed, errors, json, merged, places, redfish, wire, wire_value, with_unknown,
 };
 
-/// What a plan warns of when no server could be asked.
+/// Warning of a plan that could not read the servers.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
-/// Configurations of the provider that are right.
+/// Valid provider configurations.
 fn bases(fleet: &Fleet, folder: &Path) -> Vec<Value> {
     let store = json!(format!("sqlite://{}", folder.join("store.db").display()));
     let window = json!({ "schedule": "0 22 * * SAT", "duration": "4h", "exclude": ["2026-12-24"] });
@@ -31,8 +31,7 @@ fn bases(fleet: &Fleet, folder: &Path) -> Vec<Value> {
     ]
 }
 
-/// What is wrong when this configuration is validated, and when a process that is configured with
-/// it plans a maintenance.
+/// Returns the errors of validating this configuration, and of planning a maintenance with it.
 async fn tried(host: &mut Host, schema: &wire::get_provider_schema::Response, config: &Value) -> Vec<String> {
     let request = wire::validate_provider_config::Request { config: wire_value(config) };
     let answer = host.provider.validate_provider_config(request).await.unwrap().into_inner();

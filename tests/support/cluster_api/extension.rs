@@ -1,8 +1,7 @@
-//! The runtime extension: carries labels from a Machine to its Node and the approval back.
+//! The runtime extension: copies labels from a Machine to its Node, and the approval back.
 //!
-//! Two controllers do this in parallel: one is woken by Machines and reads the Node from a cache,
-//! the other is woken by Nodes and reads the Machine from a cache. The later one may write what is
-//! no longer true.
+//! Two controllers do this in parallel, one triggered by Machines and one by Nodes. Each reads the
+//! other object from a cache, so the later write can be outdated.
 
 use std::{
     collections::HashMap,
@@ -31,19 +30,18 @@ use super::{
     objects::{Failure, api, difference, labelled, merge, text},
 };
 
-/// How the extension is set up.
+/// Options of the extension.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `--enable-metal3-maintenance`.
     pub metal3: bool,
-    /// How often Nodes are looked at without an event. A minute where people run it.
+    /// Interval between periodic reconciles of Nodes. One minute in production.
     pub resync: Duration,
-    /// While closed, Nodes are looked at by events only, as within the minute.
+    /// While closed, only events trigger reconciles of Nodes.
     pub resyncs: Gate,
-    /// While closed, what has decided to approve does not write it yet: how an approval that comes
-    /// too late is made.
+    /// While closed, decided approvals are not written, which simulates late approvals.
     pub approves: Gate,
-    /// How many are held by `approves`.
+    /// Number of approvals delayed by `approves`.
     pub held: Arc<AtomicUsize>,
 }
 
@@ -65,20 +63,19 @@ struct Shared {
     machines: Cache,
     options: Options,
     rounds: Rounds,
-    /// Held while a workload cluster is connected for the first time. Turns of all Nodes wait for
+    /// Locked during the first connection to a workload cluster. Reconciles of all Nodes wait for
     /// it.
     connecting: tokio::sync::Mutex<()>,
 }
 
-/// The extension, running. It stops when this is dropped, in the middle of what it does, as after a
-/// kill.
+/// The running extension. Dropping it aborts it mid-work, like a kill.
 pub struct Extension {
     shared: Arc<Shared>,
     _tasks: Vec<Task>,
 }
 
 impl Extension {
-    /// Starts it for the Machines of one namespace.
+    /// Starts it for one namespace's Machines.
     pub fn start(client: Client, namespace: &str, options: Options) -> Self {
         let metal3 = options.metal3;
         let namespace = namespace.to_owned();
@@ -108,21 +105,21 @@ impl Extension {
         Self { shared, _tasks: tasks }
     }
 
-    /// Waits until each Node was looked at once more; not where that cannot be.
+    /// Waits until each Node was reconciled again, unless that is impossible.
     pub async fn settled(&self) {
         let closed = || self.shared.options.resyncs.is_closed() || self.shared.connecting.try_lock().is_err();
         self.shared.rounds.one_more(closed).await;
     }
 }
 
-/// The connection to a workload cluster and the controller of its Nodes.
+/// Connection to a workload cluster and its Node controller.
 struct Workload {
     client: Client,
     nodes: Cache,
     _tasks: [Task; 2],
 }
 
-/// Is woken by Machines.
+/// Controller triggered by Machines.
 struct Management {
     shared: Arc<Shared>,
     workloads: Mutex<HashMap<String, Workload>>,
@@ -146,7 +143,7 @@ impl Turns for Management {
 }
 
 impl Management {
-    /// A Machine that is not enabled: its Node is not looked at.
+    /// Cleans up after a disabled Machine, without reading its Node.
     async fn cleans_up(&self, machine: &DynamicObject, cluster: &str) -> Result<(), Failure> {
         if machine.annotations().contains_key(PRE_DRAIN) {
             let machines = api(&self.shared.client, "Machine", &self.shared.namespace);
@@ -186,7 +183,7 @@ impl Management {
     }
 }
 
-/// Is woken by the Nodes of one workload cluster. Tries nothing again before the next event or
+/// Controller triggered by one workload cluster's Nodes. It retries only on the next event or
 /// resync.
 struct Nodes {
     shared: Arc<Shared>,
@@ -206,8 +203,7 @@ impl Turns for Nodes {
     }
 }
 
-/// The labels of a Node and the marks of a Machine, from both as the caches show them. The Node is
-/// written first.
+/// Updates a Node's labels and a Machine's marks from the cached objects, the Node first.
 async fn propagate(
     shared: &Shared,
     workload: &Client,

@@ -1,5 +1,5 @@
-//! What controllers written in Go stand on: a cache of objects that a watch keeps up, and a queue
-//! of the names that changed.
+//! Counterpart of Go's controller runtime: a cache updated by a watch, and a queue of changed
+//! names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,7 @@ use super::{
     objects::Failure,
 };
 
-/// A task that ends when this is dropped.
+/// A task that ends on drop.
 pub struct Task(JoinHandle<()>);
 
 impl Task {
@@ -41,7 +41,7 @@ impl Drop for Task {
     }
 }
 
-/// Objects by name, as the watch showed them last.
+/// Latest objects from a watch, by name.
 #[derive(Clone, Default)]
 pub struct Cache(Arc<Mutex<HashMap<String, DynamicObject>>>);
 
@@ -55,8 +55,8 @@ impl Cache {
     }
 }
 
-/// Keeps a cache up and tells each listener which names changed. The receiver shows when the cache
-/// was filled.
+/// Updates a cache and notifies each listener of changed names. The receiver reports the initial
+/// sync.
 pub fn follow(
     api: Api<DynamicObject>,
     selector: &str,
@@ -98,34 +98,34 @@ pub fn follow(
     (task, is_filled)
 }
 
-/// A controller: one turn for one name after the other.
+/// A controller that reconciles one name at a time.
 pub trait Turns: Send + Sync + 'static {
     fn turn(&self, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// When a name has a turn without an event.
+/// Reconciles without an event.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// After a turn that failed. `None`: only at the next event.
+    /// Delay after a failed reconcile; `None` waits for the next event.
     pub retry: Option<Duration>,
-    /// After any turn.
+    /// Delay after every reconcile.
     pub again: Option<Duration>,
-    /// While closed, only events lead to turns.
+    /// While closed, only events trigger reconciles.
     pub resyncs: Gate,
 }
 
-/// How many turns each name has had.
+/// Number of reconciles per name.
 #[derive(Clone, Default)]
 pub struct Rounds(Arc<Mutex<HashMap<String, u64>>>);
 
 impl Rounds {
-    /// Forgets all names: nothing will have another turn.
+    /// Removes all names, because no more reconciles follow.
     pub fn clear(&self) {
         self.0.lock().unwrap().clear();
     }
 
-    /// Waits until each name has had a whole turn that began after this call, or until there will
-    /// be none.
+    /// Waits until each name had a full reconcile that started after this call, or until none can
+    /// follow.
     pub async fn one_more(&self, none: impl Fn() -> bool) {
         let before = self.0.lock().unwrap().clone();
         patience::until("each name has another turn", async || {
@@ -137,9 +137,9 @@ impl Rounds {
     }
 }
 
-/// Takes the turns, until the watch is gone.
+/// Runs reconciles until the watch ends.
 pub async fn work(controller: impl Turns, mut names: UnboundedReceiver<String>, pace: Pace, rounds: Rounds) {
-    // When, and whether by an event.
+    // Due time, and true if triggered by an event.
     let mut due: BTreeMap<String, (Instant, bool)> = BTreeMap::new();
     loop {
         let next = due.iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));

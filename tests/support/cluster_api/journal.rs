@@ -1,4 +1,4 @@
-//! What happened to the marks of Machines, Nodes and hosts, one change after the other.
+//! Records changes to the marks of Machines, Nodes and hosts.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use kube::{
 
 use super::{super::ironcore::patience, CLUSTER_NAMESPACE, DATA, MACHINE, WORLD, informer::Task};
 
-/// What of an object tells of a maintenance.
+/// Parts of an object that relate to maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     pub labels: BTreeMap<String, String>,
@@ -44,18 +44,19 @@ impl Marks {
     }
 }
 
-/// One written version of an object.
+/// One object version.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub revision: u64,
-    /// When the journal heard of it.
+    /// Time of receipt.
     pub heard: Instant,
     /// `Machine`, `Node` or `BareMetalHost`.
     pub kind: &'static str,
     pub name: String,
-    /// `None`: it is gone.
+    /// `None` after deletion.
     pub marks: Option<Marks>,
-    /// What is other than before: `label maintenance=approved`, `-label maintenance`, `cordoned` …
+    /// Difference to the previous version: `label maintenance=approved`, `-label maintenance`,
+    /// `cordoned` …
     pub words: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The marks of all objects at one moment, by kind and name.
+/// Marks of all objects at one time, by kind and name.
 pub type Moment = BTreeMap<(&'static str, String), Marks>;
 
 #[derive(Default)]
@@ -73,22 +74,21 @@ struct Kept {
     now: Moment,
     revisions: BTreeMap<(&'static str, String), u64>,
     changes: Vec<Change>,
-    /// Whether all revisions are of one API server, and so can be compared.
+    /// True if all revisions come from one API server and can be compared.
     comparable: bool,
 }
 
-/// The changes since the start: in the order in which one API server wrote them, or as they were
-/// heard of from two.
+/// Changes since the start, ordered by revision for one API server, or by receipt for two.
 #[derive(Clone)]
 pub struct Journal(Arc<Mutex<Kept>>);
 
 impl Journal {
-    /// `comparable`: all objects are of one API server.
+    /// Creates a journal. `comparable`: all objects come from one API server.
     pub fn new(comparable: bool) -> Self {
         Self(Arc::new(Mutex::new(Kept { comparable, ..Kept::default() })))
     }
 
-    /// Writes down what happens to the objects of a kind, as long as the task is kept.
+    /// Records the changes to a kind's objects until the task is dropped.
     pub fn follow(&self, kind: &'static str, api: Api<DynamicObject>, selector: &str) -> Task {
         let (this, config) = (self.clone(), watcher::Config::default().labels(selector));
         Task::spawn(async move {
@@ -128,12 +128,12 @@ impl Journal {
         self.0.lock().unwrap().changes.clone()
     }
 
-    /// What was last seen of an object.
+    /// Last known marks of an object.
     pub fn now(&self, kind: &'static str, name: &str) -> Option<Marks> {
         self.0.lock().unwrap().now.get(&(kind, name.to_owned())).cloned()
     }
 
-    /// Waits until the journal has these versions of objects.
+    /// Waits until the journal contains these object versions.
     pub async fn caught_up(&self, objects: &[(&'static str, DynamicObject)]) {
         for (kind, object) in objects {
             let wanted: u64 = object.resource_version().and_then(|text| text.parse().ok()).unwrap_or_default();
@@ -146,8 +146,8 @@ impl Journal {
         }
     }
 
-    /// Asks about every moment since the start; returns the changes up to the first one for which
-    /// the answer is no.
+    /// Checks a condition at every moment since the start. Returns the changes up to the first
+    /// failure.
     pub fn first_against(&self, holds: impl Fn(&Moment) -> bool) -> Option<Vec<String>> {
         let mut moment = Moment::new();
         let mut said = Vec::new();
@@ -166,7 +166,7 @@ impl Journal {
     }
 }
 
-/// The last part of a key, which tells enough.
+/// Returns the last part of a key, which is unique enough.
 fn short(key: &str) -> &str {
     key.rsplit('/').next().unwrap_or(key)
 }

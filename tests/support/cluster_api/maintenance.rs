@@ -1,10 +1,9 @@
-//! The maintenance-controller with profiles for the maintenance of Machines: a Node that is marked
-//! by the runtime extension is cordoned, drained and approved, and taken into service again when
-//! the mark is gone.
+//! The maintenance-controller with profiles for Machine maintenance. It cordons, drains and
+//! approves a Node marked by the runtime extension, and uncordons it after the mark is removed.
 //!
-//! What it knows of a Node is in an annotation of the Node, so a restart forgets nothing. A Node
-//! takes at most one step in a turn. While the drain is not done nothing else is looked at, also
-//! not whether the maintenance is wanted any more; up to v1.9.4 the turn does not end before.
+//! Its state is an annotation on the Node, so it survives restarts. A reconcile advances a Node by
+//! at most one step. During a drain it ignores everything else, even a withdrawn request; up to
+//! v1.9.4 the reconcile blocks until the drain is done.
 
 use std::{
     collections::BTreeMap,
@@ -33,13 +32,12 @@ const OPERATIONAL: &str = "operational";
 const REQUIRED: &str = "maintenance-required";
 const IN_MAINTENANCE: &str = "in-maintenance";
 
-/// How the maintenance-controller is set up.
+/// Options of the maintenance-controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How often a Node is looked at without an event (`intervals.requeue`). Minutes where people
-    /// run it.
+    /// Interval between periodic reconciles (`intervals.requeue`). Minutes in production.
     pub requeue: Duration,
-    /// Whether a turn waits for its drain, as up to v1.9.4.
+    /// True if a reconcile blocks during a drain, as up to v1.9.4.
     pub waits_for_drains: bool,
 }
 
@@ -49,16 +47,16 @@ impl Default for Options {
     }
 }
 
-/// The maintenance-controller, running. It stops when this is dropped.
+/// The running maintenance-controller. It stops on drop.
 pub struct MaintenanceController {
     pub rounds: Rounds,
-    /// Whether a turn waits for its drain. Until the drain ends, no other turn begins.
+    /// True while a reconcile blocks on a drain. No other reconcile starts until the drain ends.
     waits: Arc<AtomicBool>,
     _tasks: [Task; 2],
 }
 
 impl MaintenanceController {
-    /// Starts it for the Nodes of one world.
+    /// Starts it for one world's Nodes.
     pub fn start(client: Client, world: &str, options: Options) -> Self {
         let nodes = Cache::default();
         let (names, changed) = unbounded_channel();
@@ -70,7 +68,7 @@ impl MaintenanceController {
         Self { rounds, waits, _tasks: [watching, working] }
     }
 
-    /// Waits until each Node has had another turn, or until a turn waits for its drain.
+    /// Waits until each Node was reconciled again, or a reconcile blocks on a drain.
     pub async fn settled(&self) {
         self.rounds.one_more(|| self.waits.load(Ordering::SeqCst)).await;
     }
@@ -83,7 +81,7 @@ struct Controller {
     waits: Arc<AtomicBool>,
 }
 
-/// A Node as a turn leaves it.
+/// A Node after a reconcile.
 struct After {
     labels: BTreeMap<String, String>,
     cordoned: bool,
@@ -124,7 +122,7 @@ impl Turns for Controller {
     }
 }
 
-/// What the Node tells of a profile; a new profile begins as operational, and others are forgotten.
+/// Returns the stored data for a profile. A new profile starts as operational; others are dropped.
 fn known(node: &DynamicObject, profile: &str) -> Result<Value, Failure> {
     let mut data: Value = node.annotations().get(DATA).map_or(Ok(json!({})), |text| serde_json::from_str(text))?;
     let found = data["Profiles"][profile].take();
@@ -139,8 +137,7 @@ fn known(node: &DynamicObject, profile: &str) -> Result<Value, Failure> {
 }
 
 impl Controller {
-    /// What is done on entering a state, then at most one change of the state. Returns the state
-    /// after it.
+    /// Runs a state's entry action, then at most one transition. Returns the new state.
     async fn step(
         &self,
         node: &DynamicObject,
@@ -188,7 +185,7 @@ impl Controller {
         Ok(next)
     }
 
-    /// Asks once for the eviction of each Pod; whether none is left.
+    /// Requests the eviction of each Pod once. Returns true if no Pods remain.
     async fn drained(&self, node: &str) -> Result<bool, Failure> {
         let all: Api<Pod> = Api::all(self.client.clone());
         let pods = all.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await?;
@@ -199,13 +196,13 @@ impl Controller {
         let pods: Vec<&Pod> = pods.items.iter().filter(counts).collect();
         for pod in pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             let here: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
-            // A refusal leaves the Pod; it is asked again in a later turn.
+            // A refused eviction is retried in a later reconcile.
             let _ = here.evict(&pod.name_any(), &EvictParams::default()).await;
         }
         Ok(pods.is_empty())
     }
 
-    /// Waits until the cache shows what was written, for a second at most.
+    /// Waits up to a second until the cache contains this write.
     async fn shown(&self, written: &DynamicObject) {
         let revision = |object: &DynamicObject| object.resource_version().and_then(|text| text.parse::<u64>().ok());
         let end = Instant::now() + Duration::from_secs(1);

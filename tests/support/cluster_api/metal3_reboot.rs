@@ -1,6 +1,5 @@
-//! What the runtime extension does for Metal3: the host of an approved Machine has a reboot
-//! annotation, which switches it off. Neither `enabled` nor the Node counts here, and a Machine
-//! that is gone leaves the annotation where it is.
+//! The runtime extension's Metal3 mode: an approved Machine's host gets a reboot annotation, which
+//! powers it off. `enabled` and the Node are ignored, and a deleted Machine leaves the annotation.
 
 use kube::{Client, ResourceExt as _};
 use serde_json::json;

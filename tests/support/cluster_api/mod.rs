@@ -1,11 +1,10 @@
-//! Stand-ins for SAP's runtime extension and maintenance-controller, which answer for the Machines
-//! of Cluster API.
+//! Stand-ins for SAP's runtime extension and maintenance-controller, which manage Cluster API
+//! Machines.
 //!
-//! Nothing here is their code. What they do was read from their sources and compared with what the
-//! real ones did (`tests/cluster_api/table.txt`). They get the same events as the real ones and
-//! nothing more, they judge by what their caches hold, and they write without a condition, as the
-//! real ones do. Cluster API itself does nothing here: [`world::World`] makes its objects and plays
-//! the part of its controllers where a test asks for it.
+//! The stand-ins share no code with the real programs. Their behaviour was derived from the
+//! sources and compared with recordings (`tests/cluster_api/table.txt`). They receive the same
+//! events, read from caches and write unconditionally, as the real programs do. Cluster API itself
+//! does not run: [`world::World`] creates its objects and acts as its controllers on request.
 
 pub mod extension;
 pub mod informer;
@@ -25,23 +24,23 @@ pub const MACHINE_MAINTENANCE: &str = "runtime-extension-maintenance-controller.
 pub const APPROVE_MAINTENANCE: &str = "runtime-extension-maintenance-controller.cloud.sap/approve-maintenance";
 /// Node label of the extension: the Machine is being deleted.
 pub const MACHINE_DELETED: &str = "runtime-extension-maintenance-controller.cloud.sap/machine-deleted";
-/// Node label of a profile: the Machine may be deleted.
+/// Node label of a profile: the Machine can be deleted.
 pub const APPROVE_DELETION: &str = "runtime-extension-maintenance-controller.cloud.sap/approve-deletion";
 /// Machine annotation of the extension: deletion waits before the drain.
 pub const PRE_DRAIN: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/maintenance-controller";
-/// Host annotation of the extension, where it was started for Metal3.
+/// Host annotation of the extension in its Metal3 mode.
 pub const REBOOT: &str = "reboot.metal3.io/runtime-extension-maintenance-controller";
-/// Node label of the maintenance-controller: what its profiles are at.
+/// Node label of the maintenance-controller: state of its profiles.
 pub const STATE: &str = "cloud.sap/maintenance-state";
-/// Node label: the profiles of the maintenance-controller for this Node.
+/// Node label: the maintenance-controller's profiles for this Node.
 pub const PROFILE: &str = "cloud.sap/maintenance-profile";
-/// Node annotation in which the maintenance-controller keeps what it knows.
+/// Node annotation with the maintenance-controller's data.
 pub const DATA: &str = "cloud.sap/maintenance-data";
-/// Node label that the profiles of these tests look at: while it is there, nothing is approved.
+/// Node label checked by these tests' profiles: while set, nothing is approved.
 pub const WITHHELD: &str = "tests.example/withheld";
-/// Node label: the world that a Node belongs to. Nodes have no namespace.
+/// Node label: world of a Node, because Nodes lack a namespace.
 pub const WORLD: &str = "tests.example/world";
-/// The profile that leaves its approval on the Node.
+/// Profile that leaves its approval on the Node.
 pub const KEEPS: &str = "keeps";
 
 /// Node annotations of Cluster API.

@@ -1,4 +1,4 @@
-//! Reading and writing of objects of any kind.
+//! Reads and writes objects of any kind.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use kube::{
 };
 use serde_json::Value;
 
-/// What a turn of a controller fails with.
+/// Error of a reconcile.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A kind that the controllers or the tests use.
+/// Returns a resource that the controllers or the tests use.
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version, plural) = match kind {
         "Machine" => ("cluster.x-k8s.io", "v1beta2", "machines"),
@@ -34,7 +34,7 @@ pub fn resource(kind: &str) -> ApiResource {
     }
 }
 
-/// The objects of a kind in a namespace; those of a cluster for a Node.
+/// Returns the API for a kind in a namespace, or cluster-wide for a Node.
 pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let resource = resource(kind);
     match kind {
@@ -43,17 +43,17 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     }
 }
 
-/// Text at a place of an object; empty where there is none.
+/// Returns a text inside an object, empty if missing.
 pub fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a label has a value.
+/// Returns true if a label has this value.
 pub fn labelled(object: &DynamicObject, key: &str, value: &str) -> bool {
     object.labels().get(key).is_some_and(|found| found == value)
 }
 
-/// The part of a merge patch that makes `now` of `before`. `None`: nothing differs.
+/// Returns the merge patch from `before` to `now`, or `None` if they are equal.
 pub fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Option<Value> {
     let set = now.iter().filter(|(key, value)| before.get(*key) != Some(value));
     let set = set.map(|(key, value)| (key.clone(), Value::from(value.clone())));
@@ -62,7 +62,7 @@ pub fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, Stri
     (!all.is_empty()).then_some(Value::Object(all))
 }
 
-/// Merges a change into an object, whatever was written to it meanwhile. Returns its new version.
+/// Merges a change into an object, regardless of concurrent writes. Returns the new version.
 pub async fn merge(api: &Api<DynamicObject>, name: &str, change: Value) -> Result<DynamicObject, kube::Error> {
     api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await
 }

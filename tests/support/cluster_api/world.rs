@@ -1,4 +1,4 @@
-//! Machines with their Nodes, and the controllers: what a test starts with.
+//! Test fixture: Machines with their Nodes, and the controllers.
 
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -19,19 +19,18 @@ use super::{
     objects::{api, merge, resource},
 };
 
-/// The name of the cluster that the Machines belong to.
+/// Name of the cluster that owns the Machines.
 pub const CLUSTER: &str = "workload";
 
-/// How the controllers are set up. Closing `extension.approves` holds approvals that are decided
-/// and not yet written.
+/// Controller options. Closing `extension.approves` delays the write of decided approvals.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub extension: extension::Options,
     pub maintenance: maintenance::Options,
 }
 
-/// A namespace of the management cluster, and the Nodes of the workload cluster that belong to it.
-/// Everything ends with it.
+/// A namespace in the management cluster and its Nodes in the workload cluster. Everything is
+/// deleted on drop.
 pub struct World {
     pub management: Client,
     pub workload: Client,
@@ -53,32 +52,31 @@ fn management() -> &'static Kubernetes {
     })
 }
 
-/// The API server of the workload cluster, where a test wants another one.
+/// The second API server, for a separate workload cluster.
 fn second() -> &'static Kubernetes {
     static SECOND: OnceLock<Kubernetes> = OnceLock::new();
     SECOND.get_or_init(Kubernetes::start)
 }
 
-/// The API server of the workload cluster of [`World::with_workload_cluster`]. It has no kinds of
-/// Cluster API.
+/// Returns the API server of [`World::with_workload_cluster`]. It lacks the Cluster API resources.
 pub async fn workload_cluster() -> &'static Kubernetes {
     tokio::task::spawn_blocking(second).await.unwrap()
 }
 
-/// Defines the kinds of a management cluster.
+/// Installs a management cluster's custom resources.
 pub fn install(kubernetes: &Kubernetes) {
     kubernetes.apply(include_str!("crds.yaml"));
     kubernetes.apply(include_str!("../metal3/crds.yaml"));
 }
 
 impl World {
-    /// One API server for both clusters, and both controllers.
+    /// Starts both controllers, with one API server for both clusters.
     pub async fn start(options: Options) -> Self {
         let namespace = tokio::task::spawn_blocking(|| management().namespace()).await.unwrap();
         Self::within(&namespace, options).await
     }
 
-    /// In a namespace that is there: that of Metal3's stand-in, for instance.
+    /// Starts in an existing namespace, for example that of Metal3's stand-in.
     pub async fn within(namespace: &str, options: Options) -> Self {
         let kubernetes = tokio::task::spawn_blocking(management).await.unwrap();
         let mut this = Self::bare(kubernetes, kubernetes, namespace, options).await;
@@ -87,7 +85,7 @@ impl World {
         this
     }
 
-    /// The workload cluster is another API server ([`workload_cluster`]).
+    /// Starts with a separate API server for the workload cluster ([`workload_cluster`]).
     pub async fn with_workload_cluster(options: Options) -> Self {
         let (kubernetes, workload) = tokio::task::spawn_blocking(|| (management(), second())).await.unwrap();
         let namespace = tokio::task::spawn_blocking(|| kubernetes.namespace()).await.unwrap();
@@ -97,7 +95,7 @@ impl World {
         this
     }
 
-    /// No controllers.
+    /// Starts without controllers.
     pub async fn bare(kubernetes: &Kubernetes, workload: &Kubernetes, namespace: &str, options: Options) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let kubeconfigs = [kubernetes.kubeconfig(), workload.kubeconfig()];
@@ -127,24 +125,24 @@ impl World {
         this
     }
 
-    /// The path of a kubeconfig of the management cluster with everything allowed.
+    /// Path of an administrator's kubeconfig for the management cluster.
     pub fn kubeconfig(&self) -> &PathBuf {
         &self.kubeconfigs[0]
     }
 
-    /// The path of a kubeconfig of the workload cluster with everything allowed.
+    /// Path of an administrator's kubeconfig for the workload cluster.
     pub fn workload_kubeconfig(&self) -> &PathBuf {
         &self.kubeconfigs[1]
     }
 
-    /// Starts the runtime extension, with the options as they are now.
+    /// Starts the runtime extension with the current options.
     pub fn start_extension(&mut self) {
         self.stop_extension();
         self.extension =
             Some(Extension::start(self.management.clone(), &self.namespace, self.options.extension.clone()));
     }
 
-    /// Ends it in the middle of what it does.
+    /// Aborts the runtime extension.
     pub fn stop_extension(&mut self) {
         self.extension = None;
     }
@@ -160,8 +158,8 @@ impl World {
         self.maintenance = None;
     }
 
-    /// Waits until each controller that runs has looked at each Node once more: what it does
-    /// without an event is done then.
+    /// Waits until every running controller has processed each Node again, including periodic
+    /// work.
     pub async fn settled(&self) {
         if let Some(running) = &self.maintenance {
             running.settled().await;
@@ -175,12 +173,12 @@ impl World {
         api(if matches!(kind, "Node" | "Pod") { &self.workload } else { &self.management }, kind, &self.namespace)
     }
 
-    /// The name of the Node of a Machine.
+    /// Name of a Machine's Node.
     pub fn node_name(&self, machine: &str) -> String {
         format!("{}-{machine}", self.namespace)
     }
 
-    /// Adds a Machine that is enabled, and its Node; returns when the extension has seen both.
+    /// Adds an enabled Machine and its Node. Returns after the extension has seen both.
     pub async fn add(&self, machine: &str) {
         self.add_node(machine).await;
         self.add_machine(machine, json!({ENABLED: "true"})).await;
@@ -191,7 +189,7 @@ impl World {
         self.until_machine(machine, "the extension acts on it", hook).await;
     }
 
-    /// Adds a Machine with these labels, as Cluster API has it before a Node is known.
+    /// Adds a Machine with these labels, still without a Node.
     pub async fn add_machine(&self, name: &str, labels: Value) {
         let mut labels = labels;
         labels[CLUSTER_NAME] = json!(CLUSTER);
@@ -208,7 +206,7 @@ impl World {
         self.merge_status(name, json!({"phase": "Provisioned"})).await;
     }
 
-    /// Adds the Node of a Machine, with the annotations that Cluster API gives it.
+    /// Adds a Machine's Node with the annotations that Cluster API sets.
     pub async fn add_node(&self, machine: &str) {
         let annotations = json!({MACHINE: machine, CLUSTER_NAMESPACE: self.namespace});
         let object = json!({
@@ -218,19 +216,18 @@ impl World {
         self.create("Node", &self.node_name(machine), object).await;
     }
 
-    /// Names the Node in the Machine's status, as Cluster API does when the Node has joined.
+    /// Sets the Node in the Machine's status, like Cluster API after the Node has joined.
     pub async fn name_node(&self, machine: &str) {
         self.merge_status(machine, json!({"phase": "Running", "nodeRef": {"name": self.node_name(machine)}})).await;
     }
 
-    /// Adds a host that no operator looks at, where Metal3's stand-in does not run.
+    /// Adds a host without an operator, where Metal3's stand-in does not run.
     pub async fn add_host(&self, name: &str) {
         let bmc = json!({"address": "redfish://127.0.0.1/redfish/v1/Systems/1", "credentialsName": "none"});
         self.create("BareMetalHost", name, json!({"spec": {"online": true, "bmc": bmc}})).await;
     }
 
-    /// Makes a Machine one of Metal3: a Metal3Machine between it and a host, which names it as its
-    /// consumer.
+    /// Binds a Machine to a Metal3 host: adds a Metal3Machine and sets the host's consumer.
     pub async fn on_host(&self, machine: &str, host: &str) {
         let owner: Value = self.machine(machine).await;
         let provider_id = format!("metal3://{}/{host}/{machine}", self.namespace);
@@ -269,34 +266,34 @@ impl World {
         Some(serde_json::to_value(self.api(kind).get_opt(name).await.unwrap()?).unwrap())
     }
 
-    /// A Machine, whole.
+    /// Returns a Machine.
     pub async fn machine(&self, name: &str) -> Value {
         self.find("Machine", name).await.unwrap_or_else(|| panic!("machine {name} is missing"))
     }
 
-    /// The Node of a Machine, whole.
+    /// Returns a Machine's Node.
     pub async fn node(&self, machine: &str) -> Value {
         let name = self.node_name(machine);
         self.find("Node", &name).await.unwrap_or_else(|| panic!("node {name} is missing"))
     }
 
-    /// Waits until a Machine is as wanted.
+    /// Waits until a Machine matches.
     pub async fn until_machine(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         patience::until(&format!("{name}: {what}"), async || self.find("Machine", name).await.filter(&wanted)).await
     }
 
-    /// Waits until the Node of a Machine is as wanted.
+    /// Waits until a Machine's Node matches.
     pub async fn until_node(&self, machine: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let name = self.node_name(machine);
         patience::until(&format!("{name}: {what}"), async || self.find("Node", &name).await.filter(&wanted)).await
     }
 
-    /// Merges into an object, whatever was written to it meanwhile.
+    /// Merges a change into an object, regardless of concurrent writes.
     pub async fn merge(&self, kind: &str, name: &str, change: Value) {
         merge(&self.api(kind), name, change).await.unwrap();
     }
 
-    /// Merges into the status of a Machine.
+    /// Merges a change into a Machine's status.
     pub async fn merge_status(&self, machine: &str, status: Value) {
         let change = kube::api::Patch::Merge(json!({"status": status}));
         self.api("Machine").patch_status(machine, &kube::api::PatchParams::default(), &change).await.unwrap();
@@ -307,18 +304,17 @@ impl World {
         self.merge("Machine", name, json!({"metadata": {"labels": labels}})).await;
     }
 
-    /// Sets labels of the Node of a Machine; null removes.
+    /// Sets labels of a Machine's Node; null removes.
     pub async fn label_node(&self, machine: &str, labels: Value) {
         self.merge("Node", &self.node_name(machine), json!({"metadata": {"labels": labels}})).await;
     }
 
-    /// The value of a Machine's maintenance label.
+    /// Value of a Machine's maintenance label.
     pub async fn maintenance(&self, name: &str) -> Option<String> {
         self.machine(name).await["metadata"]["labels"][MAINTENANCE].as_str().map(str::to_owned)
     }
 
-    /// The owner of the Node approves nothing until [`World::allow`]. What is approved already
-    /// stays so.
+    /// Withholds the Node owner's approvals until [`World::allow`]. Existing approvals stay.
     pub async fn withhold(&self, machine: &str) {
         self.label_node(machine, json!({WITHHELD: "true"})).await;
     }
@@ -327,8 +323,8 @@ impl World {
         self.label_node(machine, json!({WITHHELD: null})).await;
     }
 
-    /// A Pod on the Node of a Machine. Once it is evicted it stays until [`World::end_pod`], as
-    /// with a kubelet that takes its time.
+    /// Adds a Pod on a Machine's Node. After eviction it terminates until [`World::end_pod`], as
+    /// with a slow kubelet.
     pub async fn add_pod(&self, machine: &str, name: &str) {
         let spec = json!({
             "nodeName": self.node_name(machine),
@@ -343,19 +339,18 @@ impl World {
         format!("{}-{name}", self.namespace)
     }
 
-    /// Ends a Pod, as its kubelet does.
+    /// Removes a Pod, like its kubelet.
     pub async fn end_pod(&self, name: &str) {
         let pods = api(&self.workload, "Pod", "default");
         pods.delete(&self.pod(name), &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
-    /// Asks for the deletion of a Machine.
+    /// Requests the deletion of a Machine.
     pub async fn delete_machine(&self, name: &str) {
         self.api("Machine").delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Finishes a deletion as Cluster API does: only where no hook is left. Returns the hooks that
-    /// are.
+    /// Completes a deletion if no hooks remain, like Cluster API. Returns the remaining hooks.
     pub async fn finish_deletion(&self, name: &str) -> Vec<String> {
         let machine = self.machine(name).await;
         assert!(!machine["metadata"]["deletionTimestamp"].is_null(), "{name} is not being deleted");
@@ -374,10 +369,10 @@ impl World {
         left
     }
 
-    /// Asks about every moment so far, up to what the objects are now.
+    /// Checks a condition at every moment up to the current state of the objects.
     ///
     /// # Panics
-    /// When the answer was no; all changes up to then are shown.
+    /// If the condition fails. The message lists all changes up to then.
     pub async fn always(&self, what: &str, holds: impl Fn(&Moment) -> bool) {
         let mut now = Vec::new();
         for kind in ["Machine", "BareMetalHost"] {
@@ -393,8 +388,7 @@ impl World {
     }
 }
 
-/// A kubeconfig that names no file of this machine for its certificate, as Cluster API's Secret has
-/// it.
+/// Returns a kubeconfig with embedded certificates, as in Cluster API's Secret.
 fn whole_kubeconfig(kubernetes: &Kubernetes, path: &PathBuf) -> String {
     let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let cluster = &mut config["clusters"][0]["cluster"];

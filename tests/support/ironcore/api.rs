@@ -1,4 +1,4 @@
-//! The few calls of the API server that controllers and tests make, on objects without types.
+//! The API calls that controllers and tests need, on untyped objects.
 
 use kube::{
     Client, ResourceExt as _,
@@ -12,7 +12,7 @@ use super::family::{MAINTENANCE, METAL};
 
 pub type Object = DynamicObject;
 
-/// The kinds that the controllers know.
+/// Kinds that the controllers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Server,
@@ -40,7 +40,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
     }
 }
 
-/// Definitions of kinds.
+/// Resource of custom resource definitions.
 pub fn definition() -> ApiResource {
     resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
 }
@@ -61,13 +61,13 @@ impl Kind {
         }
     }
 
-    /// `ServerMaintenance` of a group.
+    /// Returns the `ServerMaintenance` kind of a group.
     pub fn maintenance(group: &str) -> Self {
         if group == METAL { Self::Legacy } else { Self::Maintenance }
     }
 }
 
-/// Which object of a kind. Objects of the cluster have no namespace.
+/// Identity of an object within a kind, without a namespace if the object is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub namespace: Option<String>,
@@ -87,7 +87,7 @@ impl Key {
         Self { namespace: object.namespace(), name: object.name_any() }
     }
 
-    /// What a reference of the given name inside of an object leads to.
+    /// Returns the key from a reference inside an object.
     pub fn referred(object: &Object, pointer: &str) -> Option<Self> {
         let reference = object.data.pointer(pointer).filter(|reference| !reference.is_null())?;
         let name = reference["name"].as_str()?.to_owned();
@@ -103,7 +103,7 @@ impl Key {
     }
 }
 
-/// The text at a place inside of an object; empty when there is none.
+/// Returns a text inside an object, empty if missing.
 pub fn text<'a>(object: &'a Object, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -114,7 +114,7 @@ pub struct Cluster {
     pub client: Client,
 }
 
-/// Whether somebody else was quicker.
+/// Returns true if a concurrent write won.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
@@ -143,7 +143,7 @@ impl Cluster {
         Ok(self.all(kind).list(&ListParams::default()).await?.items)
     }
 
-    /// Merges into an object; null takes away.
+    /// Merges a change into an object; null removes.
     pub async fn merge(&self, kind: Kind, key: &Key, change: Value) -> Result<Object, kube::Error> {
         self.at(kind, key).patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await
     }
@@ -153,7 +153,7 @@ impl Cluster {
         self.at(kind, key).patch_status(&key.name, &PatchParams::default(), &Patch::Merge(change)).await
     }
 
-    /// Writes an object whole, if nobody else has written it since it was read.
+    /// Replaces an object, unless it changed since the read.
     pub async fn update(&self, kind: Kind, object: &Object) -> Result<Object, kube::Error> {
         let key = Key::of(object);
         self.at(kind, &key).replace(&key.name, &PostParams::default(), object).await
@@ -168,7 +168,7 @@ impl Cluster {
         self.at(kind, &Key::of(&object)).create(&PostParams::default(), &object).await
     }
 
-    /// Deletes an object; one that is not there is fine.
+    /// Deletes an object; a missing object is fine.
     pub async fn delete(&self, kind: Kind, key: &Key) -> Result<(), kube::Error> {
         match self.at(kind, key).delete(&key.name, &DeleteParams::default()).await {
             Err(error) if !is_missing(&error) => Err(error),
@@ -176,7 +176,7 @@ impl Cluster {
         }
     }
 
-    /// Adds or takes away a finalizer. Says whether that was needed.
+    /// Adds or removes a finalizer. Returns true if that was needed.
     pub async fn finalizer(&self, kind: Kind, object: &Object, name: &str, wanted: bool) -> Result<bool, kube::Error> {
         let mut all = object.finalizers().to_vec();
         if all.iter().any(|one| one == name) == wanted {

@@ -1,4 +1,4 @@
-//! The real Redfish calls of the server controller.
+//! The server controller's real Redfish calls.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use super::{
     api::{Key, Kind, Object, text},
 };
 
-/// Why a turn of a controller came to nothing; it is taken again.
+/// Reason why a reconcile failed; it is retried.
 #[derive(Debug)]
 pub enum Failure {
     Api(kube::Error),
@@ -52,7 +52,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Finds the way to a server's BMC. Nothing when the BMC is known to be out of reach.
+    /// Connects to a server's BMC. Returns `None` if the BMC is marked unreachable.
     pub async fn of(ctx: &Context, server: &Object) -> Result<Option<Self>, Failure> {
         let (address, protocol, secret) = if let Some(key) = Key::referred(server, "/spec/bmcRef") {
             let bmc = ctx.cluster.get(Kind::Bmc, &Key::cluster(&key.name)).await?;
@@ -97,7 +97,7 @@ impl Machine {
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// The path of the system with a UUID.
+    /// Returns a system's path by UUID.
     pub async fn find(&self, uuid: &str) -> Result<String, Failure> {
         let all = self.send(reqwest::Method::GET, "/redfish/v1/Systems", None).await?;
         for member in all["Members"].as_array().into_iter().flatten() {
@@ -119,7 +119,7 @@ impl Machine {
         self.send(reqwest::Method::POST, &action, Some(json!({"ResetType": kind}))).await.map(|_| ())
     }
 
-    /// Makes the next start, and only that, come from the network.
+    /// Sets a one-time network boot.
     pub async fn network_once(&self, path: &str) -> Result<(), Failure> {
         let boot = json!({"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"});
         self.send(reqwest::Method::PATCH, path, Some(json!({"Boot": boot}))).await.map(|_| ())

@@ -1,5 +1,5 @@
-//! What boot-operator does for a `ServerBootConfiguration`: judges image and ignition, and tells
-//! what was fetched.
+//! boot-operator for a `ServerBootConfiguration`: validates image and ignition, and reports
+//! fetches.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub async fn reconcile(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Action, F
         return Ok(Action::await_change());
     }
     if text(&configuration, "/status/state").is_empty() {
-        // This step is metal-operator's own.
+        // This step belongs to metal-operator itself.
         ctx.cluster.merge_status(Kind::Boot, &key, json!({"state": "Pending"})).await?;
         return Ok(Action::await_change());
     }
@@ -59,11 +59,11 @@ pub async fn reconcile(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Action, F
     if changed {
         ctx.cluster.merge_status(Kind::Boot, &key, status).await?;
     }
-    // An error is not the last word, and a machine that boots tells nobody but its boot server.
+    // Errors can be corrected, and a booting machine contacts only its boot server.
     Ok(Action::requeue(ctx.options.resync))
 }
 
-/// The status that a configuration is to have.
+/// Returns a configuration's status.
 async fn judge(ctx: &Context, configuration: &Object, server: &Object) -> Result<Value, Failure> {
     let image = text(configuration, "/spec/image");
     if let Err(why) = judge_image(image) {
@@ -105,8 +105,8 @@ fn network_boots(ctx: &Context, server: &Object) -> Option<usize> {
     ctx.options.network_boots.as_ref().map(|boots| boots(&Key::of(server).name))
 }
 
-/// Whether the boot server would hand out this configuration: the maintenance's while in
-/// maintenance, else the claim's.
+/// Returns true if the boot server would serve this configuration: the maintenance's configuration
+/// during maintenance, otherwise the claim's.
 fn is_served(configuration: &Object, server: &Object) -> bool {
     let ours = Some(Key::of(configuration));
     let maintenance = Key::referred(server, "/spec/maintenanceBootConfigurationRef");
@@ -116,7 +116,7 @@ fn is_served(configuration: &Object, server: &Object) -> bool {
     Key::referred(server, "/spec/bootConfigurationRef") == ours
 }
 
-/// Whether a text names an image: `[registry/]name[:tag][@digest]`.
+/// Validates an image name: `[registry/]name[:tag][@digest]`.
 fn judge_image(image: &str) -> Result<(), &'static str> {
     let (image, digest) = image.split_once('@').map_or((image, None), |(image, digest)| (image, Some(digest)));
     if let Some(digest) = digest {
@@ -136,6 +136,6 @@ fn judge_image(image: &str) -> Result<(), &'static str> {
     if !parts.all(fine) || last.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return Err("its name is none");
     }
-    // No registry has it: what a look there would find out.
+    // Simulates an image that is missing in its registry.
     if last.starts_with("missing") { Err("no registry has it") } else { Ok(()) }
 }

@@ -1,5 +1,4 @@
-//! The controller of `ServerClaim`: binds claims to servers that are free, and hands on what they
-//! want.
+//! Controller of `ServerClaim`: binds claims to free servers and passes their settings on.
 
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ pub async fn reconcile(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Action, F
 async fn delete(ctx: &Context, claim: &Object) -> Result<(), Failure> {
     let server = Key::cluster(text(claim, "/spec/serverRef/name"));
     if !server.name.is_empty() && claim.finalizers().iter().any(|one| one == FINALIZER) {
-        // Until v0.5 this controller lets the server go itself.
+        // Until v0.5 this controller releases the server itself.
         let lets_go = matches!(ctx.family, Family::V0_1 | Family::V0_3 | Family::V0_5);
         let exists = lets_go && ctx.cluster.get(Kind::Server, &server).await?.is_some();
         if exists {
@@ -122,13 +121,13 @@ async fn act(ctx: &Context, claim: Object, key: &Key) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parked, or about to be.
+/// Returns true if the server is parked or will be.
 fn is_parked(server: &Object) -> bool {
     server.annotations().contains_key(PARKED)
         || server.annotations().get(OPERATION).is_some_and(|operation| operation == "park")
 }
 
-/// The server that a claim has, or a free one that it may have.
+/// Returns the claim's server, or a free server that matches.
 async fn find(ctx: &Context, claim: &Object, key: &Key) -> Result<Option<Object>, Failure> {
     let servers = ctx.cluster.list(Kind::Server).await?;
     let claimed_by = |server: &Object| Key::referred(server, "/spec/serverClaimRef");
@@ -175,7 +174,7 @@ async fn is_free(ctx: &Context, server: &Object) -> Result<bool, Failure> {
     if ctx.family == Family::Parked {
         return Ok(true);
     }
-    // Nor while a request waits; those of the maintenance operator are not known here.
+    // Waiting requests block too, but this controller cannot see the maintenance operator's.
     if ctx.family.group() != Some(METAL) {
         return Ok(true);
     }
@@ -197,7 +196,7 @@ fn tolerates(claim: &Object, server: &Object) -> bool {
     })
 }
 
-/// Makes the claim's boot configuration and tells the server.
+/// Creates the claim's boot configuration and sets it on the server.
 async fn boot(ctx: &Context, claim: &Object, key: &Key, server: Object) -> Result<Object, Failure> {
     let mut spec = json!({"serverRef": {"name": server.name_any()}, "image": claim.data["spec"]["image"]});
     if let Some(secret) = claim.data["spec"].get("ignitionSecretRef") {

@@ -1,4 +1,4 @@
-//! The definitions of a family's kinds: those of `crds/`, less what the family does not have.
+//! CRDs of a family: those in `crds/`, without features that the family lacks.
 
 use kube::{
     Client, ResourceExt as _,
@@ -20,8 +20,7 @@ const SECRET: &str = include_str!("crds/bmcsecret.yaml");
 const LEGACY: &str = include_str!("crds/servermaintenance-legacy.yaml");
 const NEW: &str = include_str!("crds/servermaintenance.yaml");
 
-/// The definitions of a family, ready to apply. `both`: with the maintenance operator's beside
-/// them.
+/// Returns a family's CRDs, ready to apply. `both` includes the maintenance operator's.
 pub fn definitions(family: Family, both: bool) -> Vec<Value> {
     let mut texts = vec![SERVER, CLAIM, BOOT, BMC, SECRET];
     if family.group() == Some(METAL) {
@@ -43,7 +42,7 @@ pub fn definitions(family: Family, both: bool) -> Vec<Value> {
     trimmed.collect()
 }
 
-/// Installs the definitions and waits until they are served.
+/// Installs the CRDs and waits until they are served.
 pub async fn install(client: &Client, family: Family, both: bool) {
     let all: Api<Object> = Api::all_with(client.clone(), &api::definition());
     let how = PatchParams::apply("tests").force();

@@ -1,31 +1,31 @@
-//! The families of versions that behave alike, and what sets them apart.
+//! Version families with the same behaviour, and their differences.
 
 use serde_json::{Value, json};
 
-/// Where a family writes and reads what a claim's owner and the operator tell each other.
+/// Part of a claim's metadata through which the owner and the operator communicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Label,
     Annotation,
 }
 
-/// Versions of metal-operator that behave alike.
+/// Versions of metal-operator with the same behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// v0.1 and v0.2: everything on the claim is an annotation.
+    /// v0.1 and v0.2: annotations only.
     V0_1,
     /// v0.3: label and annotation, no priority.
     V0_3,
     /// v0.4 and v0.5: priority.
     V0_5,
-    /// v0.6: nobody evicts, the approval holds until the last request ends, locator light.
+    /// v0.6: no preemption, approvals last until the last request ends, locator light.
     V0_6,
-    /// v0.7: parking, `unclaimable`, healing of references to nothing.
+    /// v0.7: parking, `unclaimable`, repair of dangling references.
     V0_7,
-    /// The maintenance operator beside a metal-operator of early August 2026, the newest one that
-    /// it works with: its group is the only one with `ServerMaintenance`.
+    /// The separate maintenance operator with a metal-operator of early August 2026, the newest
+    /// compatible version. Only its group serves `ServerMaintenance`.
     MaintenanceGroup,
-    /// After v0.7: neither `ServerMaintenance` nor a reference to one; only parking.
+    /// After v0.7: no `ServerMaintenance` and no reference to it, only parking.
     Parked,
 }
 
@@ -36,25 +36,25 @@ pub const APPROVED: &str = "metal.ironcore.dev/maintenance-approved";
 pub const OPERATION: &str = "metal.ironcore.dev/operation";
 pub const PARKED: &str = "metal.ironcore.dev/parked";
 
-/// The fields of a server that refer to objects with a namespace.
+/// Server fields that refer to namespaced objects.
 const REFERENCES: [&str; 4] =
     ["serverClaimRef", "serverMaintenanceRef", "bootConfigurationRef", "maintenanceBootConfigurationRef"];
 
-/// The group of servers, claims and, once, maintenances.
+/// Group of servers and claims, and formerly of maintenances.
 pub const METAL: &str = "metal.ironcore.dev";
-/// The group of the maintenance operator.
+/// Group of the maintenance operator.
 pub const MAINTENANCE: &str = "maintenance.metal.ironcore.dev";
 
 impl Family {
     pub const ALL: [Self; 7] =
         [Self::V0_1, Self::V0_3, Self::V0_5, Self::V0_6, Self::V0_7, Self::MaintenanceGroup, Self::Parked];
 
-    /// By its name, as a person writes it.
+    /// Parses a family's name, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| format!("{family:?}").eq_ignore_ascii_case(name))
     }
 
-    /// The group whose `ServerMaintenance` it serves.
+    /// Group of the family's `ServerMaintenance`.
     pub const fn group(self) -> Option<&'static str> {
         match self {
             Self::MaintenanceGroup => Some(MAINTENANCE),
@@ -67,7 +67,7 @@ impl Family {
         !matches!(self, Self::V0_1 | Self::V0_3 | Self::Parked)
     }
 
-    /// v0.6 and later: one request leaves another's lock, approval and claim alone.
+    /// Returns true from v0.6: a request does not affect another's lock, approval or claim.
     pub const fn respects_others(self) -> bool {
         matches!(self, Self::V0_6 | Self::V0_7 | Self::MaintenanceGroup)
     }
@@ -76,8 +76,8 @@ impl Family {
         matches!(self, Self::V0_7 | Self::Parked)
     }
 
-    /// Whether the server controller clears a reference to a `ServerMaintenance` of its own group
-    /// that is not there.
+    /// Returns true if the server controller clears dangling `ServerMaintenance` references of its
+    /// group.
     pub const fn heals(self) -> bool {
         matches!(self, Self::V0_7)
     }
@@ -86,17 +86,17 @@ impl Family {
         matches!(self, Self::V0_7 | Self::MaintenanceGroup | Self::Parked)
     }
 
-    /// References name kind and UID too.
+    /// Returns true if references include kind and UID.
     pub const fn refers_by_uid(self) -> bool {
         matches!(self, Self::V0_1 | Self::V0_3)
     }
 
-    /// Whether the power is taken from the claim; before that it went through `Server.spec.power`.
+    /// Returns true if power comes from the claim instead of `Server.spec.power`.
     pub const fn power_from_claim(self) -> bool {
         matches!(self, Self::Parked)
     }
 
-    /// Where "maintenance needed" is written on the claim.
+    /// Returns the claim's metadata that marks needed maintenance.
     pub const fn needed(self) -> &'static [Place] {
         match self {
             Self::V0_1 => &[Place::Annotation],
@@ -105,7 +105,7 @@ impl Family {
         }
     }
 
-    /// What counts as an approval on the claim; the first is what an owner of this family writes.
+    /// Returns the accepted approvals on a claim; owners of this family write the first.
     pub const fn approvals(self) -> &'static [(Place, &'static str)] {
         match self {
             Self::V0_1 => &[(Place::Annotation, APPROVAL)],
@@ -120,7 +120,7 @@ impl Family {
         }
     }
 
-    /// The values of the operation annotation that make every controller look away.
+    /// Returns the operation annotation values that exclude an object from reconciles.
     pub const fn ignores(self) -> &'static [&'static str] {
         match self {
             Self::V0_1 | Self::V0_7 | Self::MaintenanceGroup => &["ignore", "ignore-child-and-self"],
@@ -129,11 +129,10 @@ impl Family {
         }
     }
 
-    /// The kind of reset that a value of the operation annotation asks for; the words are those of
-    /// v0.2 and later.
+    /// Returns the reset type for an operation annotation value, as of v0.2.
     pub fn reset(operation: &str) -> Option<&'static str> {
         match operation {
-            // The same table serves BMCs, so servers take their word too.
+            // The operator uses one table for servers and BMCs, so servers accept BMC values.
             "graceful-restart-server" | "graceful-restart-bmc" => Some("GracefulRestart"),
             "hard-restart-server" => Some("ForceRestart"),
             "power-cycle-server" => Some("PowerCycle"),
@@ -143,7 +142,7 @@ impl Family {
         }
     }
 
-    /// Takes from the definitions what this family does not have.
+    /// Removes fields that this family lacks from a CRD schema.
     pub(super) fn trim(self, kind: &str, schema: &mut Value) {
         let mut drop = |part: &str, fields: &[&str]| {
             for field in fields {
@@ -176,7 +175,7 @@ impl Family {
                             fields.remove(field).expect(field);
                         }
                     } else if self == Self::V0_1 {
-                        // Kubernetes' own reference, in which nothing is required.
+                        // Kubernetes' own reference type, without required fields.
                         reference.as_object_mut().unwrap().remove("required");
                     } else {
                         reference["required"] = json!(["apiVersion", "kind", "name", "namespace", "uid"]);

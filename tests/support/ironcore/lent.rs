@@ -1,8 +1,8 @@
-//! An API server that one test after the other has for itself (`support/lent.rs`). Starting one
-//! costs a core several seconds.
+//! API servers lent to one test at a time (`support/lent.rs`), because starting one costs several
+//! CPU seconds.
 //!
-//! What a test left in it is taken away behind its back, in its etcd: no finalizer, no right and no
-//! controller has a say.
+//! Between tests, leftovers are deleted directly in etcd, bypassing finalizers, RBAC and
+//! controllers.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use super::{
     patience,
 };
 
-/// How much etcd changes at once (its `--max-txn-ops`).
+/// Operations per etcd transaction (its `--max-txn-ops`).
 const AT_ONCE: usize = 128;
 
-/// What belongs to the server, or comes and goes by itself.
+/// Key prefixes that belong to the server or expire automatically.
 const ITS_OWN: [&str; 14] = [
     "apiextensions.k8s.io/customresourcedefinitions/",
     "apiregistration.k8s.io/",
@@ -42,20 +42,20 @@ const ITS_OWN: [&str; 14] = [
     "services/",
 ];
 
-/// Which definitions are in it: a family's, and whether the maintenance operator's beside them.
+/// Installed CRDs: a family's, and true if those of the maintenance operator are included.
 type Definitions = (Family, bool);
 
-/// An API server with what was in it at first.
+/// An API server with its initial content.
 pub struct Shelved {
     kubernetes: Kubernetes,
     definitions: Definitions,
-    /// What was in its etcd before the first test, by key.
+    /// Initial content of its etcd, by key.
     new: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Lendable for Shelved {
     fn shelf() -> &'static Shelf<Self> {
-        // Each takes a quarter of a GiB.
+        // Each uses a quarter of a GiB.
         static SHELF: Shelf<Shelved> = Shelf::of(6);
         &SHELF
     }
@@ -79,12 +79,12 @@ impl DerefMut for Shelved {
 pub type LentKubernetes = Lent<Shelved>;
 
 impl LentKubernetes {
-    /// One with these definitions and nothing else.
+    /// Returns a server with only these CRDs.
     pub async fn with(definitions: Definitions) -> Self {
         let Some(it) = Shelved::shelf().take(|it| it.definitions == definitions) else {
             return Self::new(Shelved::start(definitions).await);
         };
-        // What the last test still had under way may come after the first look.
+        // Late writes of the last test can arrive after the first cleanup.
         patience::until("an API server is as new", async || (!it.clean().await).then_some(())).await;
         Self::new(it)
     }
@@ -101,7 +101,7 @@ impl Shelved {
         Self { kubernetes, definitions, new }
     }
 
-    /// Makes it what it was before the first test. Whether there was anything to do.
+    /// Restores the initial content. Returns true if anything changed.
     async fn clean(&self) -> bool {
         let mut etcd = connect(&self.kubernetes).await;
         let all = etcd.get(kubernetes::REGISTRY, Some(GetOptions::new().with_prefix())).await.unwrap();

@@ -1,5 +1,4 @@
-//! The controllers of `ServerMaintenance`, of the old group by versions and of the maintenance
-//! operator.
+//! Controllers of `ServerMaintenance`: the old group by version, and the maintenance operator.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -34,7 +33,7 @@ pub fn controller(context: &Context, group: &str) -> Controller<Object> {
             Kind::Server.resource(),
             watcher::Config::default(),
             move |server: Object| {
-                // Until v0.7 nobody is woken up by a server that begins anew.
+                // Except in v0.7, a server in `Initial` does not trigger its requests.
                 if family != Family::V0_7 && text(&server, "/status/state") == "Initial" {
                     return Vec::new();
                 }
@@ -72,7 +71,7 @@ fn has(claim: &Object, place: Place, key: &str) -> bool {
     }
 }
 
-/// Whether the owner of a claim lets it be maintained. What the value says, nobody reads.
+/// Returns true if the claim's owner approved maintenance. The value is ignored.
 pub fn is_approved(family: Family, claim: &Object) -> bool {
     family.approvals().iter().any(|(place, key)| has(claim, *place, key))
 }
@@ -88,7 +87,7 @@ pub async fn reconcile_new(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Actio
 struct Turn<'a> {
     ctx: &'a Context,
     kind: Kind,
-    /// The rules that count: those of the family, or of the maintenance operator beside it.
+    /// Rules of the family, or of the separate maintenance operator.
     family: Family,
     request: Object,
     key: Key,
@@ -145,7 +144,8 @@ impl Turn<'_> {
         let held = Key::referred(&server, "/spec/serverMaintenanceRef");
         let by_another = held.is_some_and(|held| !self.is_ours(&held));
         if by_another && self.family.respects_others() {
-            // Whoever lost the race says so once more before anybody looks.
+            // After a lost race, the request reports `InMaintenance` once more before the next
+            // reconcile.
             let raced = self.ctx.options.both_in_maintenance && self.text("/status/state") == "Pending";
             self.say(if raced { "InMaintenance" } else { "Pending" }).await?;
             return Ok(());
@@ -183,7 +183,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Writes on the claim that maintenance is needed.
+    /// Marks the claim as in need of maintenance.
     async fn tell(&self, claim: &Object) -> Result<Object, Failure> {
         let mut metadata = json!({});
         for place in self.family.needed() {
@@ -198,7 +198,7 @@ impl Turn<'_> {
         Ok(self.ctx.cluster.merge(Kind::Claim, &Key::of(claim), json!({"metadata": metadata})).await?)
     }
 
-    /// Whether a request that waits too is to run first. Whether it may is not asked.
+    /// Returns true if another waiting request comes first, whether or not it is approved.
     async fn is_behind_another(&self) -> Result<bool, Failure> {
         let ours = rank(self.family, &self.request);
         let server = self.text("/spec/serverRef/name");
@@ -212,7 +212,7 @@ impl Turn<'_> {
         }))
     }
 
-    /// Takes the lock: the server is written whole, so that of two only one succeeds.
+    /// Acquires the lock. The full update succeeds for only one of two writers.
     async fn take(&mut self, mut server: Object) -> Result<(), Failure> {
         if Key::referred(&server, "/spec/serverMaintenanceRef").is_none() {
             let mut reference = json!({"name": self.key.name, "namespace": self.key.namespace});
@@ -223,7 +223,7 @@ impl Turn<'_> {
             }
             server.data["spec"]["serverMaintenanceRef"] = reference;
             match self.ctx.cluster.update(Kind::Server, &server).await {
-                // The maintenance operator lets the server's next event wake it up.
+                // The maintenance operator retries on the server's next event.
                 Err(error) if api::is_conflict(&error) && self.kind == Kind::Maintenance => return Ok(()),
                 written => written?,
             };
@@ -251,7 +251,7 @@ impl Turn<'_> {
         self.change(&server, spec).await
     }
 
-    /// Merges into the server's specification what differs.
+    /// Merges changed fields into the server's spec.
     async fn change(&self, server: &Object, mut spec: Value) -> Result<(), Failure> {
         let has = server.data["spec"].clone();
         spec.as_object_mut().unwrap().retain(|field, value| has.get(field).unwrap_or(&Value::Null) != value);
@@ -262,7 +262,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Makes the boot configuration of the request, if it wants one, and says its state.
+    /// Creates the request's boot configuration if needed, and returns its state.
     async fn boot(&self, server: &Object) -> Result<Option<String>, Failure> {
         let template = &self.request.data["spec"]["serverBootConfigurationTemplate"];
         if template.is_null() {
@@ -318,7 +318,7 @@ impl Turn<'_> {
         if self.kind == Kind::Legacy && !self.text("/spec/locatorLED").is_empty() {
             cluster.merge(Kind::Server, &key, json!({"spec": {"indicatorLED": "Off"}})).await?;
         }
-        // Until v0.5 whoever is deleted takes the lock away, whoever holds it.
+        // Until v0.5 deleting a request removes any holder's lock.
         if held.is_some() {
             server = cluster.merge(Kind::Server, &key, json!({"spec": {"serverMaintenanceRef": null}})).await?;
         }
@@ -355,7 +355,7 @@ impl Turn<'_> {
     }
 }
 
-/// The order of the queue; the smallest is next. Times of creation have whole seconds.
+/// Queue order; the smallest is next. Creation times are rounded to seconds.
 fn rank(family: Family, request: &Object) -> (Reverse<i64>, bool, Option<i64>, Key) {
     let priority = request.data.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
     let by_approval = family.respects_others() && text(request, "/spec/policy") != "Enforced";

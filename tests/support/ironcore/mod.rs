@@ -1,11 +1,9 @@
-//! Stand-ins for the IronCore operators: their kinds and controllers that behave like those of
-//! metal-operator, metal-maintenance-operator and boot-operator, by family of versions, against a
-//! real API server and real BMCs.
+//! Stand-ins for metal-operator, metal-maintenance-operator and boot-operator, by version family.
+//! They run against a real API server and real BMC clients.
 //!
-//! Nothing here is their code. What each does was read from their sources and compared with what
-//! they do when they run; tests/README.md says with which
-//! versions. Controllers get the same events as the real ones and nothing more: what a real one
-//! sleeps through, a stand-in sleeps through.
+//! The stand-ins share no code with the operators. Their behaviour was derived from the sources
+//! and compared with the real programs; tests/README.md lists the versions. A stand-in receives
+//! the same events as the real controller, so it misses the same changes.
 
 pub mod api;
 pub mod bmc;
@@ -46,39 +44,37 @@ use self::{
 };
 use super::gate::Gate;
 
-/// How often the server of a name has booted from the network.
+/// Returns the number of network boots of a server, by name.
 pub type NetworkBoots = Arc<dyn Fn(&str) -> usize + Send + Sync>;
 
-/// How the operators are set up.
+/// Operator options.
 #[derive(Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Options {
-    /// How often a server is looked at without a reason. Two minutes where people run it.
+    /// Interval between periodic reconciles. Two minutes in production.
     pub resync: Duration,
-    /// How often a power state that is waited for is looked at.
+    /// Poll interval while waiting for a power state.
     pub power_polling: Duration,
-    /// How long it is waited for; a turn that did not see it fails and is taken again.
+    /// Limit of that wait, after which the reconcile fails and is retried.
     pub power_timeout: Duration,
-    /// Whether a server that is new and on is switched off first, as `--enforce-first-boot` does.
+    /// True to power a new running server off first, as with `--enforce-first-boot`.
     pub enforce_first_boot: bool,
-    /// Whether a shutdown that did not happen is followed by force, as `--enforce-power-off` does.
-    /// Never while parking.
+    /// True to force a failed shutdown, as with `--enforce-power-off`. Never during parking.
     pub enforce_power_off: bool,
-    /// Where the boot configurations of discovery live.
+    /// Namespace of the discovery boot configurations.
     pub namespace: String,
-    /// The maintenance operator beside this family: kind and controller of its group too.
+    /// True to run the separate maintenance operator with its own group.
     pub maintenance_operator: bool,
-    /// While closed, the boot operator does not look at boot configurations: a stale `Ready` stays
-    /// `Ready`.
+    /// While closed, the boot operator ignores boot configurations, so a stale `Ready` stays.
     pub boot: Gate,
-    /// While closed, no server gets through its discovery.
+    /// While closed, no server completes discovery.
     pub discovery: Gate,
-    /// While closed, the maintenance controller sleeps.
+    /// While closed, the maintenance controller does nothing.
     pub maintenance: Gate,
-    /// The race of two requests that both saw the server free: whoever loses says `InMaintenance`
-    /// too, until its controller has another look at it (v0.6 and later) or for good.
+    /// Race of two requests that both read the server as free. The loser also reports
+    /// `InMaintenance`, until its controller reconciles again (v0.6 and later) or permanently.
     pub both_in_maintenance: bool,
-    /// What lets the boot operator know that a machine has fetched its script and its ignition.
+    /// Source from which the boot operator detects a fetched script and ignition.
     pub network_boots: Option<NetworkBoots>,
 }
 
@@ -107,25 +103,24 @@ impl Default for Options {
     }
 }
 
-/// What every controller gets.
+/// Context of every controller.
 pub struct Context {
     pub cluster: Cluster,
     pub family: Family,
     pub options: Options,
     pub http: reqwest::Client,
     recorder: Recorder,
-    /// How many boots from the network there were when a boot configuration was first found ready.
+    /// Number of network boots at the time a boot configuration first became ready.
     boots: Mutex<HashMap<Key, usize>>,
 }
 
 impl Context {
-    /// The boots from the network before a boot configuration was ready; `now` counts when it is
-    /// asked for the first time.
+    /// Returns the number of network boots before a boot configuration was ready, initially `now`.
     fn boots_before(&self, configuration: &Key, now: usize) -> usize {
         *self.boots.lock().unwrap().entry(configuration.clone()).or_insert(now)
     }
 
-    /// Whether an object asks the controllers to look away.
+    /// Returns true if an object's annotation excludes it from reconciles.
     pub fn ignored(&self, object: &Object) -> bool {
         let operation = object.metadata.annotations.as_ref().and_then(|all| all.get(family::OPERATION));
         let words = self.family.ignores();
@@ -141,19 +136,19 @@ impl Context {
             action: action.to_owned(),
             secondary: None,
         };
-        // As in the real ones, an event that is lost changes nothing.
+        // As in the real operators, a failed event is ignored.
         let _ = self.recorder.publish(&event, &server.object_ref(&Kind::Server.resource())).await;
     }
 }
 
-/// The operators of a family, running. They stop when this is dropped.
+/// A family's running operators. They stop on drop.
 pub struct Operators {
     tasks: Vec<JoinHandle<()>>,
     pub context: Arc<Context>,
 }
 
 impl Operators {
-    /// Starts the controllers; the definitions must be there ([`crds::install`]).
+    /// Starts the controllers. The CRDs must exist ([`crds::install`]).
     pub fn start(client: Client, family: Family, options: Options) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let http = reqwest::Client::builder()
@@ -204,7 +199,7 @@ impl Operators {
         }));
     }
 
-    /// Ends them; what they were about to do is left undone, as after a crash.
+    /// Aborts the controllers mid-work, as in a crash.
     pub fn stop(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();
@@ -218,7 +213,7 @@ impl Drop for Operators {
     }
 }
 
-/// A controller of a kind, with nothing else to watch yet.
+/// Creates a controller for a kind, without further watches.
 fn controller(context: &Context, kind: Kind) -> Controller<Object> {
     Controller::new_with(context.cluster.all(kind), watcher::Config::default(), kind.resource())
 }

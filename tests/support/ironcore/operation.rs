@@ -9,7 +9,7 @@ use super::{
     server::Turn,
 };
 
-/// Does what the annotation asks for. Nothing when the turn is to go on.
+/// Executes the annotation. Returns `None` if the reconcile should continue.
 pub async fn handle(turn: &mut Turn<'_>) -> Result<Option<Action>, Failure> {
     let operation = turn.server.annotations().get(OPERATION).cloned().unwrap_or_default();
     if !turn.ctx.family.can_park() {
@@ -42,11 +42,11 @@ pub async fn handle(turn: &mut Turn<'_>) -> Result<Option<Action>, Failure> {
     Ok(Some(Action::await_change()))
 }
 
-/// Before v0.7: a word that is not known stays where it is.
+/// Before v0.7, unknown values stay on the server.
 async fn reset_only(turn: &mut Turn<'_>, operation: &str) -> Result<Option<Action>, Failure> {
     let kind = match Family::reset(operation) {
         Some(kind) => kind,
-        // v0.1.0 hands any word to the BMC.
+        // v0.1.0 passes any value to the BMC.
         None if turn.ctx.family == Family::V0_1 && !operation.is_empty() => operation,
         None => return Ok(None),
     };

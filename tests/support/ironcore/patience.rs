@@ -1,15 +1,14 @@
-//! Waiting for a state, with a deadline.
+//! Waits for a state, with a deadline.
 
 use std::time::{Duration, Instant};
 
-/// How long something may take that normally takes a second or two, on a machine that is busy with
-/// other tests.
+/// Limit for changes that normally take a second or two, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Asks until there is an answer.
+/// Polls until the probe returns a value.
 ///
 /// # Panics
-/// When there is none in time; `what` names the state that did not come.
+/// After the deadline; the message contains `what`.
 pub async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! The server controller: one turn, up to the state's own part.
+//! Server controller: the state-independent part of a reconcile.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub fn controller(context: &Context) -> Controller<Object> {
     )
 }
 
-/// One turn with a server: what it is now, and its machine.
+/// Reconcile of a server: its current object and its machine.
 pub struct Turn<'a> {
     pub ctx: &'a Context,
     pub server: Object,
@@ -71,7 +71,7 @@ impl Turn<'_> {
         Key::referred(&self.server, &format!("/spec/{field}"))
     }
 
-    /// Merges into the server.
+    /// Merges a change into the server.
     pub async fn merge(&mut self, change: Value) -> Result<(), Failure> {
         self.server = self.ctx.cluster.merge(Kind::Server, &self.key(), change).await?;
         Ok(())
@@ -82,12 +82,12 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Moves to a state, if nobody has written the server since. Says whether that was needed.
+    /// Enters a state, unless the server changed since the read. Returns true if that was needed.
     pub async fn enter(&mut self, state: &str) -> Result<bool, Failure> {
         enter(self.ctx, &mut self.server, state).await
     }
 
-    /// Takes over into the status how the machine is.
+    /// Copies the machine's state into the status.
     pub async fn refresh(&mut self) -> Result<(), Failure> {
         let system = self.machine.system(&self.path()).await?;
         let light = match system["LocationIndicatorActive"].as_bool() {
@@ -101,7 +101,7 @@ impl Turn<'_> {
         self.merge_status(json!({"powerState": system["PowerState"], "indicatorLED": light})).await
     }
 
-    /// Takes over everything that is known of the machine.
+    /// Copies all machine data into the status.
     pub async fn refresh_all(&mut self) -> Result<(), Failure> {
         let system = self.machine.system(&self.path()).await?;
         let memory = system["MemorySummary"]["TotalSystemMemoryGiB"].as_u64().unwrap_or_default();
@@ -116,7 +116,7 @@ impl Turn<'_> {
         self.merge_status(status).await
     }
 
-    /// Switches the machine as wanted and waits for it; nothing wanted, nothing done.
+    /// Changes the machine's power and waits for it; an empty value does nothing.
     pub async fn switch(&mut self, wanted: &str) -> Result<(), Failure> {
         let options = &self.ctx.options;
         let (path, pause, limit) = (self.path(), options.power_polling, options.power_timeout);
@@ -141,14 +141,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Sets one condition of the server.
+    /// Sets one server condition.
     pub async fn condition(&mut self, kind: &str, status: &str, reason: &str) -> Result<(), Failure> {
         let conditions = with_condition(&self.server, kind, status, reason, "as its stand-in says");
         self.merge_status(json!({"conditions": conditions})).await
     }
 }
 
-/// The conditions of an object with one of them set; its time moves only when its status does.
+/// Returns an object's conditions with one set; its time changes together with its status.
 pub fn with_condition(object: &Object, kind: &str, status: &str, reason: &str, message: &str) -> Value {
     let mut all = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let same = all.iter().find(|one| one["type"] == kind && one["status"] == status);
@@ -214,7 +214,7 @@ pub async fn reconcile(seen: Arc<Object>, ctx: Arc<Context>) -> Result<Action, F
     Ok(Action::requeue(ctx.options.resync))
 }
 
-/// What references alone decide about the state.
+/// Applies state changes that depend on references alone.
 async fn references(turn: &mut Turn<'_>) -> Result<bool, Failure> {
     let maintained = turn.refers("serverMaintenanceRef").is_some();
     if turn.ctx.family != Family::V0_1 {
@@ -230,7 +230,7 @@ async fn references(turn: &mut Turn<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// In maintenance a server stays, unless nobody could ever end that any more.
+/// A server stays in maintenance while its end remains possible.
 async fn deletion_is_postponed(ctx: &Context, server: &Object) -> Result<bool, Failure> {
     if text(server, "/status/state") != "Maintenance" || !server.finalizers().iter().any(|one| one == FINALIZER) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What the server controller does in each state of a server.
+//! Server controller: the reconcile for each server state.
 
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -10,11 +10,11 @@ use super::{
     server::Turn,
 };
 
-/// Marks the boot configuration that the server controller made for discovery.
+/// Marks the boot configuration that the server controller creates for discovery.
 const INTERNAL: &str = "metal.ironcore.dev/type";
 
 impl Turn<'_> {
-    /// The part of a turn that depends on the state.
+    /// Runs the state-specific part of a reconcile.
     pub async fn act(&mut self) -> Result<(), Failure> {
         match self.state() {
             "Initial" => self.initial().await,
@@ -32,7 +32,7 @@ impl Turn<'_> {
         !self.ctx.family.power_from_claim()
     }
 
-    /// Switches as `spec.power` says, which others write.
+    /// Applies `spec.power`, which other controllers set.
     async fn switch_as_told(&mut self) -> Result<(), Failure> {
         let wanted = self.text("/spec/power").to_owned();
         self.switch(&wanted).await
@@ -48,7 +48,7 @@ impl Turn<'_> {
             }
             if self.text("/spec/power") != "Off" {
                 self.merge(json!({"spec": {"power": "Off"}})).await?;
-                // A shutdown that takes longer is seen in a later turn.
+                // A later reconcile observes a slow shutdown.
                 let _ = self.switch("Off").await;
                 return Ok(());
             }
@@ -62,7 +62,7 @@ impl Turn<'_> {
         self.enter("Discovery").await.map(|_| ())
     }
 
-    /// The boot configuration of discovery and its ignition.
+    /// Creates the discovery boot configuration and its ignition.
     async fn discovery_boot(&mut self) -> Result<(), Failure> {
         let name = self.server.name_any();
         let key = Key::within(&self.ctx.options.namespace, &name);
@@ -85,7 +85,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Makes a field of the server refer to an object.
+    /// Sets a server field to a reference to an object.
     async fn refer(&mut self, field: &str, kind: &str, key: &Key) -> Result<(), Failure> {
         let mut reference = json!({"name": key.name, "namespace": key.namespace});
         if self.ctx.family.refers_by_uid() {
@@ -120,8 +120,7 @@ impl Turn<'_> {
             self.merge(json!({"spec": {"power": "On"}})).await?;
         }
         self.switch("On").await?;
-        // The probe, once it runs, tells what it found; here every machine that is on has one that
-        // runs.
+        // The probe reports its findings once it runs; here it runs on every powered machine.
         if self.ctx.options.discovery.is_closed() {
             return Ok(());
         }
@@ -156,7 +155,7 @@ impl Turn<'_> {
     }
 
     async fn light(&mut self) -> Result<(), Failure> {
-        // Before v0.6 the wish was read and nothing done about it.
+        // Before v0.6 the operator read this field without acting on it.
         let wanted = self.text("/spec/indicatorLED");
         if !self.ctx.family.respects_others() && self.ctx.family != Family::Parked {
             return Ok(());
@@ -193,7 +192,7 @@ impl Turn<'_> {
             Family::V0_1 | Family::V0_3 | Family::V0_5 => {
                 return self.merge(json!({"spec": {"serverClaimRef": null}})).await;
             }
-            // Says so and switches off once; what the machine makes of it is not looked at.
+            // Sets the power and switches off once, without waiting for the result.
             Family::V0_6 => {
                 if self.text("/spec/power") != "Off" || self.refers("bootConfigurationRef").is_some() {
                     self.merge(json!({"spec": {"power": "Off", "bootConfigurationRef": null}})).await?;
@@ -212,7 +211,7 @@ impl Turn<'_> {
         self.merge(json!({"spec": {"serverClaimRef": null}})).await
     }
 
-    /// Asks for a shutdown until the BMC says that the machine is off.
+    /// Requests a shutdown until the BMC reports the machine as off.
     async fn is_off(&mut self) -> Result<bool, Failure> {
         let power = if self.legacy_power() { "Off" } else { "" };
         if self.text("/spec/power") != power || self.refers("bootConfigurationRef").is_some() {
@@ -255,8 +254,8 @@ impl Turn<'_> {
         self.enter(next).await.map(|_| ())
     }
 
-    /// Whether the server stays in maintenance for requests that are next. Only those of its own
-    /// group are known.
+    /// Returns true if the server stays in maintenance for the next requests. Only requests of its
+    /// own group count.
     async fn others_wait(&self) -> Result<bool, Failure> {
         if !matches!(self.ctx.family, Family::V0_6 | Family::V0_7) {
             return Ok(false);
@@ -281,7 +280,7 @@ impl Turn<'_> {
         Ok(by_approval && claim.is_some_and(|claim| super::maintenance::is_approved(self.ctx.family, &claim)))
     }
 
-    /// The marker is gone, or there never was one: back to what the claim says.
+    /// Without the marker, returns the server to the state implied by its claim.
     async fn parked(&mut self) -> Result<(), Failure> {
         let next = if self.refers("serverClaimRef").is_some() { "Reserved" } else { "Available" };
         self.refresh_all().await?;

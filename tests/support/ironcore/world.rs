@@ -1,5 +1,4 @@
-//! A cluster with the operators of a family and servers behind simulated BMCs: what a test starts
-//! with.
+//! Test fixture: a cluster with one family's operators, and servers behind simulated BMCs.
 
 use std::{
     fs,
@@ -22,20 +21,20 @@ use super::{
     patience,
 };
 
-/// The name with which the operators make themselves known to the API server.
+/// User name of the operators.
 const OPERATORS: &str = "ironcore";
 
-/// One request that the API server answered.
+/// One request served by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub user: String,
     pub agent: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: String,
-    /// The plural of the kind with its group, `servers.metal.ironcore.dev`; empty when no kind was
-    /// asked for.
+    /// Plural resource with its group, such as `servers.metal.ironcore.dev`; empty for other
+    /// paths.
     pub resource: String,
-    /// `status` and the like; mostly empty.
+    /// `status` or another subresource; usually empty.
     pub subresource: String,
     pub namespace: String,
     pub name: String,
@@ -44,7 +43,7 @@ pub struct Request {
 
 /// A running cluster with operators and servers.
 pub struct World {
-    // Dropped in this order: controllers would complain about a server that is gone.
+    // Dropped in this order: controllers would log errors about a missing API server.
     pub operators: Operators,
     pub cluster: Cluster,
     pub family: Family,
@@ -53,15 +52,14 @@ pub struct World {
     since: Since,
 }
 
-/// Where in the API server's log this world begins. Watches of the one before may end later.
+/// Start of this world in the API server's log. Watches of an earlier world can end later.
 struct Since {
     bytes: u64,
     time: Timestamp,
 }
 
 impl World {
-    /// Starts everything, with one server for each machine of a simulator, of the same name. They
-    /// are all `Available`.
+    /// Starts everything, with an `Available` server for each simulated machine of the same name.
     pub async fn start(family: Family, options: Options, simulator: &Simulator) -> Self {
         let this = Self::empty(family, options, simulator).await;
         for name in simulator.systems() {
@@ -73,7 +71,7 @@ impl World {
         this
     }
 
-    /// Starts everything but the servers.
+    /// Starts everything except the servers.
     pub async fn empty(family: Family, options: Options, simulator: &Simulator) -> Self {
         let kubernetes = LentKubernetes::with((family, options.maintenance_operator)).await;
         let bytes = fs::metadata(kubernetes.audit_log()).map_or(0, |log| log.len());
@@ -86,8 +84,7 @@ impl World {
         Self { operators, cluster, family, simulator: simulator.clone(), kubernetes, since }
     }
 
-    /// A server for a machine of the simulator, through a BMC object of its own, which machines
-    /// behind one BMC share.
+    /// Adds a server for a simulated machine. Machines behind one BMC share its BMC object.
     pub async fn add_server(&self, name: &str) {
         let bmc = self.simulator.bmc_of(name).unwrap();
         self.add_secret(&bmc).await;
@@ -101,7 +98,7 @@ impl World {
         self.add_server_with(name, json!({"bmcRef": {"name": bmc}})).await;
     }
 
-    /// A server that says itself how its BMC is reached.
+    /// Adds a server with inline BMC settings.
     pub async fn add_server_with_inline_bmc(&self, name: &str) {
         self.add_secret(name).await;
         let (host, port, scheme) = self.address(name);
@@ -137,7 +134,7 @@ impl World {
         (url.host_str().unwrap().to_owned(), url.port_or_known_default().unwrap(), url.scheme().to_owned())
     }
 
-    /// Creates an object unless there is one of its name.
+    /// Creates an object unless its name exists.
     pub async fn ensure(&self, kind: Kind, object: Value) {
         match self.cluster.create(kind, object).await {
             Err(error) if !super::api::is_conflict(&error) => panic!("{error}"),
@@ -145,10 +142,10 @@ impl World {
         }
     }
 
-    /// Everything about one object.
+    /// Returns an object.
     ///
     /// # Panics
-    /// When there is none.
+    /// If it does not exist.
     pub async fn object(&self, kind: Kind, key: &Key) -> Object {
         self.find(kind, key).await.unwrap_or_else(|| panic!("there is no {kind:?} {key:?}"))
     }
@@ -161,12 +158,12 @@ impl World {
         self.cluster.list(kind).await.unwrap()
     }
 
-    /// A server, whole.
+    /// Returns a server.
     pub async fn server(&self, name: &str) -> Value {
         serde_json::to_value(self.object(Kind::Server, &Key::cluster(name)).await).unwrap()
     }
 
-    /// Waits until an object is as wanted, and says how it is.
+    /// Waits until an object matches, and returns it.
     pub async fn until(&self, kind: Kind, key: &Key, what: &str, wanted: impl Fn(&Object) -> bool) -> Object {
         patience::until(&format!("{kind:?} {key:?}: {what}"), async || {
             self.find(kind, key).await.filter(|object| wanted(object))
@@ -174,7 +171,7 @@ impl World {
         .await
     }
 
-    /// Waits until there is no such object.
+    /// Waits until an object does not exist.
     pub async fn until_gone(&self, kind: Kind, key: &Key) {
         patience::until(&format!("{kind:?} {key:?} is gone"), async || {
             self.find(kind, key).await.is_none().then_some(())
@@ -187,12 +184,12 @@ impl World {
         self.until(Kind::Server, &Key::cluster(server), state, |server| text(server, "/status/state") == state).await;
     }
 
-    /// The kind of the family's `ServerMaintenance`.
+    /// Returns the kind of the family's `ServerMaintenance`.
     pub fn maintenances(&self) -> Kind {
         Kind::maintenance(self.family.group().expect("a family with ServerMaintenance"))
     }
 
-    /// Claims a server, and waits until it runs for its owner.
+    /// Claims a server and waits until it runs for its owner.
     pub async fn claim(&self, server: &str, namespace: &str, name: &str) {
         self.request_claim(server, namespace, name).await;
         let key = Key::within(namespace, name);
@@ -202,7 +199,7 @@ impl World {
         self.until(Kind::Server, &Key::cluster(server), "runs for its owner", on).await;
     }
 
-    /// Claims a server, whether or not it can be had.
+    /// Claims a server without waiting.
     pub async fn request_claim(&self, server: &str, namespace: &str, name: &str) {
         self.ensure(Kind::Namespace, json!({"metadata": {"name": namespace}})).await;
         let ignition = format!("{name}-ignition");
@@ -221,12 +218,12 @@ impl World {
         self.cluster.create(Kind::Claim, claim).await.unwrap();
     }
 
-    /// Approves maintenance on a claim, as an owner of this family does.
+    /// Approves maintenance on a claim, as this family's owners do.
     pub async fn approve(&self, namespace: &str, claim: &str) {
         self.set_approval(namespace, claim, json!("true")).await;
     }
 
-    /// Takes the approval back.
+    /// Withdraws the approval.
     pub async fn withdraw(&self, namespace: &str, claim: &str) {
         self.set_approval(namespace, claim, Value::Null).await;
     }
@@ -238,13 +235,12 @@ impl World {
         self.cluster.merge(Kind::Claim, &Key::within(namespace, claim), change).await.unwrap();
     }
 
-    /// The labels and annotations of a claim that tell about maintenance, as `label key=value`, in
-    /// order.
+    /// Returns a claim's labels and annotations about maintenance, sorted, as `label key=value`.
     pub async fn marks(&self, namespace: &str, claim: &str) -> Vec<String> {
         marks(&self.object(Kind::Claim, &Key::within(namespace, claim)).await)
     }
 
-    /// Every request that the API server has answered, except those of the operators and its own.
+    /// Returns all served requests, without those of the operators and the API server itself.
     pub fn requests(&self) -> Vec<Request> {
         let mut log = fs::File::open(self.kubernetes.audit_log()).unwrap();
         log.seek(SeekFrom::Start(self.since.bytes)).unwrap();
@@ -254,7 +250,7 @@ impl World {
         all
     }
 
-    /// The requests of one user.
+    /// Returns one user's requests.
     pub fn requests_of(&self, user: &str) -> Vec<Request> {
         let mut all = self.requests();
         all.retain(|request| request.user == user);
@@ -262,7 +258,7 @@ impl World {
     }
 }
 
-/// What a claim says about maintenance.
+/// Returns a claim's labels and annotations about maintenance.
 pub fn marks(claim: &Object) -> Vec<String> {
     let about = |place: &str, key: &str, value: &str| {
         let key = key.strip_prefix("metal.ironcore.dev/").filter(|key| key.starts_with("maintenance"))?;
@@ -273,7 +269,7 @@ pub fn marks(claim: &Object) -> Vec<String> {
     labels.chain(annotations).collect()
 }
 
-/// A request that came since.
+/// Parses a log line, unless it is older than `since`.
 fn request(line: &str, since: Timestamp) -> Option<Request> {
     let entry: Value = serde_json::from_str(line).ok()?;
     let came: Timestamp = entry["requestReceivedTimestamp"].as_str()?.parse().ok()?;

@@ -1,8 +1,8 @@
-//! A real Ironic (API, conductor and in-process messages in one program), as standalone
-//! installations run it.
+//! A real Ironic (API, conductor and in-process messaging in one program), as in standalone
+//! setups.
 //!
-//! It ends with the test that started it, however that ends: a keeper waits until our end of a pipe
-//! is closed and then ends the process group, because a child of Ironic outlives a killed parent.
+//! It always ends with its test: a keeper process waits until the test's end of a pipe closes,
+//! then kills the process group. Children of Ironic outlive a killed parent.
 
 use std::{
     fs,
@@ -22,8 +22,7 @@ use super::super::{
     server::{free_port, http_client},
 };
 
-/// Runs Ironic as the leader of a group of its own and says its process number; at the end, the
-/// whole group is killed.
+/// Runs Ironic as a group leader and prints its process ID. At the end it kills the whole group.
 const KEEPER: &str = r#"
 trap '' INT TERM
 setsid "$@" >>"$KEPT_FOLDER/log" 2>&1 </dev/null &
@@ -34,9 +33,8 @@ kill -9 "-$pid" 2>/dev/null
 wait "$pid" 2>/dev/null
 "#;
 
-/// Ironic finds its connection to a BMC by a digest of the password, of 600,000 rounds: almost a
-/// second of a core for each of its calls. Nothing here is to be kept from those who read its
-/// memory, so that one round will do.
+/// Ironic looks up its connection to a BMC by a password digest with 600,000 rounds, almost one
+/// CPU second per call. Test passwords are not secret, so one round is enough.
 const SERVE: &str = r"
 import hashlib, sys
 digest = hashlib.pbkdf2_hmac
@@ -45,40 +43,41 @@ from ironic.command.singleprocess import main
 sys.exit(main())
 ";
 
-/// The only account with `http_basic`.
+/// The only `http_basic` account.
 pub const USERNAME: &str = "admin";
-/// Its password.
+/// Password of [`USERNAME`].
 pub const PASSWORD: &str = "correct horse";
-/// With all that the tests use.
+/// API version with everything that the tests use.
 const VERSION: &str = "1.95";
 
-/// How it shall be started.
+/// Start options.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// HTTP basic instead of no authentication.
+    /// True for HTTP basic; false for no authentication.
     pub basic: bool,
-    /// Seconds that each call of a fake interface takes, during which the node is locked.
+    /// Seconds per call of a fake interface, during which the node is locked.
     pub fake_delay: u32,
-    /// Seconds that each service step of the fake vendor interface takes.
+    /// Seconds per service step of the fake vendor interface.
     pub step_delay: u32,
-    /// Seconds between two power synchronisations; 0: none.
+    /// Seconds between two power synchronisations; 0 disables them.
     pub sync_power: u32,
-    /// Certificate and key of an API that speaks TLS.
+    /// TLS certificate and key of the API.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// The Keystone whose tokens are needed, with Ironic in its catalog.
+    /// Keystone for tokens, with Ironic in its catalog.
     pub keystone: Option<Arc<Keystone>>,
-    /// It asks Keystone of each request, and not of a token once in five minutes.
+    /// True to validate the token on each request, instead of every five minutes.
     pub asks_each_time: bool,
-    /// Policy files; those after the first one are laid over it.
+    /// Policy files; later files override the first.
     pub policies: &'static [&'static str],
-    /// With the interfaces that baremetal-operator gives its nodes.
+    /// True for the interfaces that baremetal-operator configures.
     pub operator: bool,
 }
 
 impl Options {
-    /// What tells installations apart, where nothing outside of the options does.
+    /// Returns the options that distinguish reusable installations, or `None` if it cannot be
+    /// reused.
     pub fn kind(&self) -> Option<(bool, u32, u32, u32, bool)> {
-        // Each option is named, so that a new one is not forgotten here.
+        // Destructure every field, so that a new option cannot be missed.
         match *self {
             Self {
                 basic,
@@ -116,7 +115,7 @@ fn tool(path: &str) -> PathBuf {
 }
 
 impl Installation {
-    /// Starts one with an empty database and waits until its conductor has registered.
+    /// Starts Ironic with an empty database and waits until its conductor has registered.
     pub async fn start(options: Options) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let folder = TempDir::with_prefix("ironic-").unwrap();
@@ -170,10 +169,10 @@ impl Installation {
         &self.options
     }
 
-    /// Takes away what a test left in it, as an operator may: a node in maintenance is deleted in
-    /// any state as soon as it is not locked. False: that did not come about.
+    /// Deletes a test's nodes, as an operator can: a node in maintenance is deletable in any state
+    /// while unlocked. Returns false on a timeout.
     pub async fn clean(&mut self) -> bool {
-        // The connections of a client end with the test that opened them.
+        // A client's connections end with the test that opened them.
         self.http = client();
         let until = std::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -206,7 +205,7 @@ impl Installation {
         }
     }
 
-    /// Ends it as a power cut would. What it knows stays.
+    /// Kills it, as in a power cut. The database stays.
     pub fn kill(&mut self) {
         if let Some(mut keeper) = self.keeper.take() {
             drop(keeper.stdin.take());
@@ -214,13 +213,13 @@ impl Installation {
         }
     }
 
-    /// Ends it as a power cut would, and starts it again at the same address.
+    /// Kills and restarts it at the same address.
     pub async fn restart(&mut self) {
         self.kill();
         self.run().await;
     }
 
-    /// Where it listens.
+    /// URL of the API.
     pub fn url(&self) -> String {
         let scheme = if self.options.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
@@ -230,7 +229,7 @@ impl Installation {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The folder whose files it serves to BMCs.
+    /// Folder of the files served to BMCs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -253,12 +252,12 @@ impl Installation {
         Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
     }
 
-    /// A call of another client: its status and what it was answered with.
+    /// Sends a request as another client. Returns status and body.
     pub async fn try_call(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
         self.ask(method, path, body.as_ref()).await.unwrap_or_else(|| panic!("Ironic is away:\n{}", self.log()))
     }
 
-    /// The same, which succeeds once the lock of the node is free.
+    /// Same as `try_call`, retried until the node's lock is free.
     pub async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         self.eventually("the call is accepted", Duration::from_mins(4), async || {
             let (status, answer) = self.try_call(method.clone(), path, body.clone()).await;
@@ -272,7 +271,7 @@ impl Installation {
         self.call(Method::GET, &format!("/v1/nodes/{name}"), None).await
     }
 
-    /// Waits until a node is as it shall be.
+    /// Waits until a node matches.
     pub async fn await_node(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.eventually(what, Duration::from_mins(4), async || {
             let node = self.node(name).await;
@@ -281,20 +280,20 @@ impl Installation {
         .await
     }
 
-    /// Sends a verb and waits for the state that it leads to.
+    /// Sends a provision verb and waits for its final state.
     pub async fn provision(&self, name: &str, verb: &str, state: &str) {
         self.call(Method::PUT, &format!("/v1/nodes/{name}/states/provision"), Some(json!({ "target": verb }))).await;
         self.await_node(name, state, |node| node["provision_state"] == state && node["reservation"].is_null()).await;
     }
 
-    /// Changes power as another client, and waits for it.
+    /// Changes power as another client, and waits for the change.
     pub async fn power(&self, name: &str, target: &str) {
         self.call(Method::PUT, &format!("/v1/nodes/{name}/states/power"), Some(json!({ "target": target }))).await;
         self.await_node(name, target, |node| node["power_state"] == target && node["target_power_state"].is_null())
             .await;
     }
 
-    /// A fake node that is deployed and on.
+    /// Creates a deployed fake node that is powered on.
     pub async fn active_node(&self, name: &str) {
         self.call(Method::POST, "/v1/nodes", Some(json!({ "name": name, "driver": "fake-hardware" }))).await;
         self.provision(name, "manage", "manageable").await;
@@ -302,7 +301,7 @@ impl Installation {
         self.power(name, "power on").await;
     }
 
-    /// A node whose BMC speaks Redfish, manageable and with a known power state.
+    /// Creates a manageable node with a Redfish BMC and a known power state.
     pub async fn redfish_node(&self, name: &str, address: &str, system: &str, account: (&str, &str)) {
         let info = json!({
             "redfish_address": address, "redfish_system_id": system,
@@ -316,7 +315,7 @@ impl Installation {
         self.provision(name, "manage", "manageable").await;
     }
 
-    /// Sets or clears maintenance as an operator does.
+    /// Sets or clears maintenance, like an operator.
     pub async fn maintenance(&self, name: &str, reason: Option<&str>) {
         let path = format!("/v1/nodes/{name}/maintenance");
         match reason {
@@ -325,14 +324,14 @@ impl Installation {
         };
     }
 
-    /// What the history of a node holds of one kind.
+    /// Returns a node's history entries of one kind.
     pub async fn history(&self, name: &str, kind: &str) -> Vec<Value> {
         let history = self.call(Method::GET, &format!("/v1/nodes/{name}/history?detail=true"), None).await;
         let entries = history["history"].as_array().unwrap().iter();
         entries.filter(|entry| entry["event_type"] == kind).cloned().collect()
     }
 
-    /// Changes the database, for what the API cannot bring about.
+    /// Changes the database, for states that the API cannot produce.
     pub async fn sql(&self, statement: &str) {
         let script = "import sqlite3, sys\n\
                       db = sqlite3.connect(sys.argv[1], timeout=30)\n\
@@ -366,7 +365,7 @@ impl Drop for Installation {
     }
 }
 
-/// One account in the format of Apache's `htpasswd`; Ironic takes bcrypt only.
+/// One account in `htpasswd` format; Ironic accepts only bcrypt.
 fn password_file() -> String {
     let script = "import bcrypt, sys\n\
                   hash = bcrypt.hashpw(sys.argv[1].encode(), bcrypt.gensalt(4)).decode()\n\

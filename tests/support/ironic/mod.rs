@@ -1,8 +1,7 @@
-//! An Ironic that one test after the other has for itself (`support/lent.rs`). Starting one costs a
-//! core five seconds; what a test left in it is deleted in less than one.
+//! Ironic instances lent to one test at a time (`support/lent.rs`). Starting one takes five CPU
+//! seconds; deleting a test's leftovers takes less than one.
 //!
-//! One that something else than its options tells from others is not lent again: a Keystone, a
-//! certificate, a policy.
+//! Instances with a Keystone, a certificate or a policy are not reused.
 
 pub mod installation;
 
@@ -16,14 +15,14 @@ pub type Ironic = Lent<Installation>;
 
 impl Lendable for Installation {
     fn shelf() -> &'static Shelf<Self> {
-        // Each takes a fifth of a GiB.
+        // Each uses a fifth of a GiB.
         static SHELF: Shelf<Installation> = Shelf::of(5);
         &SHELF
     }
 }
 
 impl Ironic {
-    /// One without a node.
+    /// Returns an Ironic without nodes.
     pub async fn start(options: Options) -> Self {
         let Some(kind) = options.kind() else { return Self::once(Installation::start(options).await) };
         while let Some(mut it) = Installation::shelf().take(|it| it.options().kind() == Some(kind)) {

@@ -1,4 +1,4 @@
-//! The Redfish calls that Ironic makes for the operator.
+//! The Redfish calls that Ironic sends for the operator.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine of a host; the error is what Ironic would say of it.
+    /// Returns a host's machine, or the error that Ironic would report.
     pub async fn of(operator: &Operator, host: &DynamicObject) -> Result<Self, String> {
         let address = host.data["spec"]["bmc"]["address"].as_str().unwrap_or_default();
         let (protocol, rest) = address.split_once("://").ok_or("unknown BMC type")?;
@@ -29,7 +29,7 @@ impl Machine {
         let part = |key: &str| {
             let bytes =
                 BASE64_STANDARD.decode(found.data["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
-            // As the real one does: `echo password | base64` leaves a newline.
+            // Like the real operator: `echo password | base64` leaves a line break.
             String::from_utf8(bytes).unwrap_or_default().trim().to_owned()
         };
         let http = reqwest::Client::builder()
@@ -63,15 +63,14 @@ impl Machine {
         Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 
-    /// Whether it is on.
+    /// Returns true if the machine is on.
     pub async fn is_on(&self) -> Result<bool, String> {
         let system = self.send(reqwest::Method::GET, &self.system, None).await?;
         Ok(system["PowerState"] == "On")
     }
 
-    /// Boots it from an ISO image, as Ironic does for one that is provisioned with `live-iso`:
-    /// switched off whatever it is, and from the drive at each start from then on
-    /// (`tests/metal3/iso.txt`).
+    /// Boots an ISO image, like Ironic for `live-iso`: powers off unconditionally, then boots from
+    /// the drive at every start (`tests/metal3/iso.txt`).
     pub async fn boot_iso(&self, url: &str) -> Result<(), String> {
         self.reset("ForceOff").await?;
         while self.send(reqwest::Method::GET, &self.system, None).await?["PowerState"] != "Off" {
@@ -84,7 +83,7 @@ impl Machine {
         self.reset("On").await
     }
 
-    /// Ends that, as Ironic does for one that is deprovisioned without cleaning.
+    /// Undoes `boot_iso`, like Ironic for a deprovisioning without cleaning.
     pub async fn end_iso(&self) -> Result<(), String> {
         if self.is_on().await? {
             self.reset("ForceOff").await?;

@@ -1,8 +1,8 @@
-//! Stand-in for cluster-api-provider-metal3: it chooses a host for each Metal3Machine, and writes
-//! on that host what it wants of it as often as something happens to either.
+//! Stand-in for cluster-api-provider-metal3: it selects a host for each Metal3Machine and writes
+//! its settings to the host on every event of either.
 //!
-//! It is held to what the real one did (`tests/metal3/claims.txt`). Its code is not here; what is
-//! quoted are functions of its `baremetal/metal3machine_manager.go`.
+//! It was compared with recordings of the real provider (`tests/metal3/claims.txt`). It shares no
+//! code with it; quoted names are functions in `baremetal/metal3machine_manager.go`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,23 +29,21 @@ const CLUSTER: &str = "cluster.x-k8s.io/cluster-name";
 const PAUSED: &str = "baremetalhost.metal3.io/paused";
 const UNHEALTHY: &str = "capm3.metal3.io/unhealthy";
 
-/// How long it waits where no host is free, or a host is still being deprovisioned. 30 s where
-/// people run it.
+/// Retry interval while no host is free or a host is being deprovisioned. 30 s in production.
 const AGAIN: Duration = Duration::from_millis(300);
 
 type Turn = Result<Option<Duration>, kube::Error>;
 
-/// A version of the provider: the first one that does what is written here, and all after it up to
-/// the next one.
+/// Provider behaviour, named after the first version that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// v1.13.2, and back to v1.12 by its source: a consumer always counts.
     V1_13,
-    /// v1.14.0-rc.0: a host that is kept for reuse is taken whatever its consumer is.
+    /// v1.14.0-rc.0: takes a host kept for reuse regardless of its consumer.
     V1_14,
 }
 
-/// A kind of Cluster API.
+/// Returns a Cluster API resource.
 pub fn cluster_api(kind: &str) -> ApiResource {
     let group = match kind {
         "Metal3Machine" | "Metal3Cluster" | "Metal3MachineTemplate" => "infrastructure.cluster.x-k8s.io",
@@ -61,7 +59,7 @@ pub fn cluster_api(kind: &str) -> ApiResource {
     }
 }
 
-/// The provider, running. It stops when this is dropped.
+/// The running provider. It stops on drop.
 pub struct Capm3 {
     task: JoinHandle<()>,
     overlooked: Arc<Mutex<BTreeSet<String>>>,
@@ -74,8 +72,8 @@ impl Capm3 {
         Self { task: tokio::spawn(world.run()), overlooked }
     }
 
-    /// Chooses this host for no Metal3Machine until it is seen again. A real one looks every half
-    /// minute only, so that it comes after whatever an operator does at once.
+    /// Ignores this host until its next event. A real provider polls every 30 s, so it is later
+    /// than any immediate action of an operator.
     pub fn overlook(&self, host: &str) {
         self.overlooked.lock().unwrap().insert(host.to_owned());
     }
@@ -102,7 +100,7 @@ fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The Metal3Machine that a host names as its consumer (`consumerRefMatches`).
+/// Returns the Metal3Machine that is a host's consumer (`consumerRefMatches`).
 fn consumer(host: &DynamicObject) -> Option<&str> {
     let group = text(host, "/spec/consumerRef/apiVersion").split('/').next();
     let its =
@@ -139,8 +137,8 @@ impl World {
                         due.insert(object.name_any(), Instant::now());
                         continue;
                     }
-                    // `BareMetalHostToMetal3Machines`: a host wakes the consumers that it names and
-                    // that it named before.
+                    // `BareMetalHostToMetal3Machines`: a host's event triggers its current and its
+                    // previous consumer.
                     let before = match consumer(&object) {
                         Some(now) => named.insert(object.name_any(), now.to_owned()).or(Some(now.to_owned())),
                         None => named.remove(&object.name_any()),
@@ -186,7 +184,7 @@ impl World {
         Ok(None)
     }
 
-    /// `chooseHost`. Neither the detached annotation nor the operational status is looked at.
+    /// `chooseHost`, which ignores the detached annotation and the operational status.
     async fn choose(&self, machine: &DynamicObject) -> Result<Option<DynamicObject>, kube::Error> {
         let selector = &machine.data["spec"]["hostSelector"]["matchLabels"];
         let labels = selector.as_object().cloned().unwrap_or_default();
@@ -219,7 +217,7 @@ impl World {
         Ok(None)
     }
 
-    /// `getControlPlaneName`: with which label of node reuse a host is for a Metal3Machine.
+    /// `getControlPlaneName`: the label that reserves a host for reuse by a Metal3Machine's owner.
     async fn control_plane(&self, machine: &DynamicObject) -> Result<Option<String>, kube::Error> {
         let owner = machine.owner_references().iter().find(|owner| owner.kind == "Machine");
         let Some(owner) = owner else { return Ok(None) };
@@ -228,7 +226,7 @@ impl World {
         Ok(planes.map(|plane| format!("cp-{}", plane.name)).next())
     }
 
-    /// `setHostConsumerRef` and `setHostSpec`: what a host is to be like, written where it differs.
+    /// `setHostConsumerRef` and `setHostSpec`: writes a host's settings if they differ.
     async fn want(&self, machine: &DynamicObject, host: &DynamicObject) -> Result<(), kube::Error> {
         let (name, spec) = (machine.name_any(), &host.data["spec"]);
         let mut change = json!({});
@@ -252,8 +250,7 @@ impl World {
         self.merge(&self.hosts(), &host.name_any(), json!({"metadata": {"labels": labels}, "spec": change})).await
     }
 
-    /// `Delete`: the image goes and the host is switched off, and its consumer goes once it is
-    /// deprovisioned.
+    /// `Delete`: removes the image and powers off; removes the consumer after deprovisioning.
     async fn delete(&self, machine: &DynamicObject, host: Option<DynamicObject>) -> Turn {
         let name = machine.name_any();
         if let Some(host) = host.filter(|host| consumer(host) == Some(&name)) {

@@ -1,4 +1,5 @@
-//! The loop of the stand-in: events and delays lead to one turn for one host after the other.
+//! Main loop of the stand-in: events and timers trigger one reconcile per host, one host at a
+//! time.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,52 +19,51 @@ use tokio::task::JoinHandle;
 
 use super::{super::gate::Gate, first, turn};
 
-/// A version of the operator: the first one that does what is written here, and all after it up to
-/// the next one.
+/// Operator behaviour, named after the first version that has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// v0.11.0 to v0.12.6.
     V0_11,
-    /// v0.13.0 to v0.13.2: the deletion of every detached host is delayed.
+    /// v0.13.0 to v0.13.2: delays the deletion of every detached host.
     V0_13,
-    /// v0.14.0-rc.0: keyed reboot annotations stay when a host changes its state.
+    /// v0.14.0-rc.0: keyed reboot annotations survive a host's state change.
     V0_14,
-    /// 02aa505: a host counts as detached for a deletion as soon as it is annotated.
+    /// 02aa505: for a deletion, the annotation alone counts as detached.
     #[default]
     Newest,
 }
 
 impl Version {
-    /// Whether every reboot annotation is deleted when a host changes its state.
+    /// Returns true if a host's state change deletes every reboot annotation.
     pub fn deletes_keys(self) -> bool {
         self < Self::V0_14
     }
 
-    /// Whether `spec.firmware` of the host is serviced at a reboot.
+    /// Returns true if a reboot services the host's `spec.firmware`.
     pub fn services_firmware_of_the_host(self) -> bool {
         self < Self::Newest
     }
 }
 
-/// How the operator is set up.
+/// Operator options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often a host in a steady state is looked at. A minute where people run it.
+    /// Interval between reconciles of a steady host. One minute in production.
     pub steady: Duration,
-    /// How long a step of Ironic takes.
+    /// Duration of an Ironic step.
     pub step: Duration,
-    /// Which one it is.
+    /// Operator version.
     pub version: Version,
     /// While closed, the operator does nothing.
     pub awake: Gate,
-    /// While closed, no host can be registered: the BMC is not accepted.
+    /// While closed, registration fails because the BMC rejects it.
     pub registers: Gate,
-    /// While closed, no node can be deleted: detaching ends in an error.
+    /// While closed, nodes cannot be deleted, so detaching fails.
     pub detaches: Gate,
-    /// Whether a service step boots the host's ramdisk, as it does through Ironic; the fixture of
-    /// the real operator boots nothing.
+    /// True if a service step boots the host's ramdisk, as with Ironic. The real operator's
+    /// fixture boots nothing.
     pub boots_ramdisk: bool,
-    /// While closed, no live ISO can be read: provisioning ends in an error.
+    /// While closed, live ISOs are unreadable, so provisioning fails.
     pub boots: Gate,
 }
 
@@ -82,29 +82,29 @@ impl Default for Options {
     }
 }
 
-/// A call that Ironic makes for a node. It takes no other one meanwhile.
+/// Ironic's current operation on a node, which excludes others.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Call {
     #[default]
     None,
-    /// One of another client.
+    /// Operation of another client.
     Foreign,
-    /// A change of its power, and since when.
+    /// Power change with its start.
     Power { on: bool, since: Instant },
 }
 
-/// A node in Ironic.
+/// An Ironic node.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub id: String,
     pub verified: bool,
     pub adopted: bool,
     pub serviced: bool,
-    /// The call that is made for it.
+    /// Current operation.
     pub call: Call,
 }
 
-/// What the turns share.
+/// State shared by all reconciles.
 pub struct Operator {
     pub client: Client,
     pub namespace: String,
@@ -112,7 +112,7 @@ pub struct Operator {
     pub nodes: Mutex<HashMap<String, Node>>,
 }
 
-/// A kind of the group, or of the core.
+/// Returns a resource of the Metal3 group or of the core group.
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version) = if kind == "Secret" { ("", "v1") } else { ("metal3.io", "v1alpha1") };
     let plural = match kind {
@@ -129,7 +129,7 @@ pub fn resource(kind: &str) -> ApiResource {
     }
 }
 
-/// A Secret of the operator's namespace.
+/// Reads a Secret in the operator's namespace.
 pub async fn secret(operator: &Operator, name: &str) -> Result<Option<DynamicObject>, kube::Error> {
     operator.api("Secret").get_opt(name).await
 }
@@ -139,7 +139,7 @@ impl Operator {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
     }
 
-    /// Changes the status of a host, if nobody wrote the host since it was read.
+    /// Updates a host's status, unless the host changed since the read.
     pub async fn status(&self, host: &DynamicObject, status: Value) -> Result<(), kube::Error> {
         let mut status = status;
         status["lastUpdated"] = json!(jiff::Timestamp::now().to_string());
@@ -150,7 +150,7 @@ impl Operator {
             .map(drop)
     }
 
-    /// Changes a host, if nobody wrote it since it was read.
+    /// Updates a host, unless it changed since the read.
     pub async fn update(&self, host: &DynamicObject, mut change: Value) -> Result<(), kube::Error> {
         change["metadata"]["resourceVersion"] = json!(host.resource_version());
         let api = self.api("BareMetalHost");
@@ -158,7 +158,7 @@ impl Operator {
     }
 }
 
-/// What of a host wakes the real operator (`updateEventHandler`).
+/// Returns the host fields that trigger the real operator (`updateEventHandler`).
 fn waking(host: &DynamicObject) -> String {
     let metadata = &host.metadata;
     format!(
@@ -167,21 +167,21 @@ fn waking(host: &DynamicObject) -> String {
     )
 }
 
-/// The operator, running. It stops when this is dropped.
+/// The running operator. It stops on drop.
 pub struct Running {
     task: JoinHandle<()>,
     pub operator: Arc<Operator>,
 }
 
 impl Running {
-    /// Starts it for one namespace. `before`: what an operator that was stopped had in Ironic.
+    /// Starts it for one namespace. `before` contains the Ironic nodes of a stopped operator.
     pub fn start(client: Client, namespace: &str, options: Options, before: HashMap<String, Node>) -> Self {
         let operator =
             Arc::new(Operator { client, namespace: namespace.to_owned(), options, nodes: Mutex::new(before) });
         Self { task: tokio::spawn(run(Arc::clone(&operator))), operator }
     }
 
-    /// Ends it; what it was about to do is left undone, as after a crash.
+    /// Aborts it mid-work, as in a crash.
     pub fn stop(&self) {
         self.task.abort();
     }

@@ -1,4 +1,4 @@
-//! One turn of the operator for one host: what the real one does in one reconciliation.
+//! The operator's reconcile of one host.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ fn settled(state: &str) -> bool {
     matches!(state, "provisioned" | "externally provisioned" | "ready" | "available")
 }
 
-/// Takes one turn. Tells when the next one is due without an event.
+/// Reconciles a host. Returns the delay until the next reconcile without an event.
 pub async fn turn(operator: &Operator, name: &str) -> Turn {
     let Some(host) = operator.api("BareMetalHost").get_opt(name).await? else { return Ok(None) };
     let annotations = host.annotations();
@@ -79,7 +79,7 @@ pub async fn turn(operator: &Operator, name: &str) -> Turn {
     moves(operator, &host, state).await
 }
 
-/// `claimSecret`: the label by which the operator watches the Secrets that it uses.
+/// `claimSecret`: adds the label through which the operator watches its Secrets.
 async fn labels_secret(operator: &Operator, host: &DynamicObject) -> Result<(), kube::Error> {
     let name = at(host, "/spec/bmc/credentialsName");
     let label = json!({"metadata": {"labels": {"environment.metal3.io": "baremetal"}}});
@@ -89,13 +89,13 @@ async fn labels_secret(operator: &Operator, host: &DynamicObject) -> Result<(), 
     }
 }
 
-/// `checkInitiateDelete`: the state that a deletion begins with; `None`: it has begun, or is
+/// `checkInitiateDelete`: returns the first state of a deletion, or `None` if it has begun or is
 /// delayed.
 fn initiates(version: Version, host: &DynamicObject) -> Option<&'static str> {
     let (state, detach) = (at(host, "/status/provisioning/state"), host.annotations().get(DETACHED));
     let is_detached = at(host, "/status/operationalStatus") == "detached";
     let arguments: Value = detach.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    // Where the annotation is gone, the host is attached first.
+    // Without the annotation, the host is attached first.
     let delays = if detach.is_some() { arguments["deleteAction"] == "delay" } else { is_detached };
     let asked = match version {
         Version::V0_11 => is_detached && matches!(state, "provisioning" | "provisioned" | "externally provisioned"),
@@ -113,7 +113,7 @@ fn initiates(version: Version, host: &DynamicObject) -> Option<&'static str> {
     }
 }
 
-/// The handlers of the states of a deleted host.
+/// State handlers of a deleted host.
 async fn leaves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
     let status = match state {
         "deprovisioning" => json!({"provisioning": {"state": "powering off before delete"}}),
@@ -133,7 +133,7 @@ async fn leaves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
     Ok(Some(operator.options.step))
 }
 
-/// The status of a host without an error.
+/// Status of a host without an error.
 fn ok() -> Value {
     json!({"operationalStatus": "OK", "errorType": null, "errorMessage": null, "errorCount": 0})
 }
@@ -149,7 +149,7 @@ async fn detached(operator: &Operator, host: &DynamicObject) -> Turn {
         operator.status(host, failed("detach error", "the node is locked")).await?;
         return Ok(Some(operator.options.step * 5));
     }
-    // Deleting the node takes more than one turn.
+    // Deleting the node takes several reconciles.
     if operator.nodes.lock().unwrap().remove(&name).is_some() {
         return Ok(Some(operator.options.step));
     }
@@ -161,11 +161,11 @@ async fn detached(operator: &Operator, host: &DynamicObject) -> Turn {
         }
         operator.status(host, status).await?;
     }
-    // Looked at again after ten minutes.
+    // The next reconcile is after ten minutes.
     Ok(None)
 }
 
-/// `ensureRegistered`. `Some`: it is not registered yet.
+/// `ensureRegistered`. `Some`: not registered yet.
 async fn registered(
     operator: &Operator,
     host: &DynamicObject,
@@ -211,7 +211,7 @@ async fn registered(
     Ok(None)
 }
 
-/// `clearRebootAnnotations`; `true`: the host was changed.
+/// `clearRebootAnnotations`. Returns true if the host changed.
 async fn clears_keys(operator: &Operator, host: &DynamicObject) -> Result<bool, kube::Error> {
     let all = operator.options.version.deletes_keys();
     let cleared = host.annotations().keys().filter(|key| *key == REBOOT || (all && key.starts_with(REBOOT)));
@@ -223,7 +223,7 @@ async fn clears_keys(operator: &Operator, host: &DynamicObject) -> Result<bool, 
     Ok(true)
 }
 
-/// The handlers of the states.
+/// State handlers.
 async fn moves(operator: &Operator, host: &DynamicObject, state: &str) -> Turn {
     let wants = !at(host, "/spec/image/url").is_empty();
     let goes = |to: &str| {
@@ -326,7 +326,7 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
         }
         return Ok(Some(operator.options.steady));
     }
-    // A call takes as long as the host takes; a host that does not obey is told again.
+    // A call lasts until the host reacts; after a limit it is sent again.
     if matches!(call, Call::Power { on, since } if on == wanted && since.elapsed() < step * 20) {
         return Ok(Some(step));
     }
@@ -343,7 +343,7 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
         let lasts = wanted || !kept_on;
         calls(if lasts { Call::Power { on: wanted, since: Instant::now() } } else { Call::None });
     }
-    // Whether Ironic took it or not.
+    // Regardless of Ironic's response.
     if kept_on && host.annotations().contains_key(REBOOT) {
         operator.update(host, json!({"metadata": {"annotations": {REBOOT: null}}})).await?;
         return Ok(NOW);
@@ -351,7 +351,7 @@ async fn steady(operator: &Operator, host: &DynamicObject, state: &str) -> Turn 
     Ok(Some(step * 2))
 }
 
-/// Firmware changes that are made at a reboot.
+/// Returns true if firmware changes wait for a reboot.
 async fn pending(operator: &Operator, host: &DynamicObject) -> Result<bool, kube::Error> {
     let name = &host.name_any();
     let Some(policy) = operator.api("HostUpdatePolicy").get_opt(name).await? else { return Ok(false) };

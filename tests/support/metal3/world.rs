@@ -1,5 +1,4 @@
-//! A namespace with hosts behind simulated BMCs and the operator's stand-in: what a test starts
-//! with.
+//! Test fixture: a namespace with the operator's stand-in and hosts behind simulated BMCs.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -13,10 +12,10 @@ use super::{
     operator::{Options, Running, resource},
 };
 
-/// The annotation that detaches a host.
+/// Annotation that detaches a host.
 pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
 
-/// A namespace of the shared API server.
+/// A namespace on the shared API server.
 pub struct World {
     pub running: Running,
     pub simulator: Simulator,
@@ -35,7 +34,7 @@ fn api_server() -> &'static Kubernetes {
 }
 
 impl World {
-    /// So many hosts `node1`, `node2` … that are provisioned and on.
+    /// Starts with provisioned, powered hosts `node1`, `node2` …
     pub async fn start(hosts: usize, options: Options) -> Self {
         let this = Self::empty(hosts, options).await;
         for name in this.simulator.systems() {
@@ -50,7 +49,7 @@ impl World {
         this
     }
 
-    /// Machines, and no hosts.
+    /// Starts with machines but without hosts.
     pub async fn empty(machines: usize, options: Options) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let simulator = Simulator::start(SimulatorConfig::with_systems(machines)).await.expect("the simulator starts");
@@ -65,17 +64,17 @@ impl World {
         Api::namespaced_with(self.running.operator.client.clone(), &self.namespace, &resource(kind))
     }
 
-    /// The address of a machine's BMC, as a host says it.
+    /// Address of a machine's BMC, as in a host's spec.
     pub fn address(&self, name: &str) -> String {
         let url: url::Url = self.simulator.url(name).unwrap().parse().unwrap();
         let (host, port) = (url.host_str().unwrap(), url.port_or_known_default().unwrap());
         format!("redfish-virtualmedia+{}://{host}:{port}/redfish/v1/Systems/1", url.scheme())
     }
 
-    /// Adds a host for a machine; `more`: into its spec.
+    /// Adds a host for a machine; `more` is merged into its spec.
     pub async fn add(&self, name: &str, more: Value) {
         let account = self.simulator.credentials();
-        // As `echo password | base64` leaves it.
+        // With the line break that `echo password | base64` leaves.
         let data = json!({"username": account.username, "password": format!("{}\n", account.password.expose_secret())});
         let secret = format!("{name}-bmc");
         self.create("Secret", &secret, json!({"stringData": data})).await;
@@ -91,7 +90,7 @@ impl World {
         self.create("BareMetalHost", name, json!({"spec": spec})).await;
     }
 
-    /// Creates an object of the namespace.
+    /// Creates an object in the namespace.
     pub async fn create(&self, kind: &str, name: &str, mut object: Value) {
         let resource = resource(kind);
         object["apiVersion"] = json!(resource.api_version);
@@ -101,7 +100,7 @@ impl World {
         self.api(kind).create(&PostParams::default(), &object).await.unwrap();
     }
 
-    /// A host, whole.
+    /// Returns a host.
     pub async fn host(&self, name: &str) -> Value {
         self.find(name).await.unwrap_or_else(|| panic!("host {name} is missing"))
     }
@@ -111,17 +110,17 @@ impl World {
         Some(serde_json::to_value(host).unwrap())
     }
 
-    /// Waits until a host is as wanted.
+    /// Waits until a host matches.
     pub async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         patience::until(&format!("{name}: {what}"), async || self.find(name).await.filter(|host| wanted(host))).await
     }
 
-    /// Merges into an object.
+    /// Merges a change into an object.
     pub async fn merge(&self, kind: &str, name: &str, change: Value) {
         self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
 
-    /// Merges into the status of an object.
+    /// Merges a change into an object's status.
     pub async fn merge_status(&self, kind: &str, name: &str, status: Value) {
         let change = json!({"status": status});
         self.api(kind).patch_status(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
@@ -136,7 +135,7 @@ impl World {
         self.api("BareMetalHost").delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Ends the operator and starts another one, which finds in Ironic what the first one left.
+    /// Restarts the operator, which keeps the nodes in Ironic.
     pub fn restart(&mut self) {
         self.running.stop();
         let nodes = self.running.operator.nodes.lock().unwrap().clone();
@@ -144,7 +143,7 @@ impl World {
         self.running = Running::start(client, &self.namespace, self.options.clone(), nodes);
     }
 
-    /// What of a host tells of a maintenance of ours: annotations and consumer, in order.
+    /// Returns this program's marks on a host: annotations and consumer, sorted.
     pub async fn traces(&self, name: &str) -> Vec<String> {
         let host = self.host(name).await;
         let annotations = host["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
