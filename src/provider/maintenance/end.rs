@@ -21,6 +21,22 @@ use crate::provider::{
     shared::review_release::REVOKED,
 };
 
+/// Builds the warning for a destroy with a state from before a replacement: another state manages
+/// the name's later maintenance.
+fn held_later(server: &str, later: &Maintenance) -> Diagnostic {
+    let id = &later.id;
+    diagnostic(
+        "A later maintenance has this name",
+        format!(
+            "{server}: this state's {id} has ended. A later one with the same name is {} under generation {}, and another state \
+             manages it. Destroy it with that state, or import {id} and destroy it here.",
+            later.phase.name(),
+            later.generation
+        ),
+        AttributePath::root(),
+    )
+}
+
 /// Builds the warning for a maintenance that ended without a restore because of a direct hand-over.
 fn handed_over(record: &Maintenance, next: &MaintenanceId) -> Diagnostic {
     let power = record.prior.as_ref().map(|prior| format!(" (power {})", prior.power)).unwrap_or_default();
@@ -109,6 +125,11 @@ pub(in crate::provider) async fn over_already(
                     format!("{server}: {} was {}. The server was not touched.", held.record.id, ended(&held.record)),
                     AttributePath::root(),
                 ));
+            }
+            if let Ok(later) = engine.active(&held.record.id).await
+                && later.refuses_owner(engine.owner()).is_none()
+            {
+                diags.add_warning(held_later(server, &later));
             }
             Some(())
         }

@@ -58,8 +58,8 @@ impl ServerMaintenance {
                 let mut found = Diagnostics::default();
                 self.cell.unless_stopped(self.review(&mut found, &engine, model, spec, Some(prior))).await;
                 diags.warnings.append(&mut found.warnings);
-                // OpenTofu plans a replacement before a destroy. An error would prevent the destroy of
-                // a maintenance that an external system ended.
+                // OpenTofu plans a replacement before a destroy. An error would prevent the destroy
+                // of a maintenance that an external system ended.
                 let revoked = ended::is_revoked(&prior.state);
                 if revoked { &mut diags.warnings } else { &mut diags.errors }.append(&mut found.errors);
             }

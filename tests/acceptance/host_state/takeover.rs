@@ -48,6 +48,25 @@ for_each_host! {
     }
 }
 
+for_each_host! {
+    async fn a_destroy_with_the_state_from_before_a_replacement_names_the_later_maintenance(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        fleet.configure(&workspace, &off(""));
+        workspace.apply().await.succeeded();
+        let state = workspace.folder().join("terraform.tfstate");
+        let before = fs::read(&state).unwrap();
+        workspace.run(&["apply", "-auto-approve", "-input=false", "-no-color", &format!("-replace={HELD}")]).await.succeeded();
+        fs::write(&state, before).unwrap();
+        let destroyed = workspace.destroy().await.succeeded();
+        destroyed.says("A later maintenance has this name").says("import tests/m and destroy it here");
+        fleet.configure(&workspace, &(off("") + IMPORT));
+        workspace.apply().await.succeeded();
+        workspace.destroy().await.succeeded();
+        fleet.until("node1", PowerState::On).await;
+        workspace.metal(&["queue"]).await.succeeded().says("No server is held");
+    }
+}
+
 /// Under Terraform: OpenTofu 1.6 does not initialize a backend with development overrides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_create_whose_state_was_not_saved_is_taken_over_on_purpose() {

@@ -110,7 +110,7 @@ pub struct NetworkMirror {
 }
 
 impl NetworkMirror {
-    /// Serves the folder. With `exchanged`, this version's archive is the previous version's, with
+    /// Serves the folder. With `exchanged`, this version's archive is the one before it, with
     /// matching hashes in the mirror. (An extra byte after the archive would not count: hosts lock
     /// the content's hash.)
     pub async fn start(exchanged: bool) -> Self {

@@ -55,7 +55,7 @@ pub struct Change {
     pub name: String,
     /// `None` after deletion.
     pub marks: Option<Marks>,
-    /// Difference to the previous version: `label maintenance=approved`, `-label maintenance`,
+    /// Difference to the object before: `label maintenance=approved`, `-label maintenance`,
     /// `cordoned` …
     pub words: Vec<String>,
 }

@@ -72,8 +72,7 @@ pub struct Progress {
     /// decisions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disturbed: u32,
-    /// The current step's wait reason, for people. Older versions drop this field without further
-    /// effect.
+    /// The current step's wait reason, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Differences that earlier steps tolerated.
