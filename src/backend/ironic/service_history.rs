@@ -1,7 +1,8 @@
 //! Reads a service's outcome from the node history. Pure.
 //!
 //! Ironic 39.0.0 records each start and end (conductor/utils.py, `log_step_flow_history`; enabled
-//! by default, `[conductor]record_step_flows_in_history`). Without it, Ironic records only failures.
+//! by default, `[conductor]record_step_flows_in_history`). Without it, Ironic records only
+//! failures.
 
 use jiff::Timestamp;
 use serde_json::Value;
