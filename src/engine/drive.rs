@@ -360,7 +360,8 @@ impl<'a> Reconciler<'a> {
         if poll {
             limit = limit.min(pause);
         }
-        if let Some(wake) = wake {
+        // The heartbeat renews the lease. If it cannot, the next round stops.
+        if let Some(wake) = wake.into_iter().chain(self.engine.lease.ends_in()).min() {
             limit = limit.min(wake.max(Duration::from_millis(10)));
         }
         let stop_seen = self.stop_seen;

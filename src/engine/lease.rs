@@ -134,6 +134,11 @@ impl LeaseKeeper {
         renewal.0.is_some() && !self.is_younger(renewal, 100)
     }
 
+    /// Returns how long the lease still lasts by our own clock; `None` before the first renewal.
+    pub(super) fn ends_in(&self) -> Option<Duration> {
+        self.renewal().0.map(|at| (at + self.ttl).saturating_sub(self.clock.monotonic()))
+    }
+
     /// Returns true if a call can begin now: by our clock, enough of the lease remains to finish it
     /// before another process can treat the lease as expired.
     pub(super) fn is_safe_with(&self, renewal: Renewal) -> bool {
