@@ -52,7 +52,7 @@ fn id(info: &Value) -> Option<&str> {
 /// An object's message ids.
 fn ids(messages: &Value) -> Vec<&str> {
     let infos = messages["@Message.ExtendedInfo"].as_array().into_iter().flatten();
-    infos.filter_map(|info| info["MessageId"].as_str()).collect()
+    infos.filter_map(id).collect()
 }
 
 /// Returns true if a body reports an error instead of success.
@@ -131,6 +131,8 @@ mod tests {
             {"MessageID": "X.1.0.Fan"}
         ]}});
         assert_eq!(read(&only_ids).0, "(X.1.0.Fan); \"The fan is missing\" (X.1.0.Failed)");
+        let ilo4 = |id: &str| json!({"error": {"code": "iLO.0.10.ExtendedInfo", "@Message.ExtendedInfo": [{"MessageID": id}]}});
+        assert!(!is_error(&ilo4("Base.0.10.Success")) && is_error(&ilo4("Base.0.10.NotAllowed")));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn unsigned(value: i64, faults: &ErrorMapper) -> Result<u64, StoreError> {
 }
 
 pub(super) fn signed(value: u64, faults: &ErrorMapper) -> Result<i64, StoreError> {
-    i64::try_from(value).map_err(|_| faults.unavailable(format!("{value} is more than SQLite can count")))
+    i64::try_from(value).map_err(|_| faults.unreadable(format!("{value} is more than SQLite can count")))
 }
 
 fn json<T: DeserializeOwned>(uid: &str, text: &str, faults: &ErrorMapper) -> Result<T, StoreError> {
