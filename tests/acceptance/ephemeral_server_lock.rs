@@ -302,7 +302,7 @@ async fn the_example_of_a_claimed_server_waits_for_its_owner() {
     let approved = "resource \"metal_maintenance_approval\"";
     let (before, after) = example.split_once(approved).unwrap();
     // Without the approval, and immediately.
-    let (_, checks) = after.split_once("# What the checks say").unwrap();
+    let (_, checks) = after.split_once("# The checks' configuration").unwrap();
     let unapproved = checks.replace("metal_maintenance_approval.db", "metal_server_claim.db").replace("10m", "1s");
     fleet.configure(&workspace, &format!("{before}#{unapproved}"));
     workspace.apply().await.failed().says("node1").says("approv").is_silent_about("checks run while");
