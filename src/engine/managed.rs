@@ -36,8 +36,18 @@ impl Engine {
         self.managed.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
     }
 
-    /// Moves a record to a state, even if another state manages it. The apply after an import does
-    /// this.
+    /// Notes that this run released a maintenance and requests its name again.
+    pub fn note_replaced(&self, id: &MaintenanceId, server: &str) {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).insert((id.clone(), server.to_owned()));
+    }
+
+    /// Returns true if this run replaces a maintenance under the same name and server.
+    #[must_use]
+    pub fn has_replaced(&self, id: &MaintenanceId, server: &str) -> bool {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner).contains(&(id.clone(), server.to_owned()))
+    }
+
+    /// Moves a record to a state, whichever managed it before: the apply that follows an import.
     pub async fn take_over(&self, uid: &Uid, state: &str) -> Result<(), EngineError> {
         let Some(RecordLookup::Active(record)) = self.store().find_uid(uid).await? else { return Ok(()) };
         let by = self.runner().to_string();

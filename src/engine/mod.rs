@@ -11,6 +11,7 @@ mod drive;
 mod driven;
 mod entry;
 mod error;
+mod forecast;
 mod gate;
 mod gates_seen;
 mod identity;
@@ -27,6 +28,7 @@ mod orphans;
 mod ours;
 mod owners;
 mod patience;
+mod planned;
 pub mod process;
 mod progress;
 mod rebind;
@@ -56,7 +58,7 @@ use crate::{
     maintenance::{
         aliases::Alias,
         drain::DrainWish,
-        ids::{LockKey, Runner, Uid},
+        ids::{LockKey, MaintenanceId, Runner, Uid},
         machine::ResetType,
         node::{NodeLease, NodeWish},
         power::Limits,
@@ -73,6 +75,7 @@ pub use drain::TidiedNodes;
 pub use drive::ReconcileResult;
 pub use entry::MaintenanceRequest;
 pub use error::EngineError;
+pub use forecast::{Intended, PlannedRun};
 pub use gates_seen::GatesSeen;
 pub use invoke::{EarlierInvocation, Invoked};
 pub use location::Observed;
@@ -80,6 +83,7 @@ pub use look::{MaintenanceStatus, Observation};
 pub use managed::Forbidden;
 pub use orphans::{DeletionResult, Remaining, TidySummary};
 pub use owners::Claimed;
+pub use planned::{Lasting, PlannedName, PlannedRequests};
 pub use progress::Listening;
 pub use rebind::Rebound;
 pub use restored::{RAISED_BY, Restored, ToInspect};
@@ -178,7 +182,11 @@ pub struct Engine {
     snapshot: PlanSnapshot,
     /// Records that this run's states manage.
     managed: Mutex<HashSet<Uid>>,
-    /// Full image addresses.
+    /// Names that this run replaces, with their servers.
+    replaced: Mutex<HashSet<(MaintenanceId, String)>>,
+    /// Planned requests.
+    planned: PlannedRequests,
+    /// The whole addresses of images.
     addresses: Addresses,
     /// Listeners to drive progress.
     listeners: Listeners,
@@ -213,6 +221,8 @@ impl Engine {
             lease,
             snapshot: PlanSnapshot::default(),
             managed: Mutex::default(),
+            replaced: Mutex::default(),
+            planned: PlannedRequests::default(),
             addresses: Addresses::default(),
             listeners: Listeners::default(),
             open_locks: OpenLocks::default(),
@@ -279,7 +289,13 @@ impl Engine {
         addresses.into_iter().for_each(|address| self.addresses.keep_plain(address));
     }
 
-    /// Returns this machine's wall-clock time, for messages.
+    /// Planned requests.
+    #[must_use]
+    pub fn planned(&self) -> &PlannedRequests {
+        &self.planned
+    }
+
+    /// The wall clock of this machine, for people.
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         self.parts.clock.now()

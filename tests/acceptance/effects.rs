@@ -46,11 +46,6 @@ for_each_host! {
         assert!(destroy.contains(RESTORED) && destroy.contains("node1 is switched on."), "{destroy}");
         let replace = said(&workspace, &["-replace", HELD]).await;
         assert!(!replace.contains("is ahead"), "{replace}");
-        // The host drops this creation's warnings, but the plan contains the effect.
-        workspace.run(&["plan", "-input=false", "-replace", HELD, "-out=replace"]).await.succeeded();
-        let replace = workspace.json(&["show", "-json", "replace"]).await;
-        let change = &replace["resource_changes"][0]["change"];
-        assert_eq!((&change["actions"], &change["after"]["effect"]), (&json!(["delete", "create"]), &json!("node1 is switched off")));
         configure("server_power = \"Off\"\n  triggers = { run = \"2\" }");
         let triggered = said(&workspace, &[]).await;
         assert_eq!(triggered.matches(RESTORED).count(), 1, "{triggered}");
@@ -179,5 +174,67 @@ resource "metal_server_maintenance" "all" {
         ("A window is closed", "node9: opens"),
     ] {
         plan.run.says(summary).says(server);
+    }
+}
+
+const AFTER: &str = "node1 is switched off, after the release of tests/m";
+
+/// Saves a plan with these arguments. Returns the planned change of the maintenance.
+async fn saved(workspace: &Workspace, more: &[&str]) -> serde_json::Value {
+    workspace.run(&[&["plan", "-input=false", "-no-color", "-out=saved"], more].concat()).await.succeeded();
+    let plan = workspace.json(&["show", "-json", "saved"]).await;
+    let changes = plan["resource_changes"].as_array().unwrap();
+    changes.iter().find(|change| change["address"] == HELD).unwrap()["change"].clone()
+}
+
+const APPLY: [&str; 4] = ["apply", "-input=false", "-no-color", "saved"];
+
+for_each_host! {
+    async fn a_forced_replacement_names_the_release_in_its_effect_and_applies(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |run: &str, more: &str| {
+            let lifecycle = format!("server_power = \"Off\"\n  lifecycle {{\n    replace_triggered_by = [terraform_data.run]\n    {more}\n  }}");
+            format!("resource \"terraform_data\" \"run\" {{\n  input = \"{run}\"\n}}\n{}", maintenance("node1", "m", &lifecycle))
+        };
+        fleet.configure(&workspace, &body("1", ""));
+        workspace.apply().await.succeeded();
+        // -replace, a second plan before apply, no refresh, and a tainted object.
+        for (arguments, taint, plans_again) in
+            [(&["-replace", HELD][..], false, false), (&["-replace", HELD][..], false, true), (&["-refresh=false", "-replace", HELD][..], false, false), (&[][..], true, false)]
+        {
+            if taint {
+                workspace.run(&["taint", HELD]).await.succeeded();
+            }
+            let change = saved(&workspace, arguments).await;
+            let expected = (json!(["delete", "create"]), json!(AFTER));
+            assert_eq!((&change["actions"], &change["after"]["effect"]), (&expected.0, &expected.1), "{arguments:?} {taint}");
+            if plans_again {
+                workspace.plan().await.is_empty();
+            }
+            workspace.run(&APPLY).await.succeeded();
+            assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+            workspace.plan().await.is_empty();
+        }
+        fleet.configure(&workspace, &body("2", ""));
+        assert_eq!(saved(&workspace, &[]).await["after"]["effect"], AFTER);
+        workspace.run(&APPLY).await.succeeded();
+        workspace.plan().await.is_empty();
+        // Under create_before_destroy the create fails with its real cause.
+        fleet.configure(&workspace, &body("2", "create_before_destroy = true"));
+        workspace.apply().await.succeeded();
+        for forced in ["-replace", "replace_triggered_by", "taint"] {
+            match forced {
+                "taint" => drop(workspace.run(&["taint", HELD]).await.succeeded()),
+                "replace_triggered_by" => fleet.configure(&workspace, &body("3", "create_before_destroy = true")),
+                _ => {}
+            }
+            let change = saved(&workspace, if forced == "-replace" { &["-replace", HELD] } else { &[] }).await;
+            assert_eq!((&change["actions"], &change["after"]["effect"]), (&json!(["create", "delete"]), &json!(AFTER)));
+            let refused = workspace.run(&APPLY).await.failed();
+            refused.says("Another state manages tests/m").is_silent_about("inconsistent");
+            assert_eq!(workspace.resource(HELD).await.unwrap()["state"], "InMaintenance");
+        }
+        workspace.destroy().await.succeeded();
+        assert_eq!(fleet.system("node1").power, bmc_simulator::PowerState::On);
     }
 }

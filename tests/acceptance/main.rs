@@ -68,6 +68,7 @@ mod node_leases;
 mod one_state;
 mod one_store;
 mod owners;
+mod plan_truth;
 mod queue;
 mod releases;
 mod resource_identity;

@@ -260,3 +260,43 @@ for_each_host! {
         stranger.apply().await.failed().says("node1 is claimed already").says("#db-oncall");
     }
 }
+
+for_each_host! {
+    async fn an_approval_of_a_lock_does_not_cover_a_later_boot(host) {
+        let (fleet, ours, theirs) = sides(host).await;
+        asker(&fleet, &ours, "");
+        let locks = ours.start_apply();
+        locks.until_it_logs("waiting for approval", SOON).await;
+        let mut theirs = theirs;
+        fleet.command_line(&mut theirs);
+        let approve = ["approve", "ops/bios", "--owner", "team-db"];
+        theirs.metal(&approve).await.succeeded();
+        locks.wait(SOON).await.succeeded();
+
+        let boots = "server_power = \"On\"\n  boot_configuration = { method = \"pxe\" }";
+        asker(&fleet, &ours, &format!("{boots}\n  timeouts = {{ update = \"2s\" }}"));
+        let plan = ours.plan().await;
+        assert_eq!(plan.changes()[0].1, ["update"]);
+        plan.run.says("node1 is switched off and boots by pxe.");
+        plan.run.says("Owner: team-db (contact: #db-oncall), no approval yet for ops/bios").says("An approval is missing");
+        let refused = ours.apply_saved(&plan).await.failed();
+        refused.says("Update of the maintenance of node1 was refused").says("waiting for approval by team-db");
+        refused.says("The server was not changed and stays held by ops/bios");
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+        assert!(ours.resource("metal_server_maintenance.held").await.unwrap()["boot_configuration"].is_null());
+
+        // A new run waits; the owner reviews and approves the boot.
+        asker(&fleet, &ours, boots);
+        let waiting = ours.start_apply();
+        waiting.until_it_logs("waiting for approval by team-db", SOON).await;
+        theirs.try_plan().await.succeeded().says("Maintenance pending on claimed servers").says("boots by pxe");
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+        theirs.metal(&approve).await.succeeded().says("boot pxe");
+        waiting.wait(SOON).await.succeeded();
+        assert_eq!(fleet.resets("node1"), ["GracefulShutdown", "On"]);
+        // Other words need no further approval.
+        asker(&fleet, &ours, &format!("{boots}\n  reason = \"BIOS 2.19\""));
+        ours.apply().await.succeeded();
+        ours.destroy().await.succeeded();
+    }
+}

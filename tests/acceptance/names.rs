@@ -17,10 +17,10 @@ for_each_host! {
         let other = holder.beside();
         // Conflicts that create would always refuse.
         fleet.configure(&other, &body("node2", "reason = \"disk\""));
-        other.plan().await.run.says("A name is in use").says("tests/m is already used for another server");
+        other.try_plan().await.failed().says("A name is in use for node2").says("tests/m is already used for another server");
         other.apply().await.failed().says("tests/m is already used for another server");
         fleet.configure(&other, &body("node1", "reason = \"memory\""));
-        other.plan().await.run.says("A name is in use").says("exists with another specification").says("\"memory\"");
+        other.try_plan().await.failed().says("A name is in use for node1").says("exists with another specification").says("\"memory\"");
         fleet.configure_with(&other, "owner = \"others\"", &body("node1", "reason = \"disk\""));
         other.try_plan().await.failed().says("tests/m belongs to another owner");
         // Conflicts that a person can resolve before the apply.
@@ -32,7 +32,9 @@ for_each_host! {
         fleet.command_line(&mut holder);
         let release = ["release", "tests/m", "--generation", &generation, "--reason", "node needed"];
         holder.metal(&release).await.succeeded();
-        holder.plan().await.run.says("A released name is refused");
+        holder.try_plan().await.failed().says("A released name is refused for node1").says("--allow tests/m");
+        // The state of the released maintenance can be destroyed.
+        holder.destroy().await.succeeded();
     }
 }
 

@@ -113,3 +113,30 @@ for_each_host! {
         workspace.destroy().await.succeeded();
     }
 }
+
+for_each_host! {
+    async fn a_held_server_is_changed_only_in_its_window(host) {
+        let (fleet, workspace) = (Fleet::new(1).await, Workspace::new(host));
+        let body = |minutes: i64, more: &str| {
+            let window = format!("window = {{ schedule = \"{}\", duration = \"2h\" }}", opens_in(minutes));
+            maintenance("node1", "m", &format!("{window}\n  {more}"))
+        };
+        fleet.configure(&workspace, &body(-60, ""));
+        workspace.apply().await.succeeded();
+        fleet.configure(&workspace, &body(180, "reason = \"disk\""));
+        workspace.apply().await.succeeded();
+        let off = |limit: &str| body(180, &format!("reason = \"disk\"\n  server_power = \"Off\"\n  timeouts = {{ update = \"{limit}\" }}"));
+        fleet.configure(&workspace, &off("30m"));
+        let late = workspace.try_plan().await.failed();
+        late.says("node1 cannot be changed in time").says("timeouts.update = 30m");
+        fleet.configure(&workspace, &off("6h"));
+        workspace.try_plan().await.succeeded().says("A window is closed").says("Window: opens");
+        let waiting = workspace.start_apply();
+        waiting.until_it_logs("waiting for its window, opens", SOON).await;
+        waiting.interrupt();
+        waiting.wait(SOON).await;
+        assert!(fleet.changes("node1").is_empty(), "{:?}", fleet.changes("node1"));
+        assert_eq!(workspace.resource("metal_server_maintenance.held").await.unwrap()["state"], "InMaintenance");
+        workspace.destroy().await.succeeded();
+    }
+}

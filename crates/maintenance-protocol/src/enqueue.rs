@@ -113,13 +113,13 @@ impl ServerLock {
         if let Some(refusal) = existing.refuses_request(&request.owner, &request.spec) {
             return Err(refusal);
         }
-        if existing.is_replaced_by(&request) {
-            return Err(Refusal::OwnPredecessor { holder: existing.id.clone(), id: request.id });
-        }
         reaches(existing, request.location.as_ref())?;
         let asking = &request.asking;
         if let Some(refusal) = existing.refuses_state(&asking.state).filter(|_| !asking.adopt) {
             return Err(refusal);
+        }
+        if existing.is_replaced_by(&request) {
+            return Err(Refusal::OwnPredecessor { holder: existing.id.clone(), id: request.id });
         }
         self.refuse_if_in_use(&existing.uid, leases, now)?;
         let (uid, known) = (existing.uid.clone(), existing.known_to.clone());

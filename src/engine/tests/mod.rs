@@ -7,6 +7,7 @@ mod blips;
 mod effects;
 mod faulty;
 mod fencing;
+mod forecasting;
 mod giving_back;
 mod gone;
 mod handing_over;
@@ -46,6 +47,7 @@ use crate::{
         machine::{BootOverride, Capabilities, MachineView, MediaSlot, PowerState, PowerTarget, ResetType},
         spec::{BootMethod, BootSpec, CompleteWhen, MaintenanceKind, Spec, WaitFor},
         state::{Ending, Maintenance, Phase},
+        step::Action,
     },
     probe::{Probe, ProbeError},
     store::MemoryStore,
@@ -62,6 +64,8 @@ struct Inside {
     boot: BootOverride,
     image: Option<String>,
     resets: Vec<ResetType>,
+    /// All changes, as actions in words.
+    sent: Vec<String>,
     booted_from: Vec<String>,
     ejected_while_on: bool,
     ignores_graceful: bool,
@@ -191,6 +195,7 @@ impl PowerControl for FakeMachine {
                 return Err(BackendError::Unreachable { address: "fake".into(), cause: "busy".into() });
             }
             inside.resets.push(reset);
+            inside.sent.push(Action::Reset(reset).to_string());
             if inside.ignores_power {
                 return Ok(());
             }
@@ -245,6 +250,8 @@ impl BootControl for FakeMachine {
                     transient: false,
                 });
             }
+            let change = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
+            inside.sent.push(change.to_string());
             let set = |to: &mut Option<String>, from: &Option<String>| {
                 if from.is_some() {
                     to.clone_from(from);
@@ -281,6 +288,7 @@ impl MediaControl for FakeMachine {
     async fn insert_medium(&self, _slot: &str, image: &str, _protected: bool) -> Result<(), BackendError> {
         self.call(true, |inside| {
             assert!(inside.image.is_none(), "inserted twice");
+            inside.sent.push("insert the image".to_owned());
             inside.image = Some(image.to_owned());
             inside.media_shown_at = inside.shows_media_after.map(|after| Instant::now() + after);
             Ok(())
@@ -289,6 +297,7 @@ impl MediaControl for FakeMachine {
     }
     async fn eject_medium(&self, _slot: &str) -> Result<(), BackendError> {
         self.call(true, |inside| {
+            inside.sent.push("eject the image".to_owned());
             inside.ejected_while_on |= inside.power != Some(PowerState::Off);
             inside.image = None;
             Ok(())

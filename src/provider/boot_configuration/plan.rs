@@ -13,6 +13,7 @@ use crate::provider::{
     shared::private::Private,
     shared::prospect::PlannedRequest,
     shared::review,
+    shared::review_change,
     shared::review_release,
     shared::values::given,
 };
@@ -55,7 +56,8 @@ impl ServerBootConfiguration {
                 if let Some(spec) = model.check(diags, Some(engine)) {
                     let effect = given(&model.effect).filter(|_| touches);
                     let uid = Private::uid(private);
-                    let changed = review::changed(diags, engine, &spec, None, effect, uid.as_ref());
+                    let patience = self.control(model, false).timeout;
+                    let changed = review_change::changed(diags, engine, &spec, None, effect, uid.as_ref(), patience);
                     self.cell.unless_stopped(Box::pin(changed)).await;
                 }
             }

@@ -26,6 +26,7 @@ use crate::provider::{
     shared::not_updated::not_updated,
     shared::own_turn::hold_named,
     shared::private::{Private, missing_here},
+    shared::replaced,
     shared::restored::{Expected, is_current, may_act, nothing_left},
     shared::review,
     shared::review_release,
@@ -82,9 +83,15 @@ impl Resource for ServerBootConfiguration {
         model.set_defaults();
         model.boot().check_write_only(diags, &AttributePath::root());
         model.effect = effect::planned(model.acting().as_ref());
+        let mut private = Value::Null;
+        if let Some(engine) = self.cell.engine_if_ready() {
+            let id = model.record_id(engine.owner());
+            let replaced = replaced::plan(&engine, id.as_ref(), &model.server, false, &mut model.effect);
+            private = self.cell.unless_stopped(Box::pin(replaced)).await.unwrap_or(Value::Null);
+        }
         self.review(diags, &model, Some(self.control(&model, true).timeout)).await;
         model.unknown_outputs();
-        Some((Value::Value(model), Value::Null))
+        Some((Value::Value(model), private))
     }
 
     async fn plan_update<'a>(
@@ -309,11 +316,17 @@ impl Resource for ServerBootConfiguration {
         let control = Control { timeout: control.release_timeout, ..control };
         let given_back = engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control);
         match Box::pin(given_back).await {
-            Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Ok(Some(driven)) => {
+                replaced::note(&engine, &private, Some(&driven.record)).await;
+                released(diags, &engine, &server, &driven).await
+            }
             Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
                 takeover::not_ours(diags, &server, &model.managed_by, &refusal)
             }
-            Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
+            Ok(None) => {
+                replaced::note(&engine, &private, None).await;
+                over_already(diags, &engine, &server, &uid, &private).await
+            }
             Err(error) => {
                 diags.add_error(of_engine(&server, &error));
                 None
@@ -330,6 +343,7 @@ impl Resource for ServerBootConfiguration {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         let Value::Value(mut model) = state else { return Some((Value::Null, private)) };
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        replaced::settle(&mut model.effect);
         let server = given(&model.server).unwrap_or_default().to_owned();
         let held = Private::held(&engine, &private, &model.remembered()).await;
         if let Ok(found) = &held {

@@ -3,9 +3,9 @@
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
 use crate::{
-    engine::{Control, Engine},
+    engine::{Control, Engine, Lasting, PlannedName},
     maintenance::{
-        ids::Uid,
+        ids::{LockKey, MaintenanceId, Uid},
         spec::{Spec, WaitFor},
         state::Ending,
     },
@@ -23,8 +23,10 @@ use crate::provider::{
     shared::private::Private,
     shared::prospect::PlannedRequest,
     shared::review,
+    shared::review_change,
     shared::review_release,
     shared::takeover,
+    shared::together,
     shared::values::given,
 };
 
@@ -51,17 +53,11 @@ impl ServerMaintenance {
                 let successor = model.name_id().filter(|id| Some(id) != prior.name_id().as_ref());
                 engine.announce(&uid, successor.as_ref().filter(|_| prior.server == model.server));
             }
-            review::renamed(diags, prior, model);
-            // Warn here, because the host drops warnings of the create that it plans next.
+            review_change::renamed(diags, prior, model);
+            // Here, because the host drops what the creation that it plans next warns of.
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
             if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
-                let mut found = Diagnostics::default();
-                self.cell.unless_stopped(self.review(&mut found, &engine, model, spec, Some(prior))).await;
-                diags.warnings.append(&mut found.warnings);
-                // OpenTofu plans a replacement before a destroy. An error would prevent the destroy
-                // of a maintenance that an external system ended.
-                let revoked = ended::is_revoked(&prior.state);
-                if revoked { &mut diags.warnings } else { &mut diags.errors }.append(&mut found.errors);
+                self.cell.unless_stopped(self.review(diags, &engine, model, spec, prior.name_id().as_ref())).await;
             }
             model.unknown_outputs();
             return Some(replaced);
@@ -80,9 +76,12 @@ impl ServerMaintenance {
             model.managed_by = planned.managed_by;
             return Some(Vec::new());
         }
+        if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
+            self.stays(diags, &engine, model, spec, prior);
+        }
         let goes_on = goes_on(prior, model.wait_for());
         if given(&prior.state) == Some("Pending") && !goes_on {
-            review::not_waited_for(diags, model);
+            review_change::not_waited_for(diags, model);
         }
         let drifted = effect::drifted(prior, model).is_some();
         let takes_over = prior.managed_by.is_null() && !ended::is_over(&prior.state);
@@ -98,7 +97,9 @@ impl ServerMaintenance {
                     let at = AttributePath::new("boot_configuration");
                     let effect = given(&model.effect).filter(|_| touches);
                     let uid = Private::uid(private);
-                    let changed = review::changed(diags, engine, spec, Some(&at), effect, uid.as_ref());
+                    let patience = self.control(model, false).timeout;
+                    let changed =
+                        review_change::changed(diags, engine, spec, Some(&at), effect, uid.as_ref(), patience);
                     self.cell.unless_stopped(Box::pin(changed)).await;
                 }
                 (_, None) if touches => review::not_checked(diags, &model.effect),
@@ -127,15 +128,46 @@ impl ServerMaintenance {
         engine: &Engine,
         model: &MaintenanceModel,
         spec: &Spec,
-        prior: Option<&MaintenanceModel>,
+        replaces: Option<&MaintenanceId>,
     ) {
-        let (id, replaces) = (model.name_id(), prior.and_then(MaintenanceModel::name_id));
+        let begun = engine.planned().begin();
+        let id = model.name_id();
         let asked = PlannedRequest {
-            replaces: replaces.as_ref(),
+            replaces,
             adopt: model.adopts(),
+            wait_for: model.wait_for(),
             ..PlannedRequest::new(spec, id.as_ref(), self.patience(model))
         };
-        review::maintenance(diags, engine, &asked).await;
+        let key = review::maintenance(diags, engine, &asked).await;
+        if model.wait_for() == WaitFor::InMaintenance {
+            together::lasting(diags, engine, key.as_ref(), spec, self.lasting(model, spec, false), begun);
+        }
+    }
+
+    /// Notes that an existing maintenance keeps its server.
+    fn stays(
+        &self,
+        diags: &mut Diagnostics,
+        engine: &Engine,
+        model: &MaintenanceModel,
+        spec: &Spec,
+        prior: &MaintenanceModel,
+    ) {
+        if !matches!(given(&prior.state), Some("Preparing" | "InMaintenance")) {
+            return;
+        }
+        let key = given(&prior.lock_key).map(|key| LockKey(key.to_owned()));
+        let begun = engine.planned().begin();
+        together::lasting(diags, engine, key.as_ref(), spec, self.lasting(model, spec, true), begun);
+    }
+
+    fn lasting(&self, model: &MaintenanceModel, spec: &Spec, holds: bool) -> Lasting {
+        Lasting {
+            name: PlannedName { id: model.name_id(), server: spec.server.clone() },
+            holds,
+            expires_after: spec.expires_after,
+            patience: self.patience(model),
+        }
     }
 
     /// Returns the state after an update that found the maintenance ended since the plan.

@@ -27,8 +27,10 @@ use crate::provider::{
     shared::moved,
     shared::not_updated::not_updated,
     shared::private::{Private, missing_here},
+    shared::replaced,
     shared::restored::{Expected, is_current, may_act, nothing_left, shown},
     shared::review,
+    shared::review_change,
     shared::takeover,
     shared::values::{given, read_id, time_limit},
     shared::write_only::keep_unless_raised,
@@ -46,7 +48,7 @@ pub(in crate::provider) struct ServerMaintenance {
 }
 
 impl ServerMaintenance {
-    fn control(&self, model: &MaintenanceModel, create: bool) -> Control {
+    pub(in crate::provider) fn control(&self, model: &MaintenanceModel, create: bool) -> Control {
         let release_timeout = time_limit(&model.timeouts, |t| &t.delete, DELETE);
         let timeout = time_limit(&model.timeouts, |t| if create { &t.create } else { &t.update }, CREATE);
         Control { stop: self.cell.stop.clone(), timeout, release_timeout }
@@ -91,19 +93,24 @@ impl Resource for ServerMaintenance {
         model.effect = effect::of_create(&model);
         let engine = self.cell.engine_if_ready();
         let spec = model.check(diags, engine.as_deref());
+        let mut private = Value::Null;
         match (spec, &engine) {
             (Some(spec), Some(engine)) => {
                 self.cell.unless_stopped(Box::pin(self.release_of_replaced(diags, engine, &model))).await;
-                self.cell.unless_stopped(self.review(diags, engine, &model, &spec, None)).await;
+                let id = model.name_id();
+                let replaced = replaced::plan(engine, id.as_ref(), &model.server, model.adopts(), &mut model.effect);
+                private = self.cell.unless_stopped(Box::pin(replaced)).await.unwrap_or(Value::Null);
+                let before = id.filter(|_| !private.is_null());
+                self.cell.unless_stopped(self.review(diags, engine, &model, &spec, before.as_ref())).await;
             }
             (_, None) => review::not_checked(diags, &model.effect),
             _ => {}
         }
-        review::not_waited_for(diags, &model);
-        // The id too, although it is known. Resources that act under this maintenance are then
-        // replaced with it, because they end with it.
+        review_change::not_waited_for(diags, &model);
+        // Also its id, which is known: so a hold that is replaced under the same name replaces what
+        // acts under it, because that ends with it.
         model.unknown_outputs();
-        Some((Value::Value(model), Value::Null))
+        Some((Value::Value(model), private))
     }
 
     async fn plan_update<'a>(
@@ -157,7 +164,7 @@ impl Resource for ServerMaintenance {
         let server = spec.server.clone();
         model.hand_over(&engine);
         let id = model.name_id()?;
-        let (state, replaces) = (Private::new_state(), engine.predecessor(&id));
+        let (state, replaces) = (Private::new_state(), engine.predecessor(&id).filter(|_| !model.adopts()));
         let asking = AskingState { state, adopt: model.adopts(), replaces, ..AskingState::default() };
         let wish = MaintenanceRequest { id, spec, wait_for: model.wait_for(), asking };
         let control = self.control(&model, true);
@@ -292,11 +299,17 @@ impl Resource for ServerMaintenance {
         let control = self.control(&model, false);
         let control = Control { timeout: control.release_timeout, ..control };
         match Box::pin(engine.release_for(Private::state(&private), &uid, &server, Ending::Completed, &control)).await {
-            Ok(Some(driven)) => released(diags, &engine, &server, &driven).await,
+            Ok(Some(driven)) => {
+                replaced::note(&engine, &private, Some(&driven.record)).await;
+                released(diags, &engine, &server, &driven).await
+            }
             Err(EngineError::Refused(refusal @ Refusal::KnownToAnother { .. })) => {
                 takeover::not_ours(diags, &server, &model.managed_by, &refusal)
             }
-            Ok(None) => over_already(diags, &engine, &server, &uid, &private).await,
+            Ok(None) => {
+                replaced::note(&engine, &private, None).await;
+                over_already(diags, &engine, &server, &uid, &private).await
+            }
             Err(error) => {
                 let mut problem = of_engine(&server, &error);
                 if matches!(error, EngineError::Machine(_)) {
@@ -322,6 +335,8 @@ impl Resource for ServerMaintenance {
         }
         // A refresh before the provider is configured keeps the state.
         let Some(engine) = self.cell.engine_if_ready() else { return Some((Value::Value(model), private)) };
+        let mut model = model;
+        replaced::settle(&mut model.effect);
         let server = given(&model.server).unwrap_or_default().to_owned();
         let held = Private::held(&engine, &private, &model.remembered()).await;
         if let Ok(found) = &held {

@@ -15,6 +15,7 @@ use tf_provider::{
 use crate::{
     engine::Engine,
     maintenance::{
+        forecast::SeenServer,
         ids::MaintenanceId,
         queue::QueueEntry,
         spec::{MaintenanceKind, Policy, Spec},
@@ -190,13 +191,13 @@ impl PreviewsModel {
 
 async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeout: Option<Duration>) -> PreviewModel {
     let mut problems = Vec::new();
-    let power = match engine.machine(&spec.server) {
+    let seen = match engine.machine(&spec.server) {
         Err(error) => {
             problems.push(format!("{error}."));
             None
         }
         Ok(machine) => match machine.observe().await {
-            Ok(seen) => Some(seen.power),
+            Ok(seen) => Some(seen),
             Err(error) => {
                 problems.push(format!("{error}."));
                 None
@@ -204,8 +205,11 @@ async fn preview(engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, timeo
         },
     };
     let key = engine.known_lock_key(&spec.server).await;
-    let prospect = Prospect::look(engine, &PlannedRequest::new(spec, id, timeout), key.as_ref(), power).await;
+    let seen = SeenServer { machine: seen, ..SeenServer::default() };
+    let prospect = Prospect::look(engine, &PlannedRequest::new(spec, id, timeout), key.as_ref(), seen).await;
     problems.extend(prospect.too_late.clone());
+    problems.extend(prospect.refusals().into_iter().map(|(_, why)| why));
+    problems.extend(prospect.others.clone());
     if !prospect.store_answered {
         problems.push("The queue is not known.".to_owned());
     }

@@ -34,6 +34,9 @@ pub(in crate::provider) struct Private {
     /// deleted; empty if they were not recorded.
     #[serde(default)]
     before: String,
+    /// True if the plan's `effect` shows the record's release.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    replaced: bool,
 }
 
 /// The attributes that identify a record.
@@ -57,7 +60,18 @@ impl Private {
     /// Returns the private state for a record.
     pub(in crate::provider) fn of(engine: &Engine, record: &Maintenance) -> Self {
         let (uid, store) = (record.uid.0.clone(), engine.store().id().to_owned());
-        Self { uid, store, state: String::new(), generation: record.generation, before: before(record) }
+        let (state, generation) = (String::new(), record.generation);
+        Self { uid, store, state, generation, before: before(record), replaced: false }
+    }
+
+    /// Marks a plan whose `effect` shows the release.
+    pub(in crate::provider) fn replaced(self) -> Self {
+        Self { replaced: true, ..self }
+    }
+
+    /// Returns true if the plan's `effect` shows the release.
+    pub(in crate::provider) fn is_replaced(private: &Value<Self>) -> bool {
+        matches!(private, Value::Value(private) if private.replaced)
     }
 
     /// Generates a number for a new state.

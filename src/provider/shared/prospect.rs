@@ -5,21 +5,23 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::{
-    engine::{EarlierInvocation, Engine},
+    engine::{EarlierInvocation, Engine, Intended, PlannedRun},
     maintenance::{
-        approval::{ApprovalState, Scope},
+        approval::{self, Consent},
+        forecast::{Coming, Outlook, Reclaimed, Run, SeenServer},
         hand_over::HandOver,
-        ids::{LockKey, MaintenanceId},
+        ids::{LockKey, MaintenanceId, Uid},
+        lock::Refusal,
         machine::PowerState,
         power,
         queue::{self, QueueEntry},
-        spec::{MaintenanceKind, Policy, Spec},
+        spec::{Policy, Spec, WaitFor},
         window::Start,
     },
     store::LockView,
 };
 
-use crate::provider::{shared::standing::NameStatus as NameStanding, shared::values::shown_duration};
+use crate::provider::{shared::others, shared::standing::NameStatus as NameStanding, shared::values::shown_duration};
 
 /// Summary of a warning: the owner has not approved.
 pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
@@ -45,14 +47,17 @@ pub(in crate::provider) struct PlannedRequest<'a> {
     pub(in crate::provider) adopt: bool,
     /// The time limit; `None` if unlimited.
     pub(in crate::provider) patience: Option<Duration>,
-    /// An action's previous invocation with the same name.
+    /// How far create goes.
+    pub(in crate::provider) wait_for: WaitFor,
+    /// The invocation before that of an action, under the same name.
     pub(in crate::provider) earlier: Option<&'a EarlierInvocation>,
 }
 
 impl<'a> PlannedRequest<'a> {
     /// Returns a request; `id` is `None` while its name is unknown.
     pub(in crate::provider) fn new(spec: &'a Spec, id: Option<&'a MaintenanceId>, patience: Option<Duration>) -> Self {
-        Self { spec, id, replaces: None, adopt: false, patience, earlier: None }
+        let (replaces, adopt, wait_for, earlier) = (None, false, WaitFor::InMaintenance, None);
+        Self { spec, id, replaces, adopt, patience, wait_for, earlier }
     }
 }
 
@@ -69,10 +74,16 @@ pub(in crate::provider) struct Prospect {
     pause_note: Option<&'static str>,
     /// True if the store answered.
     pub(in crate::provider) store_answered: bool,
-    /// The holder, if any, and the waiters before it.
+    /// The holder, if any, and the waiters before it whose process is connected.
     pub(in crate::provider) ahead: Vec<QueueEntry>,
     /// Explains other names with the same lock.
     shared: Option<String>,
+    /// Disconnected waiters, which apply skips.
+    skipped: Vec<QueueEntry>,
+    /// The overdue maintenance that apply releases.
+    pub(in crate::provider) reclaimed: Option<Box<Reclaimed>>,
+    /// The warning about another maintenance that apply releases.
+    pub(in crate::provider) others: Option<String>,
     /// The text about a hand-over without a restore.
     hand_over: Option<String>,
     /// The holding maintenance of the same owner, if the request does not wait for it.
@@ -105,18 +116,10 @@ impl Prospect {
         engine: &Engine,
         asked: &PlannedRequest<'_>,
         key: Option<&LockKey>,
-        power: Option<PowerState>,
+        seen: SeenServer,
     ) -> Self {
-        let PlannedRequest { spec, id, patience, .. } = *asked;
-        let mut prospect = Self {
-            server: spec.server.clone(),
-            effect: spec.effect(),
-            stated_effect: spec.stated_effect(),
-            power,
-            pause_note: power.and_then(|power| power::pause_note(spec, power)),
-            digest: engine.as_asked_here(spec).digest(),
-            ..Self::default()
-        };
+        let PlannedRequest { spec, id, replaces, adopt, patience, wait_for, .. } = *asked;
+        let mut prospect = Self::of(engine, spec, &seen);
         let view = match key {
             Some(key) => engine.planned_view(key).await.ok(),
             None => None,
@@ -124,19 +127,78 @@ impl Prospect {
         if let Some(view) = &view {
             prospect.store_answered = true;
             prospect.shared = engine.shared_lock(&spec.server, &view.lock);
-            prospect.ask_owner(engine, spec, id, view);
+            let planned = engine.forecast_request(view, &Intended { spec, id, replaces, adopt }, seen).await;
+            prospect.ask_owner(engine, spec, id, view, &planned);
             prospect.hand_over = hand_over(engine, asked, view).await;
-            prospect.own_hold = own_hold(engine, spec, view);
-            prospect.ahead = ahead(engine, asked, view);
-            prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
+            prospect.take(engine, asked, view, &planned);
             prospect.name = NameStanding::of(engine, asked, view);
+            if wait_for != WaitFor::Enqueued {
+                prospect.others = others::released(&prospect, &planned, view, patience);
+            }
         }
-        prospect.look_at_window(engine, spec, patience);
+        prospect.look_at_window(engine, spec, patience, "timeouts.create");
         prospect.guess_start(engine.now());
         prospect
     }
 
-    /// Returns sentences for a reviewer.
+    /// Looks at an in-place change.
+    pub(in crate::provider) fn of_change(
+        engine: &Engine,
+        spec: &Spec,
+        uid: &Uid,
+        view: &LockView,
+        seen: SeenServer,
+        patience: Duration,
+    ) -> Self {
+        let mut prospect = Self::of(engine, spec, &seen);
+        prospect.store_answered = true;
+        let wanted = engine.as_asked_here(spec);
+        let planned = engine.forecast_run(view, &Run::Change(uid, &wanted), uid, seen);
+        let id = planned.record().map(|record| record.id.clone());
+        prospect.ask_owner(engine, spec, id.as_ref(), view, &planned);
+        let asks = planned.record().is_some_and(|record| record.awaiting_consent().is_some());
+        if asks && spec.parent.is_none() {
+            prospect.look_at_window(engine, spec, Some(patience), "timeouts.update");
+        }
+        prospect
+    }
+
+    fn of(engine: &Engine, spec: &Spec, seen: &SeenServer) -> Self {
+        let power = seen.machine.as_ref().map(|machine| machine.power);
+        Self {
+            server: spec.server.clone(),
+            effect: spec.effect(),
+            stated_effect: spec.stated_effect(),
+            power,
+            pause_note: power.and_then(|power| power::pause_note(spec, power)),
+            digest: engine.as_asked_here(spec).digest(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads queue and releases from the forecast.
+    fn take(&mut self, engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView, planned: &PlannedRun) {
+        if let Outlook::Refused(Refusal::HeldByOurselves { holder }) = &planned.forecast.outlook {
+            self.own_hold = Some(holder.clone());
+        }
+        self.reclaimed = planned.forecast.steps.iter().find_map(|step| match step {
+            Coming::Reclaims(reclaimed) => Some(reclaimed.clone()),
+            Coming::Calls(_) => None,
+        });
+        (self.ahead, self.skipped) = match &planned.forecast.outlook {
+            Outlook::Refused(_) => {
+                let nobody = Uid(String::new());
+                queue::ahead(&view.lock, &view.leases, &nobody, engine.tuning().aging, view.now)
+            }
+            _ => engine.ahead_of(planned, view.now),
+        };
+        let reclaimed = self.reclaimed.as_ref().map(|reclaimed| &reclaimed.id);
+        let own = [asked.id, asked.replaces, self.own_hold.as_ref(), reclaimed];
+        self.ahead.retain(|entry| !own.contains(&Some(&entry.id)));
+        self.skipped.retain(|entry| !own.contains(&Some(&entry.id)));
+    }
+
+    /// In sentences, for a reviewer.
     pub(in crate::provider) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.push(format!("{} {}", self.server, self.stated_effect));
@@ -154,17 +216,38 @@ impl Prospect {
             }
             (true, 0) if self.name.holds() => "Queue: it holds the server already.".to_owned(),
             (true, 0) if self.own_hold.is_some() => "Set maintenance_id to act under that maintenance.".to_owned(),
-            (true, 0) => "Queue: free.".to_owned(),
+            (true, 0) => match &self.reclaimed {
+                Some(reclaimed) => format!("Queue: free once {} is released, which is overdue.", reclaimed.id),
+                None => "Queue: free.".to_owned(),
+            },
             (true, n) => format!("Queue: {n} ahead: {}.", names.join(", ")),
         });
+        if !self.skipped.is_empty() {
+            let names: Vec<String> = self.skipped.iter().map(ToString::to_string).collect();
+            lines.push(format!("Skipped while disconnected: {}.", names.join(", ")));
+        }
         lines.extend(self.hand_over.clone());
         lines.extend(self.name.lines());
         lines.extend(self.window_line.iter().map(|line| format!("Window: {line}")));
         lines
     }
 
-    /// Returns blockers, each with its own summary. Hosts merge warnings with equal summaries, and
-    /// a power change on another server must not hide a missing approval.
+    /// Owner and window, in sentences.
+    pub(in crate::provider) fn consent_lines(&self) -> Vec<String> {
+        let owner = self.owner_line.iter().map(|line| format!("Owner: {line}"));
+        owner.chain(self.window_line.iter().map(|line| format!("Window: {line}"))).collect()
+    }
+
+    /// Errors as summary and detail: create refuses the request.
+    pub(in crate::provider) fn refusals(&self) -> Vec<(String, String)> {
+        let server = &self.server;
+        let released = self.name.refused_for_good().into_iter();
+        released.map(|(summary, why)| (format!("{summary} for {server}"), format!("{server}: {why}"))).collect()
+    }
+
+    /// What stands between the request and its start, each with a summary of its own: hosts fold
+    /// warnings of one summary into one, and a missing approval must not disappear behind a power
+    /// change of another server.
     pub(in crate::provider) fn obstacles(&self) -> Vec<(&'static str, String)> {
         let server = &self.server;
         let mut found = Vec::new();
@@ -192,8 +275,15 @@ impl Prospect {
         found
     }
 
-    fn ask_owner(&mut self, engine: &Engine, spec: &Spec, id: Option<&MaintenanceId>, view: &LockView) {
-        // The outlook covers an external system's claim.
+    fn ask_owner(
+        &mut self,
+        engine: &Engine,
+        spec: &Spec,
+        id: Option<&MaintenanceId>,
+        view: &LockView,
+        planned: &PlannedRun,
+    ) {
+        // An external system's claim is told by the outlook.
         let Some(ownership) = engine.kept_ownership(view) else { return };
         let claim = ownership.claim.as_ref();
         self.owner = claim.map(|claim| (claim.owner.clone(), claim.contact.clone()));
@@ -207,38 +297,35 @@ impl Prospect {
             self.owner_line = Some(line);
             return;
         }
-        let Some(claim) = claim else {
-            self.approval_missing = spec.require_claim;
-            let line = if spec.require_claim {
-                "it is not claimed; require_claim waits for a claim and an approval."
-            } else {
-                "Unclaimed: no approval is needed."
-            };
-            self.owner_line = Some(line.to_owned());
-            return;
-        };
-        let approved = ownership.approvals.iter().any(|approval| {
-            let about = match &approval.scope {
-                Scope::All => true,
-                Scope::Maintenance { id: about, digest } => Some(about) == id && *digest == self.digest,
-            };
-            about && approval.used_by.is_none() && approval.in_time(view.now) == ApprovalState::InForce
-        });
-        self.approval_missing = !approved;
+        let Some(record) = planned.record() else { return };
+        let asks = record.awaiting_consent();
+        let covered = asks.is_none();
+        let record = asks.as_deref().unwrap_or(record);
+        self.digest.clone_from(&record.digest);
+        let consent = if covered { Consent::NotNeeded } else { approval::consent(planned.lock(), record, view.now) };
+        self.approval_missing = !consent.allows();
         let name = id.map_or_else(|| "NAMESPACE/NAME".to_owned(), ToString::to_string);
-        let mut line = if approved {
-            format!("{claim} has approved it.")
-        } else {
-            format!("{claim}, no approval yet for {name} (digest {}).", self.digest)
-        };
-        if !approved && let Some(after) = spec.escalate_after {
-            let after = shown_duration(after);
-            line.push_str(&format!(" Starts without approval {after} after the request."));
-        }
-        self.owner_line = Some(line);
+        self.owner_line = Some(match (claim, consent) {
+            (None, Consent::Missing(_)) => {
+                "it is not claimed; require_claim waits for a claim and an approval.".to_owned()
+            }
+            (None, _) => "Unclaimed: no approval is needed.".to_owned(),
+            (Some(claim), Consent::Missing(missing)) => {
+                let mut line = format!("{claim}, no approval yet for {name} (digest {}).", record.digest);
+                if missing.escalates_at.is_some()
+                    && let Some(after) = spec.escalate_after
+                {
+                    let after = shown_duration(after);
+                    line.push_str(&format!(" Starts without approval {after} after the request."));
+                }
+                line
+            }
+            (Some(claim), Consent::Escalated { .. }) => format!("{claim} did not answer; it starts without approval."),
+            (Some(claim), _) => format!("{claim} has approved it."),
+        });
     }
 
-    fn look_at_window(&mut self, engine: &Engine, spec: &Spec, patience: Option<Duration>) {
+    fn look_at_window(&mut self, engine: &Engine, spec: &Spec, patience: Option<Duration>, limit: &str) {
         let Some(window) = spec.window.as_ref().and_then(|window| window.compile().ok()) else { return };
         let now = engine.now();
         let next = match window.may_start(now) {
@@ -262,9 +349,13 @@ impl Prospect {
         let lasts = shown_duration(next.end.duration_since(next.start).unsigned_abs());
         let opens = format!("opens {} (in {shown}) for {lasts}", window.shown(next.start));
         if let Some(patience) = patience.filter(|patience| until > *patience) {
+            let place = if limit == "timeouts.create" {
+                ", or take a place in the queue with wait_for = \"Enqueued\" and apply again in the window"
+            } else {
+                ""
+            };
             self.too_late = Some(format!(
-                "Its window {opens}; timeouts.create = {} ends before that. Raise it, apply nearer to the window, or take a \
-                 place in the queue with wait_for = \"Enqueued\" and apply again in the window.",
+                "Its window {opens}; {limit} = {} ends before that. Raise it, or apply nearer to the window{place}.",
                 shown_duration(patience)
             ));
         }
@@ -306,23 +397,4 @@ async fn hand_over(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView)
     } else {
         format!("Hand-over: {} or another one before it restores the server first.", holder.id)
     })
-}
-
-/// Returns the holding maintenance of the same owner, if a separately queued operation or
-/// boot configuration would not wait for it.
-fn own_hold(engine: &Engine, spec: &Spec, view: &LockView) -> Option<MaintenanceId> {
-    let waits = spec.kind == MaintenanceKind::Maintenance || spec.parent.is_some();
-    let holder = view.lock.holder().filter(|holder| !waits && holder.spec.kind == MaintenanceKind::Maintenance)?;
-    (holder.owner == engine.owner()).then(|| holder.id.clone())
-}
-
-/// Returns the queue entries ahead of a new request.
-fn ahead(engine: &Engine, asked: &PlannedRequest<'_>, view: &LockView) -> Vec<QueueEntry> {
-    let holder = view.lock.holder().into_iter();
-    let waiting = queue::waiting(&view.lock, engine.tuning().aging, view.now);
-    holder
-        .chain(waiting.into_iter().filter(|entry| entry.spec.priority >= asked.spec.priority))
-        .filter(|entry| ![asked.id, asked.replaces].contains(&Some(&entry.id)))
-        .map(|entry| queue::describe(&view.lock, entry, &view.leases, view.now))
-        .collect()
 }

@@ -6,48 +6,51 @@ use crate::{
     backend::{BackendError, BmcInspection, PlanWarning},
     engine::{Engine, EngineError},
     maintenance::{
+        forecast::SeenServer,
         identity::IdentityError,
         ids::{LockKey, MaintenanceId, Uid},
         lock::Refusal,
-        machine::MachineView,
+        machine::{Capabilities, MachineView},
         media::missing_drive,
         operate::CompletionProof,
         power,
         prepare::missing_capabilities,
-        prior,
-        spec::{BootMethod, MaintenanceKind, Spec, WaitFor},
+        prior, queue,
+        spec::{BootMethod, MaintenanceKind, Spec},
     },
     plugin::diagnostic,
 };
 
 use crate::provider::{
-    maintenance::model::MaintenanceModel,
     shared::diagnostics::{of_engine, of_machine, silent, value_or_error},
-    shared::ended::is_over,
+    shared::others,
     shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
+    shared::replaced,
     shared::standing::becomes_of,
     shared::starts,
+    shared::together,
     shared::values::{Text, bad, given},
 };
 
 /// Summary of a warning: apply changes power or boot.
-const SWITCHED: &str = "Servers will be switched or booted";
-/// Summary of a warning: create will refuse the name.
+pub(in crate::provider) const SWITCHED: &str = "Servers will be switched or booted";
+/// Summary of an error, before the server: create refuses the name.
 const NAME_IN_USE: &str = "A name is in use";
-/// Summary of a warning: a maintenance on the same server gets another name.
-const RENAMED: &str = "A renamed maintenance follows its predecessor";
-/// Summary of a warning: apply does not wait for the server.
-const NOT_WAITED_FOR: &str = "Dependents may run before a server is held";
 /// Summary of a warning: an answer of a BMC was repaired.
 const INVALID_JSON: &str = "A BMC sends invalid JSON";
 /// Summary of a warning: the server's properties and capabilities were not read.
 const NOT_CHECKED: &str = "A BMC was not checked";
 
-/// Reviews a maintenance before its creation.
-pub(in crate::provider) async fn maintenance(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>) {
+/// Reviews a hold that is about to be asked for.
+/// Returns the server's lock key, if known.
+pub(in crate::provider) async fn maintenance(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    asked: &PlannedRequest<'_>,
+) -> Option<LockKey> {
     let boot_at = AttributePath::new("boot_configuration");
-    let Some(seen) = server(diags, engine, asked.spec, Some(&boot_at)).await else { return };
-    effects(diags, engine, asked, seen).await;
+    let seen = server(diags, engine, asked.spec, Some(&boot_at)).await?;
+    effects(diags, engine, asked, seen).await
 }
 
 /// Reviews a boot configuration before its creation.
@@ -59,7 +62,10 @@ pub(in crate::provider) async fn boot_configuration(
 ) {
     let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
     match hold {
-        None => effects(diags, engine, asked, seen).await,
+        None => {
+            let key = effects(diags, engine, asked, seen).await;
+            together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
+        }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
 }
@@ -106,7 +112,10 @@ pub(in crate::provider) async fn operation(
         return;
     }
     match hold {
-        None => effects(diags, engine, asked, seen).await,
+        None => {
+            let key = effects(diags, engine, asked, seen).await;
+            together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
+        }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
     }
 }
@@ -178,64 +187,7 @@ pub(in crate::provider) async fn may_act_under(
     }
 }
 
-/// Reviews a change to the held record `uid`: missing capabilities and, with `effect`, the effect
-/// on the server.
-pub(in crate::provider) async fn changed(
-    diags: &mut Diagnostics,
-    engine: &Engine,
-    spec: &Spec,
-    boot_at: Option<&AttributePath>,
-    effect: Option<&str>,
-    uid: Option<&Uid>,
-) {
-    let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
-    let Some(effect) = effect else { return };
-    if let Some((summary, start)) = starts::armed(spec, seen.view.as_ref()) {
-        diags.add_warning(diagnostic(summary, start, AttributePath::root()));
-    }
-    let power = seen.view.map_or("unknown".to_owned(), |view| view.power.to_string());
-    let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
-    if let Some(uid) = uid {
-        lines.extend(Box::pin(engine.drain_outlook_of_change(spec, uid)).await);
-    }
-    diags.add_warning(diagnostic(SWITCHED, lines.join("\n"), AttributePath::root()));
-}
-
-/// Warns that a successor on the same server can only follow its predecessor.
-pub(in crate::provider) fn renamed(diags: &mut Diagnostics, prior: &MaintenanceModel, model: &MaintenanceModel) {
-    let (Some(before), Some(after)) = (prior.name_id(), model.name_id()) else { return };
-    if before == after || prior.server != model.server || is_over(&prior.state) {
-        return;
-    }
-    diags.add_warning(diagnostic(
-        RENAMED,
-        format!(
-            "{}: {before} is released, then {after} is requested. With create_before_destroy apply is refused, because {before} is \
-             only released afterwards: remove create_before_destroy from the resource and from what depends on it.",
-            given(&model.server).unwrap_or_default()
-        ),
-        AttributePath::new("name"),
-    ));
-}
-
-/// Warns that apply can end before the server is held.
-pub(in crate::provider) fn not_waited_for(diags: &mut Diagnostics, model: &MaintenanceModel) {
-    if model.wait_for() != WaitFor::Enqueued {
-        return;
-    }
-    diags.add_warning(diagnostic(
-        NOT_WAITED_FOR,
-        format!(
-            "{}: with wait_for = \"Enqueued\" apply returns with a queue position. What depends on this resource runs although \
-             the server is not held, unless a postcondition stops it: lifecycle {{ postcondition {{ condition = self.state == \
-             \"InMaintenance\" }} }}.",
-            given(&model.server).unwrap_or("The server")
-        ),
-        AttributePath::new("wait_for"),
-    ));
-}
-
-/// Warns that nothing was checked, because the provider's configuration is unknown before apply.
+/// Warns that nothing was checked, because the provider's configuration is not known before apply.
 pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
     let effect = given(effect).unwrap_or("what happens to the server is not known yet");
     diags.add_warning(diagnostic(
@@ -248,15 +200,16 @@ pub(in crate::provider) fn not_checked(diags: &mut Diagnostics, effect: &Text) {
     ));
 }
 
-/// A server's answers; each is `None` if it did not answer.
-struct PlanCheck {
-    view: Option<MachineView>,
+/// A server as it answered; each is `None` where it did not.
+pub(in crate::provider) struct PlanCheck {
+    pub(in crate::provider) view: Option<MachineView>,
+    pub(in crate::provider) capabilities: Option<Capabilities>,
     key: Option<LockKey>,
 }
 
-/// Checks that the server exists and supports the request. Returns its answers; `None` after an
-/// error.
-async fn server(
+/// Checks that the server exists and can do what is asked. Tells what it answered. `None`: an error
+/// was reported.
+pub(in crate::provider) async fn server(
     diags: &mut Diagnostics,
     engine: &Engine,
     spec: &Spec,
@@ -275,7 +228,7 @@ async fn server(
                 format!("{}: {error}. What the server can do was not checked.", spec.server),
                 AttributePath::new("server"),
             ));
-            return Some(PlanCheck { view: None, key: None });
+            return Some(PlanCheck { view: None, capabilities: None, key: None });
         }
         Err(error) => {
             diags.add_error(of_machine(&spec.server, &error));
@@ -356,7 +309,7 @@ async fn server(
         bad(diags, AttributePath::new(name), &summary, format!("{problem} The power state is {}.", view.power));
         return None;
     }
-    Some(PlanCheck { view, key })
+    Some(PlanCheck { view, capabilities: Some(capabilities), key })
 }
 
 /// Returns true for errors that prevent a check but can be fixed before apply.
@@ -373,7 +326,32 @@ async fn conflict(engine: &Engine, asked: &PlannedRequest<'_>, key: Option<&Lock
     engine.name_conflict(id, asked.spec, key).await
 }
 
-async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedRequest<'_>, seen: PlanCheck) {
+/// The server for a forecast, with its drives if apply releases another maintenance.
+async fn seen_server(engine: &Engine, spec: &Spec, key: Option<&LockKey>, seen: PlanCheck) -> SeenServer {
+    let PlanCheck { view, capabilities, .. } = seen;
+    let mut server = SeenServer { machine: view, media: None, capabilities };
+    if server.machine.is_none() {
+        return server;
+    }
+    let locked = match key {
+        Some(key) => engine.planned_view(key).await.ok(),
+        None => None,
+    };
+    let overdue = locked.as_ref().and_then(|view| queue::reclaimable(&view.lock, &view.leases, view.now));
+    if let (Some(prior), Ok(machine)) =
+        (overdue.and_then(|overdue| overdue.prior.as_ref()), engine.machine(&spec.server))
+    {
+        server.media = machine.media(&prior.media).await.ok();
+    }
+    server
+}
+
+async fn effects(
+    diags: &mut Diagnostics,
+    engine: &Engine,
+    asked: &PlannedRequest<'_>,
+    seen: PlanCheck,
+) -> Option<LockKey> {
     let PlannedRequest { spec, id, .. } = *asked;
     if let Some(warning) = engine.store().reach_warning() {
         diags.add_warning(diagnostic("The lock covers this machine only", warning, AttributePath::root()));
@@ -381,26 +359,37 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     if let Some(warning) = engine.store().loss_warning() {
         diags.add_warning(diagnostic("The coordination store may lose changes", warning, AttributePath::root()));
     }
-    let key = match seen.key {
+    let key = match seen.key.clone() {
         Some(key) => Some(key),
         // The BMC did not answer; the lock key could be stored from an earlier run.
         None => engine.known_lock_key(&spec.server).await,
     };
     match conflict(engine, asked, key.as_ref()).await {
-        // A warning, because hosts plan a create again during apply, when the name can belong to
-        // its own predecessor. An error there would leave a deposed object in the state; a failed
-        // create does not.
         Some(error @ (EngineError::Store(_) | EngineError::Refused(Refusal::OtherSpec { .. }))) => {
             let text = of_engine(&spec.server, &error);
             let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);
-            diags.add_warning(diagnostic(NAME_IN_USE, detail, AttributePath::root()));
+            let at = AttributePath::new("name");
+            // Hosts repeat this plan during apply. Under create_before_destroy the predecessor still has
+            // the name then, and a plan error would leave a deposed object in the state.
+            if replaced::is_announced(engine, id).await {
+                diags.add_warning(diagnostic(NAME_IN_USE, detail, at));
+            } else {
+                let summary = format!("{NAME_IN_USE} for {}", spec.server);
+                bad(diags, at, &summary, detail);
+            }
         }
         Some(error) => diags.add_error(of_engine(&spec.server, &error)),
         None => {}
     }
     let start = starts::armed(spec, seen.view.as_ref());
-    let power = seen.view.map(|view| view.power);
-    let prospect = Prospect::look(engine, asked, key.as_ref(), power).await;
+    let seen = seen_server(engine, spec, key.as_ref(), seen).await;
+    let prospect = Prospect::look(engine, asked, key.as_ref(), seen).await;
+    for (summary, why) in prospect.refusals() {
+        bad(diags, AttributePath::new("name"), &summary, why);
+    }
+    if let Some(why) = &prospect.others {
+        diags.add_warning(diagnostic(others::RELEASED, why.clone(), AttributePath::root()));
+    }
     if let Some(late) = &prospect.too_late {
         bad(
             diags,
@@ -447,4 +436,5 @@ async fn effects(diags: &mut Diagnostics, engine: &Engine, asked: &PlannedReques
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));
     }
+    key
 }

@@ -17,7 +17,7 @@ use crate::provider::shared::prospect::PlannedRequest;
 const MANAGED_ELSEWHERE: &str = "Another state manages a maintenance";
 /// Summary of a warning: it is taken from another state.
 pub(in crate::provider) const TAKEN_OVER: &str = "A maintenance is taken over from another state";
-/// Summary of a warning: a person released the name.
+/// Summary of an error, before the server: a person released the name.
 const NAME_REFUSED: &str = "A released name is refused";
 
 /// The store's data about a name and its server.
@@ -73,26 +73,28 @@ impl NameStatus {
             let summary = if self.adopt { TAKEN_OVER } else { MANAGED_ELSEWHERE };
             found.push((summary, self.takeover(record)));
         }
-        if let Some(released) = &self.released {
-            found.push((NAME_REFUSED, format!("{released}. Apply fails.")));
-        }
         found
     }
 
-    /// Returns sentences for a reviewer.
+    /// An error as summary and detail: a person released the name.
+    pub(in crate::provider) fn refused_for_good(&self) -> Option<(&'static str, String)> {
+        let released = self.released.as_ref()?;
+        let why = format!(
+            "{released}. To run the work again, change triggers or the name. To let this configuration take the server \
+             again: terraform-provider-metal release --allow {}",
+            released.id
+        );
+        Some((NAME_REFUSED, why))
+    }
+
+    /// In sentences, for a reviewer.
     pub(in crate::provider) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         match &self.earlier {
             Some(earlier) => lines.push(becomes_of(earlier)),
             None => lines.extend(self.continued.iter().map(|record| self.takeover(record))),
         }
-        if let Some(released) = &self.released {
-            lines.push(format!(
-                "Refused: {released}. Apply fails until triggers or the name change, or: terraform-provider-metal \
-                 release --allow {}",
-                released.id
-            ));
-        }
+        lines.extend(self.released.iter().map(|released| format!("Refused: {released}.")));
         if let Some(block) = &self.block {
             lines.push(format!("Block: {block}."));
         }
