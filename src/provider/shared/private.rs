@@ -159,7 +159,10 @@ impl Private {
             // The record is in another store.
             Value::Value(kept) if !kept.is_of(engine) => return private,
             Value::Value(kept) => match engine.store().find_uid(&kept.own_uid()).await {
-                Ok(Some(RecordLookup::Past(_)) | None) => Some(kept.generation),
+                Ok(Some(RecordLookup::Past(_)) | None) => {
+                    engine.note_managed(&kept.own_uid());
+                    Some(kept.generation)
+                }
                 Ok(Some(RecordLookup::Active(record))) => {
                     if record.refuses_state(&kept.state).is_none() {
                         engine.note_managed(&record.uid);

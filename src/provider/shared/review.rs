@@ -49,7 +49,7 @@ pub(in crate::provider) async fn maintenance(
     asked: &PlannedRequest<'_>,
 ) -> Option<LockKey> {
     let boot_at = AttributePath::new("boot_configuration");
-    let seen = server(diags, engine, asked.spec, Some(&boot_at)).await?;
+    let seen = server(diags, engine, asked.spec, Some(&boot_at), asked.replaces.is_some()).await?;
     effects(diags, engine, asked, seen).await
 }
 
@@ -60,7 +60,7 @@ pub(in crate::provider) async fn boot_configuration(
     asked: &PlannedRequest<'_>,
     hold: Option<&str>,
 ) {
-    let Some(seen) = server(diags, engine, asked.spec, None).await else { return };
+    let Some(seen) = server(diags, engine, asked.spec, None, asked.replaces.is_some()).await else { return };
     match hold {
         None => {
             let key = effects(diags, engine, asked, seen).await;
@@ -100,7 +100,7 @@ pub(in crate::provider) async fn operation(
     hold: Option<&str>,
 ) {
     let spec = asked.spec;
-    let Some(seen) = server(diags, engine, spec, None).await else { return };
+    let Some(seen) = server(diags, engine, spec, None, false).await else { return };
     let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == CompletionProof::Boot);
     if wants_boot && seen.view.as_ref().is_some_and(|view| view.boot_progress.is_none()) {
         bad(
@@ -214,6 +214,7 @@ pub(in crate::provider) async fn server(
     engine: &Engine,
     spec: &Spec,
     boot_at: Option<&AttributePath>,
+    exists: bool,
 ) -> Option<PlanCheck> {
     let machine = value_or_error(diags, &spec.server, engine.machine(&spec.server))?;
     let capabilities = match machine.capabilities().await {
@@ -231,7 +232,13 @@ pub(in crate::provider) async fn server(
             return Some(PlanCheck { view: None, capabilities: None, key: None });
         }
         Err(error) => {
-            diags.add_error(of_machine(&spec.server, &error));
+            let problem = of_machine(&spec.server, &error);
+            // OpenTofu plans changes before a destroy, and an error would prevent the destroy.
+            if exists && matches!(error, BackendError::NoServer { .. }) {
+                diags.add_warning(problem);
+            } else {
+                diags.add_error(problem);
+            }
             return None;
         }
     };

@@ -39,7 +39,7 @@ pub(in crate::provider) async fn changed(
     uid: Option<&Uid>,
     patience: Duration,
 ) {
-    let Some(seen) = server(diags, engine, spec, boot_at).await else { return };
+    let Some(seen) = server(diags, engine, spec, boot_at, true).await else { return };
     let Some(effect) = effect else { return };
     if let Some((summary, start)) = starts::armed(spec, seen.view.as_ref()) {
         diags.add_warning(diagnostic(summary, start, AttributePath::root()));

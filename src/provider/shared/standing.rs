@@ -31,6 +31,8 @@ pub(in crate::provider) struct NameStatus {
     adopt: bool,
     /// The forced release that refuses the name.
     pub(in crate::provider) released: Option<ReleasedName>,
+    /// True if this run's state had the released maintenance.
+    released_here: bool,
     /// The server's block.
     pub(in crate::provider) block: Option<Block>,
 }
@@ -47,6 +49,7 @@ impl NameStatus {
             // not need the server.
             Some(&record.id) == id && ours && !engine.manages(&record.uid) && !record.is_made()
         };
+        let released = id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned();
         let found = || view.lock.active.iter().find(|record| same(record)).map(|record| Box::new((**record).clone()));
         Self {
             continued: match asked.earlier {
@@ -56,7 +59,8 @@ impl NameStatus {
             },
             earlier: asked.earlier.cloned(),
             adopt,
-            released: id.and_then(|id| view.lock.released(id, &spec.triggers)).cloned(),
+            released_here: released.as_ref().is_some_and(|released| engine.manages(&released.uid)),
+            released,
             block: view.lock.block(view.now).cloned(),
         }
     }
@@ -73,11 +77,18 @@ impl NameStatus {
             let summary = if self.adopt { TAKEN_OVER } else { MANAGED_ELSEWHERE };
             found.push((summary, self.takeover(record)));
         }
+        // Hosts plan creations before a destroy. An error would prevent the destroy of all other
+        // resources.
+        found.extend(self.name_refused().filter(|_| self.released_here));
         found
     }
 
-    /// An error as summary and detail: a person released the name.
+    /// Returns the error that a released name causes, as summary and detail.
     pub(in crate::provider) fn refused_for_good(&self) -> Option<(&'static str, String)> {
+        self.name_refused().filter(|_| !self.released_here)
+    }
+
+    fn name_refused(&self) -> Option<(&'static str, String)> {
         let released = self.released.as_ref()?;
         let why = format!(
             "{released}. To run the work again, change triggers or the name. To let this configuration take the server \

@@ -74,6 +74,7 @@ for_one_host! {
         let fails = format!("It would fail: Node {} cannot be drained", place.node);
         workspace.try_plan().await.succeeded().says(&fails).says("no controller would start it again");
         workspace.apply().await.failed().says("no controller would start it again");
+        eprintln!("DBG {}", workspace.metal(&["show", "tests/m", "--json"]).await.output);
         let second = workspace.beside();
         let under = "  server = \"node1\"\n  namespace = \"tests\"\n  maintenance_id = \"tests/m\"\n";
         let operation = format!("resource \"metal_server_operation\" \"op\" {{\n{under}  name = \"o\"\n  operation = \"ForceRestart\"\n}}\n");
