@@ -125,6 +125,14 @@ pub enum BackendError {
         /// The name, and where to find the existing ones.
         what: String,
     },
+    /// Neither the server nor the configuration gives the server an identity that could be locked.
+    #[error("{address}: {what}")]
+    NoLockKey {
+        /// The system's address.
+        address: String,
+        /// Why there is none, and how to set one.
+        what: String,
+    },
     /// The machine cannot do that at all.
     #[error("{address}: {what}")]
     Unsupported {
@@ -207,6 +215,7 @@ impl BackendError {
                 | Self::Unauthorized { .. }
                 | Self::NoSystem { .. }
                 | Self::NoServer { .. }
+                | Self::NoLockKey { .. }
         )
     }
 

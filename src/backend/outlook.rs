@@ -9,8 +9,28 @@ pub struct Outlook {
     pub approval_missing: Option<String>,
     /// The maintenances of others on the server.
     pub ahead: Option<String>,
+    /// Why the system would reject the request now.
+    pub rejection: Option<Rejection>,
     /// What uses the server, where only a gate before it could ask that.
     pub unasked: Option<UnaskedConsumer>,
+}
+
+/// Why a system would reject a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The cause, without the server's name.
+    pub why: String,
+    /// True if only another configuration helps: the plan fails. Otherwise it warns, because
+    /// another author may remove the cause before the apply.
+    pub by_configuration: bool,
+}
+
+impl Rejection {
+    /// A cause that another author can remove.
+    #[must_use]
+    pub fn for_now(why: String) -> Self {
+        Self { why, by_configuration: false }
+    }
 }
 
 /// What a plan says of a consumer that a server's own external system neither asks nor drains.
@@ -43,6 +63,7 @@ impl Outlook {
         self.lines.extend(inner.lines);
         self.approval_missing = self.approval_missing.take().or(inner.approval_missing);
         self.ahead = self.ahead.take().or(inner.ahead);
+        self.rejection = self.rejection.take().or(inner.rejection);
         self.unasked = self.unasked.take().or(inner.unasked);
     }
 }

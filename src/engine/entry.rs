@@ -194,7 +194,7 @@ impl Engine {
     async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
         let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is gone".to_owned()))?;
-        Ok(ReconcileResult { record, finish: Finish::Reached })
+        Ok(ReconcileResult { record, finish: Finish::Reached, waited: Duration::ZERO })
     }
 
     /// Changes what is requested where the server need not change, without acting on the record:

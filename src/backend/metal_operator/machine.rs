@@ -224,12 +224,13 @@ impl Machine for OperatorMachine {
             // Beside a maintenance the operator makes the changes.
             return Ok(match self.held {
                 Some(_) => listed,
-                None => Capabilities { resets: union(listed.resets), ..listed },
+                None => Capabilities { resets: union(listed.resets), resets_by: operator(), ..listed },
             });
         }
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
+            resets_by: operator(),
             boot_targets: vec![BOOT_OPERATOR.target()],
             http_boot_uri: true,
             ..Capabilities::default()
@@ -244,6 +245,11 @@ impl Machine for OperatorMachine {
 /// The name of the Secret that holds a request's ignition.
 fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
+}
+
+/// The name of the system that changes the power of a server outside a maintenance.
+fn operator() -> Option<String> {
+    Some("metal-operator".to_owned())
 }
 
 /// What the operator's annotation can do, and what else is listed.

@@ -114,7 +114,7 @@ impl Prospect {
         let mut prospect = Self {
             server: spec.server.clone(),
             effect: spec.effect(),
-            stated_effect: spec.stated_effect(),
+            stated_effect: spec.stated_effect(power),
             power,
             pause_note: power.and_then(|power| power::pause_note(spec, power)),
             digest: engine.as_asked_here(spec).digest(),
@@ -133,6 +133,10 @@ impl Prospect {
             prospect.ahead = ahead(engine, asked, view);
             prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
             prospect.name = NameStanding::of(engine, asked, view);
+        }
+        // Another maintenance may change the power before this one starts.
+        if asked.replaces.is_some() || prospect.own_hold.is_some() || !prospect.ahead.is_empty() {
+            prospect.stated_effect = spec.stated_effect(None);
         }
         prospect.look_at_window(engine, spec, patience);
         prospect.guess_start(engine.now());

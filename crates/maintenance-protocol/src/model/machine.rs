@@ -331,6 +331,8 @@ pub struct MachineDescription {
 pub struct Capabilities {
     /// Accepted power changes.
     pub resets: Vec<ResetType>,
+    /// The system that accepts them in the machine's place, by its name.
+    pub resets_by: Option<String>,
     /// Accepted boot override targets in the BMC's spelling; empty when it has no override at all.
     pub boot_targets: Vec<String>,
     /// Accepted values of `BootSourceOverrideEnabled`; empty when the BMC does not list them.
