@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    claims,
+    afterwards, claims,
     discovery::Way,
     link,
     machine::OperatorMachine,
@@ -180,6 +180,7 @@ impl Gate for OperatorMachine {
                 format!("Server: {state}, claimed by {claim}: {answer}.")
             }
         });
+        lines.extend(afterwards::lines(&self.fleet, found, &server).await);
         let others = self.fleet.maintenances_of(&self.name).await?;
         let others: Vec<String> =
             others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();

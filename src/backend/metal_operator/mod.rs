@@ -5,6 +5,7 @@
 //! it drives power and boot as far as that version does; otherwise the server is parked and driven
 //! over Redfish, with the credentials that the cluster has of its BMC.
 
+mod afterwards;
 mod claims;
 mod discovery;
 mod errors;

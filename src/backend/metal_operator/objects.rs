@@ -15,6 +15,8 @@ pub(super) use crate::backend::cluster::{
 pub(super) const METAL: &str = "metal.ironcore.dev";
 /// The group of metal-maintenance-operator.
 pub(super) const MAINTENANCE: &str = "maintenance.metal.ironcore.dev";
+/// The group of metal-maintenance-operator's checks of a server.
+pub(super) const READINESS: &str = "readiness.metal.ironcore.dev";
 /// The version of all of them.
 pub(super) const VERSION: &str = "v1alpha1";
 

@@ -23,6 +23,7 @@ mod races;
 mod silence;
 pub mod strangers;
 mod tolerations;
+mod unenforced;
 mod write_only;
 
 use std::path::Path;
