@@ -59,8 +59,8 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
 
 /// Who runs, or owns, in the words of the guide: a kubeconfig with its context, and a group with a
 /// role of the store.
-fn in_context(world: &World, name: &str) -> String {
-    let kubeconfig = world.kubernetes.user(name, &["metal-runners"]);
+fn in_context(world: &World, name: &str, group: &str) -> String {
+    let kubeconfig = world.kubernetes.user(name, &[group]);
     let text = fs::read_to_string(&kubeconfig).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
     config["contexts"][0]["name"] = "prod-metal".into();
@@ -69,7 +69,7 @@ fn in_context(world: &World, name: &str) -> String {
 }
 
 /// Booted under the hold.
-const RESCUE: &str = r#"
+pub const RESCUE: &str = r#"
 resource "metal_server_boot_configuration" "rescue" {
   server         = "node1"
   maintenance_id = metal_server_maintenance.held.id
@@ -81,7 +81,7 @@ resource "metal_server_boot_configuration" "rescue" {
 
 /// A server that is claimed with an ignition, and every maintenance of it approved on the Node that
 /// runs on it.
-const OWNED: &str = r#"
+pub const OWNED: &str = r#"
 resource "metal_server_claim" "db" {
   server       = "node1"
   namespace    = "default"
@@ -167,14 +167,14 @@ for_one_host! {
 for_each_host! {
     async fn the_guide_can_be_walked_from_its_first_example_to_the_release(host) {
         const GUIDE: &str = "docs/guides/metal-operator.md";
-        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        let world = cluster(Family::V0_7, 2, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;
         give_role(&world, "metal-maintenance", "runner");
         give_role(&world, "metal-owner", "ada");
 
         // Its first example as it is, but for the name of the server.
         let mut runner = Workspace::new(host);
-        runner.set("KUBECONFIG", in_context(&world, "runner"));
+        runner.set("KUBECONFIG", in_context(&world, "runner", "metal-runners"));
         let roles = runner.metal(&["store", "roles", "kubernetes"]).await.succeeded();
         world.kubernetes.apply(&roles.stdout);
         let example = block(GUIDE, "hcl", "coordination_url").replace("rack1-node7", "node1");
@@ -190,7 +190,7 @@ for_each_host! {
 
         // The commands of its command line, in its environment.
         let mut owner = runner.beside();
-        owner.set("KUBECONFIG", in_context(&world, "ada"));
+        owner.set("KUBECONFIG", in_context(&world, "ada", "metal-approvers"));
         for line in block(GUIDE, "sh", "export METAL_OWNER").lines().filter_map(|line| line.strip_prefix("export ")) {
             let (name, value) = line.split_once('=').unwrap();
             owner.set(name, value.trim_matches('"'));
@@ -204,6 +204,15 @@ for_each_host! {
             let run = owner.metal(&words).await.succeeded();
             run.says(if words.contains(&"claims") { "claim1" } else { "ops/bios-2-19" });
         }
+        // Her claims and approvals as resources need no more of the store.
+        let claims = owner.beside();
+        claims.write("os.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
+        world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
+        let there = "provider \"metal\" {\n  coordination_url = \"kubernetes://metal?context=prod-metal\"\n  owner = \"team-storage\"\n  \
+                     metal_operator = { context = \"prod-metal\" }\n}\n";
+        claims.configure(&(there.to_owned() + &OWNED.replace("node1", "node2")));
+        claims.apply().await.succeeded();
+        claims.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
         let held = runner.resource("metal_server_maintenance.bios").await.unwrap();
         assert_eq!(held["state"], "InMaintenance");

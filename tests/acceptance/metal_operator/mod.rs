@@ -20,6 +20,7 @@ mod moved;
 mod operations;
 mod outages;
 mod races;
+mod rights;
 mod silence;
 pub mod strangers;
 mod tolerations;
