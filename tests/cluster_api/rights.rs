@@ -1,4 +1,4 @@
-//! `roles/cluster-api.yaml`: what the gate does is allowed, and what it does not is refused.
+//! `roles/cluster-api-management.yaml` and `roles/cluster-api-workload.yaml`: what the gate does is allowed, and what it does not is refused.
 
 use std::path::Path;
 
@@ -19,7 +19,14 @@ use crate::support::{
     kubernetes::Kubernetes,
 };
 
-/// A client of a runner with the rights of the file.
+/// Both clusters are one here.
+const ROLES: &str = concat!(
+    include_str!("../../roles/cluster-api-management.yaml"),
+    "---\n",
+    include_str!("../../roles/cluster-api-workload.yaml")
+);
+
+/// A client of a runner with the rights of the files.
 async fn runner(world: &World, roles: &str) -> Client {
     let roles = roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace));
     let kubeconfig = tokio::task::spawn_blocking(move || {
@@ -36,7 +43,7 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     world.add("m1").await;
     world.add_host("h1").await;
     world.on_host("m1", "h1").await;
-    let client = runner(&world, include_str!("../../roles/cluster-api.yaml")).await;
+    let client = runner(&world, ROLES).await;
     let ours = |kind: &str| -> Api<DynamicObject> { api(&client, kind, &world.namespace) };
     let (machines, nodes, node) = (ours("Machine"), ours("Node"), world.node_name("m1"));
 
