@@ -21,7 +21,7 @@ pub struct Rejection {
     /// The cause, without the server's name.
     pub why: String,
     /// True if only another configuration helps: the plan fails. Otherwise it warns, because
-    /// another author may remove the cause before the apply.
+    /// another author can remove the cause before the apply.
     pub by_configuration: bool,
 }
 

@@ -42,7 +42,7 @@ pub struct ReconcileResult {
     pub waited: Duration,
 }
 
-/// How often the end of a request is looked for that another process ends.
+/// Another process records the end within this many reads.
 const LOOKS: u8 = 6;
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! `roles/cluster-api-management.yaml` and `roles/cluster-api-workload.yaml`: what the gate does is allowed, and what it does not is refused.
+//! The two files `roles/cluster-api-*.yaml` allow the gate's requests and nothing else.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ const ROLES: &str = concat!(
     include_str!("../../roles/cluster-api-workload.yaml")
 );
 
-/// A client of a runner with the rights of the files.
+/// Returns a client with the rights from both files.
 async fn runner(world: &World, roles: &str) -> Client {
     let roles = roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace));
     let kubeconfig = tokio::task::spawn_blocking(move || {

@@ -55,7 +55,7 @@ pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
     HealthChecks::Known(BTreeSet::new())
 }
 
-/// What a plan says of the Metal3Machine or HostClaim that uses a host.
+/// Warns about the Metal3Machine or HostClaim that uses a host.
 pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<UnaskedConsumer> {
     match text(object, "/spec/consumerRef/kind") {
         Some("Metal3Machine") => {}
@@ -88,7 +88,7 @@ pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<Una
     })
 }
 
-/// What a plan says of the HostClaim that uses a host.
+/// Warns about a HostClaim, which leads to no Machine.
 fn claimed(shown: &str) -> UnaskedConsumer {
     UnaskedConsumer {
         undrained: warn(

@@ -1,5 +1,5 @@
-//! What can keep or take a server after its release: rules that taint it, a sanitization that
-//! claims it, and checks of its network. For a plan.
+//! Shows in a plan which objects can block or take a released server: rules that taint it, a
+//! sanitization that claims it, and network checks.
 //!
 //! Kinds and conditions: metal-operator v0.6 and later, and metal-maintenance-operator of August
 //! 2026 (`serversanitization_controller.go`, `serverwiring_controller.go`).
@@ -18,7 +18,7 @@ use super::{
     objects::{full_name, name},
 };
 
-/// The condition of a server whose disks are still to be erased.
+/// This condition is False while the server's disks are not erased yet.
 const SANITIZED: &str = "maintenance.metal.ironcore.dev/sanitized";
 
 /// One line for each object that concerns the server.
@@ -33,8 +33,8 @@ pub(super) async fn lines(fleet: &ClusterObjects, found: &ClusterFeatures, serve
     lines
 }
 
-/// The lines of the objects, or why they were not read. A right that a role lacks costs only these
-/// lines.
+/// Returns one line for each object, or the cause if they cannot be read. A role without this right
+/// loses only these lines.
 fn shown(
     kinds: impl Display,
     listed: Result<Vec<Arc<DynamicObject>>, ClusterError>,

@@ -196,7 +196,7 @@ impl Gate for OperatorMachine {
     }
 }
 
-/// What a plan states about a server that runs and is about to be parked.
+/// Warns that parking stops a running server.
 fn shuts_down(way: Way, enters: bool, power: Option<&str>) -> Option<String> {
     let shuts = way == Way::Park && enters && power != Some("Off");
     shuts.then(|| "Parking shuts the server down first, whatever server_power says.".to_owned())

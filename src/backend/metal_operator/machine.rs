@@ -247,7 +247,7 @@ fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }
 
-/// The name of the system that changes the power of a server outside a maintenance.
+/// Names the system that changes a server's power outside a maintenance.
 fn operator() -> Option<String> {
     Some("metal-operator".to_owned())
 }

@@ -223,7 +223,7 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
     diagnostic(summary, detail, AttributePath::root())
 }
 
-/// The summary and the detail of a lost operation.
+/// Returns a lost operation's summary and detail.
 fn taken(record: &Maintenance) -> (String, String) {
     let (summary, how) = lost(record.server(), record);
     (summary, format!("{how}. Nothing more was done to the server."))

@@ -27,8 +27,8 @@ pub(in crate::provider) fn waited(waited: Duration, limit: Duration, argument: &
     }
 }
 
-/// Returns the summary and the cause of a lost maintenance. One that never held its server lost
-/// only its queue position.
+/// Returns a lost maintenance's summary and cause. A request that never held its server lost only
+/// its queue position.
 pub(in crate::provider) fn lost(server: &str, record: &Maintenance) -> (String, String) {
     let held = record.admitted_at.is_some();
     let id = &record.id;
@@ -44,7 +44,7 @@ pub(in crate::provider) fn lost(server: &str, record: &Maintenance) -> (String, 
     }
 }
 
-/// The diagnostic of a lost maintenance.
+/// Reports a lost maintenance.
 pub(in crate::provider) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
     let (summary, how) = lost(server, record);
     diagnostic(

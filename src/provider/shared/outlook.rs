@@ -1,4 +1,4 @@
-//! What the external systems of a server tell a plan's reviewer.
+//! Sorts the findings from a server's external systems for a plan.
 
 use tf_provider::{AttributePath, Diagnostics};
 
@@ -23,7 +23,7 @@ pub(super) struct Shown {
     pub(super) lines: Vec<String>,
     /// Warnings, each with its own summary.
     pub(super) obstacles: Vec<(&'static str, String)>,
-    /// What uses the server without being asked.
+    /// The consumer that does not approve the maintenance.
     pub(super) unasked: Option<UnaskedConsumer>,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn sorted(diags: &mut Diagnostics, spec: &Spec, outlook: Outlook) -> 
     Some(Shown { lines: outlook.lines, obstacles, unasked: outlook.unasked })
 }
 
-/// Warns of a consumer that nobody asks. `drained`: its Node is drained before.
+/// Warns about a consumer that does not approve. `drained`: its Node is drained first.
 pub(super) fn warn_unasked(diags: &mut Diagnostics, server: &str, consumer: UnaskedConsumer, drained: bool) {
     let undrained = Some(consumer.undrained).filter(|_| !drained);
     for PlanWarning { summary, detail } in undrained.into_iter().chain(consumer.more) {

@@ -134,7 +134,7 @@ impl Prospect {
             prospect.ahead.retain(|entry| Some(&entry.id) != prospect.own_hold.as_ref());
             prospect.name = NameStanding::of(engine, asked, view);
         }
-        // Another maintenance may change the power before this one starts.
+        // Another maintenance can change the power first.
         if asked.replaces.is_some() || prospect.own_hold.is_some() || !prospect.ahead.is_empty() {
             prospect.stated_effect = spec.stated_effect(None);
         }

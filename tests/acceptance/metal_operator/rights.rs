@@ -1,5 +1,5 @@
-//! The roles of the guide, verb by verb: a task of the guide fails without it, or the guide marks it
-//! as optional and states its cost.
+//! Tests each verb in the guide's roles: a task fails without the verb, or the guide marks it as
+//! optional and states its cost.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -34,7 +34,7 @@ struct Right {
     verb: String,
 }
 
-/// The rights of a role of the guide, and those that it marks as optional.
+/// Reads a role from the guide: its rights, and those marked as optional.
 fn role(name: &str) -> (BTreeSet<Right>, BTreeSet<(String, String)>) {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides/metal-operator.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -103,10 +103,10 @@ async fn give(world: &World, user: &str, rights: &[&Right]) -> String {
     kubeconfig.display().to_string()
 }
 
-/// What the guide describes.
+/// A task from the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
-    /// A maintenance of a claimed server with a boot, an operation, and a request that is withdrawn.
+    /// On a claimed server: a maintenance with a boot, an operation, and a withdrawn request.
     Run,
     /// A parked server, driven over Redfish.
     Park,

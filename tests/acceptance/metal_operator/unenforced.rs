@@ -1,5 +1,5 @@
 //! metal-operator after v0.7 with metal-maintenance-operator: its `ServerMaintenance` holds
-//! nothing, and the plan shows what can take a server after its release.
+//! nothing. The plan shows later claims and blockers of the server.
 
 use serde_json::{Value, json};
 

@@ -48,7 +48,7 @@ pub fn definitions(family: Family, both: bool) -> Vec<Value> {
     all
 }
 
-/// The definition of a kind that checks servers. It keeps every field.
+/// Defines a kind that checks servers. Its schema keeps every field.
 fn checking(group: &str, kind: &str, scope: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
