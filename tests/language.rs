@@ -150,3 +150,25 @@ fn comments_are_at_most_100_columns_wide() {
     assert!(lines.len() > 50_000, "the folders were read");
     assert!(wide.is_empty(), "{} comment lines are wider than 100 columns: {wide:#?}", wide.len());
 }
+
+/// A plan that accepts such a request states so in a warning with its own summary, or fails.
+#[test]
+fn no_line_of_a_plan_hides_a_rejection() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src"), root.join("crates/maintenance-protocol/src")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let hidden = code.filter(|line| line.contains("would be refused") || line.contains("needs is missing"));
+            found.extend(hidden.map(|line| format!("{}: {}", path.display(), line.trim())));
+        }
+    }
+    assert!(found.is_empty(), "Use Outlook::rejection or an error:\n{}", found.join("\n"));
+}

@@ -121,6 +121,14 @@ pub enum BackendError {
         /// The server's name, and where to find the existing names.
         what: String,
     },
+    /// Neither the server nor the configuration gives the server an identity that could be locked.
+    #[error("{address}: {what}")]
+    NoLockKey {
+        /// The system's address.
+        address: String,
+        /// The cause, and how to set a key.
+        what: String,
+    },
     /// The machine does not support the operation.
     #[error("{address}: {what}")]
     Unsupported {
@@ -201,6 +209,7 @@ impl BackendError {
                 | Self::Unauthorized { .. }
                 | Self::NoSystem { .. }
                 | Self::NoServer { .. }
+                | Self::NoLockKey { .. }
         )
     }
 

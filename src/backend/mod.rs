@@ -48,7 +48,7 @@ pub use error::BackendError;
 pub use guard::{StillOurs, before_change, guarded};
 pub use inspection::{Account, BmcInspection, Certificate, Timing};
 pub use node_lease::NodeLeasing;
-pub use outlook::{Outlook, PlanWarning, UnaskedConsumer};
+pub use outlook::{Outlook, PlanWarning, Rejection, UnaskedConsumer};
 pub use ownership::{
     ApprovalMarkRef, ApprovalMarkState, Binding, Consumer, ExternalClaim, ExternalClaimView, ExternalOwnership,
     ExternalWaiter, GateState, OwnershipTexts, Toleration,

@@ -9,8 +9,28 @@ pub struct Outlook {
     pub approval_missing: Option<String>,
     /// Other maintenances on the server.
     pub ahead: Option<String>,
+    /// The reason why the system would reject the request now.
+    pub rejection: Option<Rejection>,
     /// The server's consumer, if only a configured gate could request its consent.
     pub unasked: Option<UnaskedConsumer>,
+}
+
+/// Why a system would reject a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The cause, without the server's name.
+    pub why: String,
+    /// True if only another configuration helps: the plan fails. Otherwise it warns, because
+    /// another author can remove the cause before the apply.
+    pub by_configuration: bool,
+}
+
+impl Rejection {
+    /// A cause that another author can remove.
+    #[must_use]
+    pub fn for_now(why: String) -> Self {
+        Self { why, by_configuration: false }
+    }
 }
 
 /// Plan warnings about a consumer that the server's external system neither consults nor drains.
@@ -43,6 +63,7 @@ impl Outlook {
         self.lines.extend(inner.lines);
         self.approval_missing = self.approval_missing.take().or(inner.approval_missing);
         self.ahead = self.ahead.take().or(inner.ahead);
+        self.rejection = self.rejection.take().or(inner.rejection);
         self.unasked = self.unasked.take().or(inner.unasked);
     }
 }

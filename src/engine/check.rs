@@ -104,6 +104,7 @@ fn advice(error: &BackendError) -> &'static str {
         }
         BackendError::NoSystem { .. } => "Set system_id.",
         BackendError::NoServer { .. } => "Check the server's name.",
+        BackendError::NoLockKey { .. } => "Set a lock key for the server.",
         BackendError::Protocol { .. } => "Update the firmware of the BMC, or reset the BMC.",
         BackendError::UnknownServer { advice, .. } => advice,
         BackendError::Denied { .. } => "Grant the role that the message names.",

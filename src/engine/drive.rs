@@ -38,7 +38,14 @@ pub struct ReconcileResult {
     pub record: Maintenance,
     /// Why the drive ended.
     pub finish: Finish,
+    /// How long it took.
+    pub waited: Duration,
 }
+
+/// Another process records the end within this many reads.
+const LOOKS: u8 = 6;
+/// The pause between two looks.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// One process driving one record.
 #[derive(Debug)]
@@ -177,6 +184,7 @@ impl<'a> Reconciler<'a> {
     /// Detaches on every exit. The record, the lock and the queue position stay unchanged.
     pub(super) async fn run(&mut self, goal: Goal, control: &Control) -> Result<ReconcileResult, EngineError> {
         let ending = if let Goal::Release(ending) = &goal { Some(ending.clone()) } else { None };
+        let began = self.engine.parts.clock.monotonic();
         // Boxed, because this future is large.
         let result = Box::pin(self.drive(goal, control)).await;
         if let Err(error) = &result {
@@ -190,16 +198,23 @@ impl<'a> Reconciler<'a> {
         let finish = result.map_err(|error| self.under_way(error))?;
         let left = self.deadline.saturating_sub(self.engine.parts.clock.monotonic());
         let control = Control { timeout: left, ..control.clone() };
-        let mut patience = Patience::new(self.engine, &control);
+        let (mut patience, mut looks) = (Patience::new(self.engine, &control), 0);
         loop {
             let record = self.record_now().await;
             if !patience.again(silence(&record)).await {
                 let record = record.map_err(|error| self.under_way(error))?;
+                // A person's release records its reason a moment after it fenced a waiter.
+                if given_up && record.phase == Phase::Pending && looks < LOOKS {
+                    looks += 1;
+                    self.engine.parts.clock.sleep(LOOK).await;
+                    continue;
+                }
                 // The reply to the last change was lost: the record has ended as requested.
                 let as_asked = |its: &Ending| given_up && Some(its) == ending.as_ref();
                 let is_over = matches!(&record.phase, Phase::Completed { ending, .. } if as_asked(ending));
                 let finish = if is_over { Finish::Over } else { finish };
-                return Ok(ReconcileResult { record, finish });
+                let waited = self.engine.parts.clock.monotonic().saturating_sub(began);
+                return Ok(ReconcileResult { record, finish, waited });
             }
         }
     }

@@ -193,7 +193,7 @@ impl Engine {
     async fn unattended(&self, key: &LockKey, uid: &Uid) -> Result<ReconcileResult, EngineError> {
         let view = self.store().view(key).await?;
         let record = view.lock.get(uid).cloned().ok_or(EngineError::LeaseLost("the record is gone".to_owned()))?;
-        Ok(ReconcileResult { record, finish: Finish::Reached })
+        Ok(ReconcileResult { record, finish: Finish::Reached, waited: Duration::ZERO })
     }
 
     /// Changes settings that do not affect the server, without a new generation. `Some(false)`: the

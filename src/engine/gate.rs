@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::select_all;
 
 use crate::{
-    backend::{BackendError, Gate, Machine, Outlook},
+    backend::{BackendError, Gate, Machine, Outlook, Rejection},
     clock::{strict_timeout, within},
     maintenance::{
         change::{Applied, LockChange, RecordChange},
@@ -162,7 +162,10 @@ impl Engine {
             outlook.add(match gate.outlook(&wish).await {
                 Ok(told) => told,
                 Err(error) if error.is_transient() => Outlook::of_line(format!("{}: not checked: {error}.", kind.id())),
-                Err(error) => Outlook::of_line(format!("It would be refused: {}: {error}.", kind.id())),
+                Err(error) => Outlook {
+                    rejection: Some(Rejection::for_now(format!("{}: {error}", kind.id()))),
+                    ..Outlook::default()
+                },
             });
         }
         if let Some(own) = machine.maintenance_system() {

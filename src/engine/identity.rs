@@ -8,7 +8,7 @@ use std::{
 use futures_util::future::join_all;
 
 use crate::{
-    backend::HardwareIdentity,
+    backend::{BackendError, HardwareIdentity},
     maintenance::{
         aliases::{Alias, SystemUuid},
         identity::{AliasClaim, AliasTarget, Identified, Sighting, decide, shared_lock},
@@ -59,6 +59,7 @@ impl Engine {
     pub async fn lock_key_now(&self, server: &str) -> Result<Option<LockKey>, EngineError> {
         match self.machine(server)?.identify().await {
             Ok(identity) => Ok(Some(self.located(&self.sighting(server, identity), false).await?.key)),
+            Err(error @ BackendError::NoLockKey { .. }) => Err(error.into()),
             Err(_) => Ok(self.by_name(server).await?.map(|found| found.key)),
         }
     }

@@ -85,7 +85,7 @@ impl Engine {
             let ending = Ending::Failed("its run was interrupted".to_owned());
             if let Some(released) = self.release(&uid, driven.record.server(), ending, &control).await? {
                 let finish = if released.finish == Finish::Over { driven.finish } else { released.finish };
-                return Ok(ReconcileResult { record: released.record, finish });
+                return Ok(ReconcileResult { record: released.record, finish, waited: driven.waited });
             }
         }
         Ok(driven)

@@ -81,7 +81,8 @@ for_one_host! {
         waiting.until_it_logs("queued, ", SOON).await;
         fleet.command_line(&mut workspace);
         release(&workspace, &[]).await;
-        waiting.wait(SOON).await.failed();
+        let ended = waiting.wait(SOON).await.failed();
+        ended.says("The request for node1 was ended").says("\"node needed\"").is_silent_about("Lost the lock");
         holder.destroy().await.succeeded();
         waiter.apply().await.failed().says("tests/m was released by a person");
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();

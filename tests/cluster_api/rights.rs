@@ -1,4 +1,4 @@
-//! `roles/cluster-api.yaml` allows exactly the gate's requests.
+//! The two files `roles/cluster-api-*.yaml` allow the gate's requests and nothing else.
 
 use std::path::Path;
 
@@ -19,7 +19,14 @@ use crate::support::{
     kubernetes::Kubernetes,
 };
 
-/// Returns a runner's client with the file's permissions.
+/// Both clusters are one here.
+const ROLES: &str = concat!(
+    include_str!("../../roles/cluster-api-management.yaml"),
+    "---\n",
+    include_str!("../../roles/cluster-api-workload.yaml")
+);
+
+/// Returns a client with the rights from both files.
 async fn runner(world: &World, roles: &str) -> Client {
     let roles = roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace));
     let kubeconfig = tokio::task::spawn_blocking(move || {
@@ -36,7 +43,7 @@ async fn the_rights_of_the_file_are_enough_and_no_more() {
     world.add("m1").await;
     world.add_host("h1").await;
     world.on_host("m1", "h1").await;
-    let client = runner(&world, include_str!("../../roles/cluster-api.yaml")).await;
+    let client = runner(&world, ROLES).await;
     let ours = |kind: &str| -> Api<DynamicObject> { api(&client, kind, &world.namespace) };
     let (machines, nodes, node) = (ours("Machine"), ours("Node"), world.node_name("m1"));
 

@@ -333,7 +333,7 @@ impl Worker {
             },
             (_, None) => unreachable!("only a known record is gone on with"),
         };
-        if let Some(ReconcileResult { record, finish }) = driven {
+        if let Some(ReconcileResult { record, finish, .. }) = driven {
             match finish {
                 Finish::Reached => {}
                 Finish::Over => return Ok(over(engine, &record.uid).await),

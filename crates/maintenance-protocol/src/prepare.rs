@@ -291,7 +291,8 @@ pub fn missing_capabilities(spec: &Spec, has: &Capabilities) -> Vec<(&'static st
     if let Some(operation) = spec.operation.as_ref().filter(|operation| !has.can(operation.reset)) {
         let resets: Vec<String> = has.resets.iter().map(ToString::to_string).collect();
         let accepted = if resets.is_empty() { "none".to_owned() } else { resets.join(", ") };
-        missing.push(("operation", format!("The machine does not accept {}; it lists {accepted}.", operation.reset)));
+        let who = has.resets_by.as_deref().unwrap_or("The machine");
+        missing.push(("operation", format!("{who} does not accept {}; it lists {accepted}.", operation.reset)));
     }
     if has.power_not_followed && matches!(spec.complete_when, Some(CompleteWhen::PowerState(_))) {
         let why = "The power of the server is not followed while it is in maintenance, so that a shutdown would not be seen. \

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use kube::core::DynamicObject;
 
 use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, Outlook, cluster},
+    backend::{BackendError, ExternalRequestRef, Gate, Outlook, Rejection, cluster},
     clock::within,
     maintenance::{
         aliases::SystemUuid,
@@ -375,7 +375,7 @@ impl Gate for MachineGate {
         }
         match standing(&seen, &read.place.to_string(), wish, self.clusters.now()) {
             ExternalState::Refused(why) | ExternalState::Failed(why) => {
-                outlook.lines.push(format!("It would be refused: {why}."));
+                outlook.rejection = Some(Rejection::for_now(why));
             }
             ExternalState::Taken(why) | ExternalState::Waiting(why) => {
                 outlook.lines.push(format!("It would wait for {why}."));

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook},
+    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection},
     maintenance::{
         gate::{ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
         machine::{PowerState, ResetType},
@@ -312,14 +312,15 @@ impl Gate for NodeMachine {
         let ahead = flag::mark(&node)
             .filter(|mark| mark.id != wish.id)
             .map(|mark| format!("the node is in maintenance for {} of this provider", shown::line(&mark.id)));
+        let mut rejection = None;
         match flag::standing(&node, wish) {
             ExternalState::Refused(why) | ExternalState::Failed(why) => {
-                lines.push(format!("It would be refused: {why}."));
+                rejection = Some(Rejection { why, by_configuration: node.is_of_baremetal_operator() });
             }
             ExternalState::Waiting(why) => lines.push(format!("It would wait for {why}.")),
             _ => {}
         }
-        Ok(Outlook { lines, approval_missing: None, ahead, unasked: None })
+        Ok(Outlook { lines, approval_missing: None, ahead, rejection, unasked: None })
     }
 }
 

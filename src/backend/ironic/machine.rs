@@ -129,7 +129,7 @@ impl Machine for NodeMachine {
         let lock_key = self.fleet.lock_keys.get(&self.server).or_else(|| self.fleet.lock_keys.get(&node.uuid)).cloned();
         let found = identity::find(&self.fleet, &node).await?;
         if lock_key.is_none() && found.uuid.is_none() {
-            return Err(BackendError::Missing { address: self.address(), what: found.why_not(&self.server) });
+            return Err(BackendError::NoLockKey { address: self.address(), what: found.why_not(&self.server) });
         }
         Ok(HardwareIdentity {
             lock_key,
@@ -179,7 +179,12 @@ impl Machine for NodeMachine {
         let node = self.node().await?;
         // Ironic's conductor skips nodes in maintenance when it synchronises power (39.0.0,
         // conductor/manager.py, `_sync_power_states`).
-        let mut has = Capabilities { resets: resets(&node), power_not_followed: true, ..Capabilities::default() };
+        let mut has = Capabilities {
+            resets: resets(&node),
+            resets_by: Some("Ironic".to_owned()),
+            power_not_followed: true,
+            ..Capabilities::default()
+        };
         boot::capabilities(&self.fleet, &node, &mut has).await?;
         Ok(has)
     }

@@ -7,7 +7,7 @@ use kube::core::DynamicObject;
 
 use crate::{
     backend::{
-        BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook,
+        BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection,
         cluster::{OUR_ID, annotation, name, not_now},
         redfish::in_clear,
     },
@@ -27,7 +27,7 @@ use super::{
     link::no_redfish,
     machine::HostMachine,
     reboot,
-    standing::{became, believed, booted, deletion, power_after, standing},
+    standing::{became, believed, beside, booted, deletion, power_after, standing},
 };
 
 /// How long tidying waits for the operator to manage a host again. The next tidying removes the
@@ -297,10 +297,12 @@ impl Gate for HostMachine {
             Err(BackendError::Denied { message }) => lines.push(format!("Firmware: not known ({message}).")),
             _ => {}
         }
-        let mut ahead = None;
+        let (mut ahead, mut rejection) = (None, None);
         match self.look(wish, false).await.map(|view| view.standing) {
             Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => {
-                lines.push(format!("It would be refused: {why}."));
+                // What only the configured hold cannot do; the host itself could be taken.
+                let by_configuration = !matches!(beside(host, wish), ExternalState::Refused(_));
+                rejection = Some(Rejection { why, by_configuration });
             }
             Ok(ExternalState::Waiting(why)) => {
                 lines.push(format!("It would wait for {why}."));
@@ -310,7 +312,7 @@ impl Gate for HostMachine {
             _ => {}
         }
         let unasked = health_checks::unasked(&self.hosts, &object).await;
-        Ok(Outlook { lines, approval_missing: None, ahead, unasked })
+        Ok(Outlook { lines, approval_missing: None, ahead, rejection, unasked })
     }
 }
 

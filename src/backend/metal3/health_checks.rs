@@ -56,10 +56,12 @@ pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
     HealthChecks::Known(BTreeSet::new())
 }
 
-/// Returns the plan warnings about a host's Metal3Machine.
+/// Returns the plan warnings about the Metal3Machine or HostClaim that uses a host.
 pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<UnaskedConsumer> {
-    if text(object, "/spec/consumerRef/kind") != Some("Metal3Machine") {
-        return None;
+    match text(object, "/spec/consumerRef/kind") {
+        Some("Metal3Machine") => {}
+        Some("HostClaim") => return Some(claimed(&Host(object).consumer()?)),
+        _ => return None,
     }
     let of = object.metadata.labels.as_ref().and_then(|labels| labels.get(CLUSTER_NAME)).map(String::as_str);
     let remediator = remediator(hosts.health_checks().await, of, &hosts.namespace);
@@ -85,6 +87,20 @@ pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<Una
             )
         }),
     })
+}
+
+/// Warns about a HostClaim, which leads to no Machine.
+fn claimed(shown: &str) -> UnaskedConsumer {
+    UnaskedConsumer {
+        undrained: warn(
+            "A Node of a HostClaim is not drained",
+            format!(
+                "{shown} uses the host. It leads to no Machine, so cluster_api neither drains the Node nor asks for an approval. \
+                 Set kubernetes_node in the provider block, or drain the Node before apply."
+            ),
+        ),
+        more: None,
+    }
 }
 
 fn warn(summary: &'static str, detail: String) -> PlanWarning {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kubernetes::{Cluster, ClusterError, RequestInfo};
 
-use super::objects::{MAINTENANCE, METAL, VERSION};
+use super::objects::{MAINTENANCE, METAL, READINESS, VERSION};
 
 /// How a server is taken out of service in this cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,8 @@ pub(super) enum Way {
     /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`, which only reserves the server;
     /// power and boot use Redfish.
     Maintenance,
-    /// Without `ServerMaintenance`: the server is parked; power and boot use Redfish.
+    /// Servers have no reference to a `ServerMaintenance`: the server is parked; power and boot are
+    /// Redfish.
     Park,
 }
 
@@ -42,17 +43,23 @@ pub(super) struct ClusterFeatures {
     pub(super) unclaimable: bool,
     /// True if claims can tolerate taints (v0.6 and later).
     pub(super) tolerations: bool,
+    /// True if the cluster serves metal-maintenance-operator's `ServerMaintenance`.
+    pub(super) maintenance_operator: bool,
+    /// True if rules can taint a server (v0.6 and later).
+    pub(super) readiness_rules: bool,
+    /// True if metal-maintenance-operator can check a server's network.
+    pub(super) wirings: bool,
     /// A warning about the combination, for a plan's reviewer.
     pub(super) warning: Option<&'static str>,
 }
 
 impl ClusterFeatures {
-    /// Returns the API group of the `ServerMaintenance` in use.
+    /// Returns the API group of the `ServerMaintenance` in use, or read next to parking.
     pub(super) fn group(&self) -> Option<&'static str> {
         match self.way {
             Way::Legacy => Some(METAL),
             Way::Maintenance => Some(MAINTENANCE),
-            Way::Park => None,
+            Way::Park => self.maintenance_operator.then_some(MAINTENANCE),
         }
     }
 
@@ -70,7 +77,7 @@ impl ClusterFeatures {
             }
             Way::Legacy => "ServerMaintenance of metal.ironcore.dev (metal-operator v0.1 to v0.3)".to_owned(),
             Way::Maintenance => "ServerMaintenance of maintenance.metal.ironcore.dev".to_owned(),
-            Way::Park => "parking (this cluster has no ServerMaintenance)".to_owned(),
+            Way::Park => "parking (metal-operator after v0.7)".to_owned(),
         }
     }
 }
@@ -115,7 +122,13 @@ pub(super) async fn discover(cluster: &Cluster) -> Result<Result<ClusterFeatures
         return Ok(Err(format!("it has no {METAL}/{VERSION}: metal-operator's definitions are not installed there")));
     };
     let maintenance = group(cluster, MAINTENANCE).await?.unwrap_or_default();
-    Ok(judge(&metal, &maintenance))
+    let mut found = judge(&metal, &maintenance);
+    if let Ok(found) = &mut found
+        && found.maintenance_operator
+    {
+        found.wirings = group(cluster, READINESS).await?.is_some_and(|group| group.has("ServerWiring"));
+    }
+    Ok(found)
 }
 
 fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> {
@@ -126,8 +139,18 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
     let unclaimable = metal.field("Server", "unclaimable");
     let by_reference = metal.field("Server", "serverMaintenanceRef");
     let tolerations = metal.field("ServerClaim", "tolerations");
-    let found =
-        |way, words, priority, warning| ClusterFeatures { way, words, priority, unclaimable, tolerations, warning };
+    let (maintenance_operator, readiness_rules) = (maintenance.has(KIND), metal.has("ServerReadinessRule"));
+    let found = |way, words, priority, warning| ClusterFeatures {
+        way,
+        words,
+        priority,
+        unclaimable,
+        tolerations,
+        maintenance_operator,
+        readiness_rules,
+        wirings: false,
+        warning,
+    };
     // Helm keeps definitions during an upgrade (`crd.keep`). A leftover definition without a
     // controller has no effect, and then Servers lack a reference to it too.
     let leftover = metal.has(KIND) && !by_reference;
@@ -145,10 +168,17 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
         }
         (false, true) if by_reference => Ok(found(Way::Maintenance, ApprovalFormat::Labels, true, None)),
         (false, other) if unclaimable => {
-            let warning = (other || leftover).then_some(
-                "The cluster serves ServerMaintenance, but its Servers have no serverMaintenanceRef, so that it holds nothing: \
-                 servers are parked. An upgrade may have left the definition there.",
-            );
+            let warning = if other {
+                Some(
+                    "metal-maintenance-operator enforces nothing here: Servers have no serverMaintenanceRef. The provider parks the \
+                     server, and waits while a ServerMaintenance is InMaintenance. That operator does not wait for the provider.",
+                )
+            } else {
+                leftover.then_some(
+                    "The cluster serves ServerMaintenance, but its Servers have no serverMaintenanceRef, so that it holds nothing: \
+                     servers are parked. An upgrade may have left the definition there.",
+                )
+            };
             Ok(found(Way::Park, ApprovalFormat::Labels, false, warning))
         }
         (false, _) => {
@@ -264,5 +294,37 @@ mod tests {
         assert!(!tolerates(&[eight, ("ServerClaim", &["image"])]));
         assert!(judge(&serving(&[("Server", &[])]), &none).unwrap_err().contains("neither"));
         assert!(judge(&none, &none).unwrap_err().contains("no Server"));
+    }
+
+    /// The fields are those of the definitions in `config/crd/bases` of each release.
+    #[test]
+    fn the_guide_has_a_row_for_each_release() {
+        const GUIDE: &str = include_str!("../../../docs/guides/metal-operator.md");
+        type Kind = (&'static str, &'static [&'static str]);
+        const SERVER: Kind = ("Server", &["serverMaintenanceRef"]);
+        const TAINTED: Kind = ("Server", &["serverMaintenanceRef", "taints"]);
+        let seven: Kind = ("Server", &["serverMaintenanceRef", "taints", "unclaimable"]);
+        let main: Kind = ("Server", &["taints", "unclaimable"]);
+        let full: Kind = ("ServerMaintenance", &["serverPower", "priority", "locatorLED"]);
+        let other: Kind = ("ServerMaintenance", &["priority", "locatorLED"]);
+        let releases: [(&str, &[Kind], Option<Kind>); 6] = [
+            ("v0.1 to v0.3", &[SERVER, ("ServerMaintenance", &["serverPower"])], None),
+            ("v0.4 and v0.5", &[SERVER, ("ServerMaintenance", &["serverPower", "priority"])], None),
+            ("v0.6", &[TAINTED, full], None),
+            ("v0.7", &[seven, full], None),
+            ("main (2026-08-21)", &[main], None),
+            ("no release", &[seven], Some(other)),
+        ];
+        for (release, kinds, other) in releases {
+            let other = other.map_or_else(Group::default, |kind| serving(&[kind]));
+            let found = judge(&serving(kinds), &other).unwrap();
+            let row = GUIDE.lines().find(|line| line.starts_with(&format!("| {release} |"))).expect(release);
+            assert!(row.contains(&format!("| `{}` |", found.name())), "{row}");
+            assert_eq!(row.contains("with `priority`"), found.priority, "{row}");
+            assert_eq!(row.contains("| Redfish |"), found.way != Way::Legacy, "{row}");
+        }
+        let beside = judge(&serving(&[main]), &serving(&[other])).unwrap();
+        assert!(beside.way == Way::Park && beside.warning.is_some_and(|it| it.contains("enforces nothing")));
+        assert_eq!(beside.group(), Some(MAINTENANCE));
     }
 }

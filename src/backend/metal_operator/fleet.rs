@@ -28,7 +28,7 @@ use super::{
     MetalOperatorSettings,
     discovery::{ClusterFeatures, discover},
     errors::error,
-    objects::{MANAGER, METAL, name, namespace, no_server, resource},
+    objects::{MANAGER, METAL, READINESS, name, namespace, no_server, resource},
 };
 
 /// This process's configuration contents by SHA-256. They are never stored in records.
@@ -60,6 +60,10 @@ pub(super) struct ClusterObjects {
     pub(super) servers: Mirror,
     pub(super) claims: Mirror,
     pub(super) boots: Mirror,
+    /// Every `ServerReadinessRule`.
+    pub(super) rules: Mirror,
+    /// Every `ServerWiring`, by its server.
+    pub(super) wirings: Mirror,
     maintenances: OnceCell<Mirror>,
     found: OnceCell<ClusterFeatures>,
     uid: OnceCell<Option<String>>,
@@ -83,6 +87,8 @@ impl ClusterObjects {
             servers: mirror("Server"),
             claims: mirror("ServerClaim"),
             boots: mirror("ServerBootConfiguration"),
+            rules: mirror("ServerReadinessRule"),
+            wirings: Mirror::new(cluster.clone(), resource(READINESS, "ServerWiring"), None).indexed(SERVER),
             maintenances: OnceCell::new(),
             found: OnceCell::new(),
             uid: OnceCell::new(),
@@ -143,7 +149,7 @@ impl ClusterObjects {
     }
 
     pub(super) fn close(&self) {
-        for mirror in [&self.servers, &self.claims, &self.boots] {
+        for mirror in [&self.servers, &self.claims, &self.boots, &self.rules, &self.wirings] {
             mirror.close();
         }
         if let Some(mirror) = self.maintenances.get() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::{
-    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook},
+    backend::{BackendError, ExternalRequestRef, Gate, Machine, MaintenanceSystem, Outlook, Rejection},
     maintenance::{
         gate::{Asks, ExternalRequest, ExternalState, ExternalSystem, GateView, QueueAuthority},
         machine::ResetType,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::{
-    claims,
+    afterwards, claims,
     discovery::Way,
     link,
     machine::OperatorMachine,
@@ -147,9 +147,6 @@ impl Gate for OperatorMachine {
         let found = self.fleet.found().await?;
         let mut lines = vec![format!("Cluster: {}.", found.name())];
         lines.extend(found.warning.map(str::to_owned));
-        if found.way == Way::Park {
-            lines.push("Parking shuts the server down first, whatever server_power says.".to_owned());
-        }
         if found.way != Way::Park && wish.enters && self.fleet.namespace_exists().await? == Some(false) {
             lines.push(format!(
                 "Namespace {:?} does not exist in {}: create it before this is applied, or set metal_operator.namespace.",
@@ -158,6 +155,7 @@ impl Gate for OperatorMachine {
             ));
         }
         let server = self.server(false).await?;
+        lines.extend(shuts_down(found.way, wish.enters, text(&server, "/status/powerState")));
         if found.way == Way::Park && wish.enters {
             lines.extend(link::in_clear(&self.fleet, &server, &self.name).await);
         }
@@ -182,6 +180,7 @@ impl Gate for OperatorMachine {
                 format!("Server: {state}, claimed by {claim}: {answer}.")
             }
         });
+        lines.extend(afterwards::lines(&self.fleet, found, &server).await);
         let others = self.fleet.maintenances_of(&self.name).await?;
         let others: Vec<String> =
             others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();
@@ -189,13 +188,18 @@ impl Gate for OperatorMachine {
             ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
             lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
         }
-        if let Ok(GateView { standing: ExternalState::Refused(why) | ExternalState::Failed(why), .. }) =
-            self.look(wish, false).await
-        {
-            lines.push(format!("It would be refused: {why}."));
-        }
-        Ok(Outlook { lines, approval_missing, ahead, unasked: None })
+        let rejection = match self.look(wish, false).await.map(|view| view.standing) {
+            Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => Some(Rejection::for_now(why)),
+            _ => None,
+        };
+        Ok(Outlook { lines, approval_missing, ahead, rejection, unasked: None })
     }
+}
+
+/// Warns that parking stops a running server.
+fn shuts_down(way: Way, enters: bool, power: Option<&str>) -> Option<String> {
+    let shuts = way == Way::Park && enters && power != Some("Off");
+    shuts.then(|| "Parking shuts the server down first, whatever server_power says.".to_owned())
 }
 
 #[async_trait]
@@ -212,6 +216,24 @@ impl MaintenanceSystem for OperatorMachine {
         match reset {
             ResetType::On | ResetType::ForceOff => operation::would_last(&self.fleet, &self.name, reset).await,
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_running_server_that_is_parked_is_shut_down() {
+        for (way, enters, power, expected) in [
+            (Way::Park, true, Some("On"), true),
+            (Way::Park, true, None, true),
+            (Way::Park, true, Some("Off"), false),
+            (Way::Park, false, Some("On"), false),
+            (Way::Legacy, true, Some("On"), false),
+        ] {
+            assert_eq!(shuts_down(way, enters, power).is_some(), expected, "{way:?} {enters} {power:?}");
         }
     }
 }

@@ -223,12 +223,13 @@ impl Machine for OperatorMachine {
             // Without a maintenance, the operator performs the changes.
             return Ok(match self.held {
                 Some(_) => listed,
-                None => Capabilities { resets: union(listed.resets), ..listed },
+                None => Capabilities { resets: union(listed.resets), resets_by: operator(), ..listed },
             });
         }
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
+            resets_by: operator(),
             boot_targets: vec![BOOT_OPERATOR.target()],
             http_boot_uri: true,
             ..Capabilities::default()
@@ -243,6 +244,11 @@ impl Machine for OperatorMachine {
 /// Returns the Secret name for a request's ignition.
 fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
+}
+
+/// Names the system that changes a server's power outside a maintenance.
+fn operator() -> Option<String> {
+    Some("metal-operator".to_owned())
 }
 
 /// Adds the operator annotation's operations to the listed resets.

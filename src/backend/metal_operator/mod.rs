@@ -5,6 +5,7 @@
 //! operator controls power and boot as far as its version can. Otherwise the server is parked and
 //! controlled over Redfish with the cluster's BMC credentials.
 
+mod afterwards;
 mod claims;
 mod discovery;
 mod errors;

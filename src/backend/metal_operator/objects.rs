@@ -14,6 +14,9 @@ pub(super) use crate::backend::cluster::{
 pub(super) const METAL: &str = "metal.ironcore.dev";
 /// The group of metal-maintenance-operator.
 pub(super) const MAINTENANCE: &str = "maintenance.metal.ironcore.dev";
+/// The group of metal-maintenance-operator's checks of a server.
+pub(super) const READINESS: &str = "readiness.metal.ironcore.dev";
+/// The version of all of them.
 pub(super) const VERSION: &str = "v1alpha1";
 
 /// Annotation that requests an operation, shared by all authors (operation values: metal-operator

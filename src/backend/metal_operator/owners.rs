@@ -15,7 +15,7 @@ use crate::{
 use super::{
     MetalOperatorBackend,
     claims::is_approved,
-    discovery::ClusterFeatures,
+    discovery::{ClusterFeatures, Way},
     errors::{error, not_now},
     fleet::ClusterObjects,
     objects::{
@@ -67,7 +67,11 @@ async fn blocker(
     tolerated: &[Toleration],
 ) -> Result<Result<String, String>, BackendError> {
     let state = text(server, "/status/state").unwrap_or("unknown");
-    let requests = fleet.maintenances_of(name).await?;
+    let mut requests = fleet.maintenances_of(name).await?;
+    if fleet.found().await?.way == Way::Park {
+        // metal-operator binds a claim whatever metal-maintenance-operator plans.
+        requests.clear();
+    }
     if is_parked(server) {
         return Ok(Err(format!("it is parked by {}", parker(server))));
     }
@@ -88,8 +92,18 @@ async fn blocker(
     if let Some(request) = requests.first() {
         return Ok(Ok(format!("the Server, for which a maintenance is requested: {}", whose(request))));
     }
-    let power = text(server, "/status/powerState").unwrap_or("unknown");
-    Ok(Ok(format!("the Server to be Available and off (now {state}, power {power})")))
+    Ok(Ok(unready(state, text(server, "/status/powerState").unwrap_or("unknown"))))
+}
+
+/// Returns the reason for the wait if nothing blocks a claim. metal-operator binds it to a Server that
+/// is Available and off.
+fn unready(state: &str, power: &str) -> String {
+    match (state, power) {
+        ("Available", "Off") => "metal-operator to bind the Server".to_owned(),
+        ("Available", _) => format!("the Server to be off (now {power})"),
+        (_, "Off") => format!("the Server to be Available (now {state})"),
+        _ => format!("the Server to be Available and off (now {state}, power {power})"),
+    }
 }
 
 #[async_trait]
@@ -375,5 +389,22 @@ fn asked(request: &DynamicObject) -> ExternalWaiter {
         reason: REASONS.iter().find_map(|key| own(annotation(request, key))),
         ticket: own(annotation(request, OUR_TICKET)),
         since: request.metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_waits_only_for_what_is_not_so_yet() {
+        for (state, power, expected) in [
+            ("Available", "Off", "metal-operator to bind the Server"),
+            ("Available", "On", "the Server to be off (now On)"),
+            ("Initial", "Off", "the Server to be Available (now Initial)"),
+            ("Discovery", "On", "the Server to be Available and off (now Discovery, power On)"),
+        ] {
+            assert_eq!(unready(state, power), expected);
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     claims::{self, ApprovalCheck},
+    discovery::Way,
     fleet::ClusterObjects,
     objects::{
         METAL, OPERATION, OUR_ID, OUR_LOOK, OUR_OWNER, OUR_POWER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_UID, PARKED,
@@ -140,6 +141,14 @@ impl Parking<'_> {
             return Ok(ExternalState::Waiting(why));
         }
         let found = self.fleet.found().await?;
+        // Where servers are parked, nothing on the Server shows a ServerMaintenance.
+        if found.way == Way::Park {
+            let all = self.fleet.maintenances_of(self.server).await?;
+            if let Some(other) = all.iter().find(|it| text(it, "/status/state") == Some("InMaintenance")) {
+                let why = format!("ServerMaintenance {}, which is InMaintenance and has to be deleted", whose(other));
+                return Ok(ExternalState::Waiting(why));
+            }
+        }
         Ok(match reference(server, "/spec/serverClaimRef").filter(|_| self.wish.asks != Asks::Nobody) {
             None => ExternalState::Absent,
             Some(claim) => match claims::approval(self.fleet, found, &claim).await? {
@@ -203,7 +212,10 @@ impl Parking<'_> {
             let change = json!({ "metadata": { "annotations": { OPERATION: "unpark" } } });
             return self.fleet.patch(&kind, &server, change).await;
         }
-        if let Some(claim) = reference(&server, "/spec/serverClaimRef") {
+        // Where metal-maintenance-operator has requests, the marks on the claim are also theirs.
+        if let Some(claim) = reference(&server, "/spec/serverClaimRef")
+            && self.fleet.maintenances_of(self.server).await?.is_empty()
+        {
             claims::remove_marks(self.fleet, &claim).await?;
         }
         let marks = [OUR_UID, OUR_ID, OUR_OWNER, OUR_RUN, OUR_STORE, OUR_TICKET, OUR_LOOK, OUR_POWER, CLOSED];

@@ -53,7 +53,10 @@ async fn ends_in_time(
             if let Err(error) = &ended {
                 let said = error.to_string();
                 assert!(said.contains("the disk is full") || said.contains("time limit"), "{said}");
-                assert!(how != OneWay::Denies || took < LIMIT, "{name}, {first}: a denied change is not repeated: {took:?}: {said}");
+                assert!(
+                    how != OneWay::Denies || took < LIMIT,
+                    "{name}, {first}: a denied change is not repeated: {took:?}: {said}"
+                );
             }
             // The next run is a new process, after the first process's lease.
             tokio::time::sleep(Duration::from_mins(1)).await;

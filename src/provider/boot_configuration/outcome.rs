@@ -13,7 +13,8 @@ use crate::{
 use crate::provider::{
     boot_configuration::model::BootConfigurationModel,
     shared::boot_proof,
-    shared::diagnostics::{no_longer_ours, of_engine},
+    shared::diagnostics::of_engine,
+    shared::lost::{no_longer_ours, waited},
     shared::private::Private,
     shared::review_release::REVOKED,
     shared::values::shown_duration,
@@ -138,9 +139,8 @@ pub(in crate::provider) fn conclude(
             error(
                 format!("{server} was not available in time"),
                 format!(
-                    "The boot configuration was {reason}.\nWaited {}. The queue position is reserved for {}; apply \
-                     again to resume.",
-                    shown_duration(timeout),
+                    "The boot configuration was {reason}.\n{} The queue position is reserved for {}; apply again to resume.",
+                    waited(driven.waited, timeout, "timeouts.create"),
                     shown_duration(record.spec.hold_place_for)
                 ),
             );

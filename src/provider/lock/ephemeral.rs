@@ -26,6 +26,7 @@ use crate::provider::{
     shared::cell::Cell,
     shared::diagnostics::value_or_error,
     shared::effect,
+    shared::lost,
     shared::private::Private,
     shared::prospect::PlannedRequest,
     shared::renamed_timeouts::rename_timeouts,
@@ -113,7 +114,7 @@ async fn power_of(engine: &Engine, server: &str) -> Option<String> {
 /// Explains why a server was not locked.
 fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
     let record = &driven.record;
-    let (server, waited) = (record.server(), shown_duration(timeout));
+    let (server, waited) = (record.server(), lost::waited(driven.waited, timeout, "timeouts.open"));
     let (summary, detail) = match &driven.finish {
         Finish::Withdrawn => (
             format!("Waiting for {server} was interrupted"),
@@ -134,7 +135,7 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Pending) => (
             format!("{server} was not available in time"),
             format!(
-                "{} was {reason}.\nWaited {waited} (timeouts.open). The queue position is reserved for {}: apply again to resume, or \
+                "{} was {reason}.\n{waited} The queue position is reserved for {}: apply again to resume, or \
                  raise timeouts.open.",
                 record.id,
                 shown_duration(record.spec.hold_place_for)
@@ -171,16 +172,14 @@ fn not_opened(driven: &ReconcileResult, timeout: Duration) -> Diagnostic {
 
 /// Builds the error for a lock that this run lost.
 fn lost(server: &str, record: Option<&Maintenance>) -> Diagnostic {
-    let how = match record.map(|record| (record, &record.phase)) {
-        Some((record, Phase::Completed { at, ending })) => format!("{} was {ending} at {}", record.id, shown_time(*at)),
-        Some((record, phase)) => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
-        None => "The coordination store does not know it any more".to_owned(),
-    };
+    let unknown =
+        || (format!("Lost the lock on {server}"), "The coordination store does not know it any more".to_owned());
+    let (summary, how) = record.map_or_else(unknown, |record| lost::lost(server, record));
     let detail = format!(
         "{how}. This run does not touch the server any more, and does not release it. What other resources of this run did since \
          then happened without the lock."
     );
-    diagnostic(format!("Lost the lock on {server}"), detail, AttributePath::root())
+    diagnostic(summary, detail, AttributePath::root())
 }
 
 #[async_trait]

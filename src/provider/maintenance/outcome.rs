@@ -22,9 +22,10 @@ use crate::{
 use crate::provider::{
     maintenance::model::{MaintenanceModel, shown_texts},
     shared::boot_proof,
-    shared::diagnostics::{no_longer_ours, silent},
+    shared::diagnostics::silent,
     shared::effect,
     shared::ended,
+    shared::lost::{no_longer_ours, waited},
     shared::private::Private,
     shared::review_release::{DELETED, REVOKED, deleted},
     shared::values::{known, shown_duration},
@@ -147,10 +148,9 @@ fn only_waited(server: &str, driven: &ReconcileResult, timeout: Duration) -> Opt
         Finish::TimedOut(reason) if pending => (
             format!("{server} was not available in time"),
             format!(
-                "{} was {reason}.\nWaited {} (timeouts.create). The queue position is reserved for {kept}; apply again to resume, \
-                 or raise timeouts.create.",
+                "{} was {reason}.\n{} The queue position is reserved for {kept}; apply again to resume, or raise timeouts.create.",
                 record.id,
-                shown_duration(timeout)
+                waited(driven.waited, timeout, "timeouts.create")
             ),
         ),
         Finish::Interrupted if pending && !record.keeps_place => (

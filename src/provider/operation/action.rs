@@ -17,7 +17,6 @@ use crate::{
         ids::MaintenanceId,
         lock::AskingState,
         operate::OperationOutcome,
-        queue::shown_time,
         spec::{Spec, WaitFor},
         state::{Maintenance, Phase},
     },
@@ -31,6 +30,7 @@ use crate::provider::{
     shared::cell::Cell,
     shared::diagnostics::{of_engine, value_or_error},
     shared::effect,
+    shared::lost::{lost, waited},
     shared::own_turn::hold_named,
     shared::review,
     shared::values::{shown_duration, time_limit},
@@ -174,13 +174,13 @@ fn unproven(record: &Maintenance) -> tf_provider::Diagnostic {
 fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnostic {
     let record = &driven.record;
     let (server, what) = (record.server(), record.operation_name());
-    let waited = shown_duration(timeout);
+    let waited = waited(driven.waited, timeout, "timeouts.invoke");
     let (summary, detail) = match &driven.finish {
         Finish::Over => match &record.phase {
             Phase::Failed { cause, .. } => {
                 (format!("{what} of {server} failed"), format!("{cause}\nFix the cause and invoke the action again."))
             }
-            _ => lost(record),
+            _ => taken(record),
         },
         Finish::Withdrawn => (
             format!("Waiting for {server} was interrupted"),
@@ -192,15 +192,19 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
         Finish::TimedOut(reason) if matches!(record.phase, Phase::Preparing(_)) => (
             format!("{what} of {server} did not end in time"),
             format!(
-                "{} was at {reason}.\nWaited {waited} (timeouts.invoke). The external system continues the operation, \
-                 and the lock stays: invoke the action again to wait for its end. It is not started a second time.",
+                "{} was at {reason}.\n{waited} The external system continues the operation, and the lock stays: invoke the action \
+                 again to wait for its end. It is not started a second time.",
                 record.id
             ),
         ),
-        Finish::TimedOut(reason) | Finish::Stuck(reason) | Finish::NotUpdated { cause: reason, .. } => (
+        Finish::Stuck(cause) => (
+            format!("Releasing {server} failed"),
+            format!("{cause}\n{} keeps the lock. Fix the cause and invoke the action again to continue.", record.id),
+        ),
+        Finish::TimedOut(reason) | Finish::NotUpdated { cause: reason, .. } => (
             format!("{server} was not available in time"),
             format!(
-                "{} was {reason}.\nWaited {waited} (timeouts.invoke). The queue position is reserved for {}: invoke the action again \
+                "{} was {reason}.\n{waited} The queue position is reserved for {}: invoke the action again \
                  to resume, or raise timeouts.invoke.",
                 record.id,
                 shown_duration(record.spec.hold_place_for)
@@ -214,18 +218,15 @@ fn not_made(driven: &ReconcileResult, timeout: Duration) -> tf_provider::Diagnos
                 record.phase.name()
             ),
         ),
-        Finish::Lost => lost(record),
+        Finish::Lost => taken(record),
     };
     diagnostic(summary, detail, AttributePath::root())
 }
 
-/// Describes how this process lost the lock.
-fn lost(record: &Maintenance) -> (String, String) {
-    let how = match &record.phase {
-        Phase::Completed { at, ending } => format!("{} was {ending} at {}", record.id, shown_time(*at)),
-        phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
-    };
-    (format!("Lost the lock on {}", record.server()), format!("{how}. Nothing more was done to the server."))
+/// Returns a lost operation's summary and detail.
+fn taken(record: &Maintenance) -> (String, String) {
+    let (summary, how) = lost(record.server(), record);
+    (summary, format!("{how}. Nothing more was done to the server."))
 }
 
 #[async_trait]

@@ -21,8 +21,9 @@ use crate::provider::{
     operation::model::{OperationModel, operation_schema},
     operation::plan::{Plans, review_operation},
     shared::cell::Cell,
-    shared::diagnostics::{kept, no_longer_ours, of_engine},
+    shared::diagnostics::{kept, of_engine},
     shared::effect,
+    shared::lost::{no_longer_ours, waited},
     shared::own_turn::hold_named,
     shared::private::{Private, missing_here},
     shared::restored::{Expected, is_current, may_act, nothing_left},
@@ -123,22 +124,28 @@ fn conclude(
             error(
                 format!("{what} of {server} did not end in time"),
                 format!(
-                    "{} was at {reason}.\nWaited {} (timeouts.create). The external system continues the operation, \
-                     and the lock stays: apply again to wait for its end. It is not started a second time.",
+                    "{} was at {reason}.\n{} The external system continues the operation, and the lock stays: apply again to wait \
+                     for its end. It is not started a second time.",
                     record.id,
-                    shown_duration(timeout),
+                    waited(driven.waited, timeout, "timeouts.create"),
                 ),
             );
             None
         }
-        Finish::TimedOut(reason) | Finish::Stuck(reason) | Finish::NotUpdated { cause: reason, .. } => {
+        Finish::Stuck(cause) => {
+            error(
+                format!("Releasing {server} failed"),
+                format!("{cause}\n{} keeps the lock. Fix the cause and apply again to continue.", record.id),
+            );
+            None
+        }
+        Finish::TimedOut(reason) | Finish::NotUpdated { cause: reason, .. } => {
             error(
                 format!("{server} was not available in time"),
                 format!(
-                    "{} was {reason}.\nWaited {} (timeouts.create). The queue position is reserved for {}; apply again \
-                     to resume.",
+                    "{} was {reason}.\n{} The queue position is reserved for {}; apply again to resume.",
                     record.id,
-                    shown_duration(timeout),
+                    waited(driven.waited, timeout, "timeouts.create"),
                     shown_duration(record.spec.hold_place_for)
                 ),
             );

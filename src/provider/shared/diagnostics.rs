@@ -6,7 +6,7 @@ use tf_provider::{AttributePath, Diagnostic, Diagnostics};
 use crate::{
     backend::BackendError,
     engine::EngineError,
-    maintenance::{location::Elsewhere, lock::Refusal, queue::shown_time, state::Maintenance},
+    maintenance::{location::Elsewhere, lock::Refusal, queue::shown_time},
     plugin::diagnostic,
     shown::shell_word,
     store::StoreError,
@@ -146,7 +146,8 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
         BackendError::NoServer { .. } => "A server does not exist",
-        BackendError::Missing { .. } => "Something that a server needs is missing",
+        BackendError::NoLockKey { .. } => "A server has no lock key",
+        BackendError::Missing { .. } => "A required object of a server does not exist",
         BackendError::Rejected { transient: false, .. } => "A request about a server was refused",
         BackendError::Unsupported { .. } => "A server does not support a request",
         BackendError::Denied { .. } => "Access to a server was denied",
@@ -201,8 +202,9 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
         BackendError::Unsupported { .. } => {
             (format!("{server} does not support this request"), "", AttributePath::root())
         }
+        BackendError::NoLockKey { .. } => (format!("{server} has no lock key"), "", AttributePath::new("server")),
         BackendError::Missing { .. } => {
-            (format!("Something that {server} needs is missing"), "", AttributePath::root())
+            (format!("A required object of {server} does not exist"), "", AttributePath::root())
         }
         BackendError::Denied { .. } => (format!("{server} may not be used"), "", AttributePath::root()),
         BackendError::Node { .. } => (format!("The Node of {server} was not reached"), "", AttributePath::root()),
@@ -418,21 +420,6 @@ pub(in crate::provider) fn changed_since(server: &str) -> Diagnostic {
     diagnostic(
         format!("The maintenance of {server} changed since the plan"),
         format!("{NOTHING_DONE} The state keeps the previous values. Plan again."),
-        AttributePath::root(),
-    )
-}
-
-/// Builds the error for a maintenance that lost its lock.
-pub(in crate::provider) fn no_longer_ours(server: &str, record: &Maintenance) -> Diagnostic {
-    let how = match &record.phase {
-        crate::maintenance::state::Phase::Completed { at, ending } => {
-            format!("{} was {ending} at {}", record.id, shown_time(*at))
-        }
-        phase => format!("{} is {} under generation {}", record.id, phase.name(), record.generation),
-    };
-    diagnostic(
-        format!("Lost the lock on {server}"),
-        format!("{how}. Nothing more was done to the server. The resource is dropped from the state."),
         AttributePath::root(),
     )
 }

@@ -5,7 +5,10 @@
 
 use tf_provider::{AttributePath, Diagnostics, value::Value};
 
-use crate::maintenance::spec::{BootMethod, MaintenanceKind, Spec, WaitFor};
+use crate::maintenance::{
+    machine::PowerState,
+    spec::{BootMethod, MaintenanceKind, Spec, WaitFor},
+};
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
@@ -16,7 +19,16 @@ use crate::provider::{
 /// Returns [`Spec::effect`] with the server's name. If apply only locks the server, it reports that
 /// the server stays unchanged.
 pub(in crate::provider) fn of(spec: &Spec) -> String {
-    format!("{} {}", spec.server, spec.stated_effect().trim_end_matches('.'))
+    format!("{} {}", spec.server, spec.stated_effect(None).trim_end_matches('.'))
+}
+
+/// The same text for a server whose power was read; another text stays.
+pub(in crate::provider) fn on(spec: &Spec, effect: &str, power: Option<PowerState>) -> String {
+    if effect == of(spec) {
+        format!("{} {}", spec.server, spec.stated_effect(power).trim_end_matches('.'))
+    } else {
+        effect.to_owned()
+    }
 }
 
 /// Returns the effect of carrying out a specification; unknown while a part is unknown.

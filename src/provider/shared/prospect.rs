@@ -136,6 +136,10 @@ impl Prospect {
                 prospect.others = others::released(&prospect, &planned, view, patience);
             }
         }
+        // Another maintenance can change the power first.
+        if asked.replaces.is_some() || prospect.own_hold.is_some() || !prospect.ahead.is_empty() {
+            prospect.stated_effect = spec.stated_effect(None);
+        }
         prospect.look_at_window(engine, spec, patience, "timeouts.create");
         prospect.guess_start(engine.now());
         prospect
@@ -168,7 +172,7 @@ impl Prospect {
         Self {
             server: spec.server.clone(),
             effect: spec.effect(),
-            stated_effect: spec.stated_effect(),
+            stated_effect: spec.stated_effect(power),
             power,
             pause_note: power.and_then(|power| power::pause_note(spec, power)),
             digest: engine.as_asked_here(spec).digest(),

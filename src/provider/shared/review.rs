@@ -3,7 +3,7 @@
 use tf_provider::{AttributePath, Diagnostics};
 
 use crate::{
-    backend::{BackendError, BmcInspection, PlanWarning},
+    backend::{BackendError, BmcInspection},
     engine::{Engine, EngineError},
     maintenance::{
         forecast::SeenServer,
@@ -24,7 +24,8 @@ use crate::{
 use crate::provider::{
     shared::diagnostics::{of_engine, of_machine, silent, value_or_error},
     shared::others,
-    shared::prospect::{AHEAD, APPROVAL_MISSING, PlannedRequest, Prospect},
+    shared::outlook,
+    shared::prospect::{PlannedRequest, Prospect},
     shared::replaced,
     shared::standing::becomes_of,
     shared::starts,
@@ -79,7 +80,8 @@ async fn under(
     view: Option<&MachineView>,
 ) {
     let spec = asked.spec;
-    let mut detail = format!("{} {} It happens under {hold}.", spec.server, spec.effect());
+    let mut detail =
+        format!("{} {} It happens under {hold}.", spec.server, spec.effect_on(view.map(|view| view.power)));
     if let Some((summary, start)) = Box::pin(starts::under(engine, hold, spec, view)).await {
         diags.add_warning(diagnostic(summary, start, AttributePath::root()));
     }
@@ -275,7 +277,7 @@ pub(in crate::provider) async fn server(
             diags.add_warning(diagnostic("Server reports no system UUID", text.detail, at));
             None
         }
-        Err(error @ EngineError::Identity(_)) => {
+        Err(error @ (EngineError::Identity(_) | EngineError::Machine(BackendError::NoLockKey { .. }))) => {
             diags.add_error(of_engine(&spec.server, &error));
             return None;
         }
@@ -411,11 +413,10 @@ async fn effects(
     obstacles.extend(start);
     match engine.outlook(spec, id.map(ToString::to_string).as_deref()).await {
         Ok(more) => {
-            lines.extend(more.lines);
-            unasked = more.unasked;
-            let there = [(APPROVAL_MISSING, more.approval_missing), (AHEAD, more.ahead)];
-            let there = there.into_iter().filter_map(|(summary, why)| Some((summary, why?)));
-            obstacles.extend(there.map(|(summary, why)| (summary, format!("{}: {why}.", spec.server))));
+            let Some(shown) = outlook::sorted(diags, spec, more) else { return key };
+            lines.extend(shown.lines);
+            obstacles.extend(shown.obstacles);
+            unasked = shown.unasked;
         }
         Err(error) => lines.push(format!("What the external system would do was not checked: {error}.")),
     }
@@ -435,10 +436,7 @@ async fn effects(
     lines.extend(drain);
     diags.add_warning(diagnostic(summary, lines.join("\n"), AttributePath::root()));
     if let Some(consumer) = unasked {
-        let undrained = Some(consumer.undrained).filter(|_| !drained);
-        for PlanWarning { summary, detail } in undrained.into_iter().chain(consumer.more) {
-            diags.add_warning(diagnostic(summary, format!("{}: {detail}", spec.server), AttributePath::root()));
-        }
+        outlook::warn_unasked(diags, &spec.server, consumer, drained);
     }
     for (summary, detail) in obstacles {
         diags.add_warning(diagnostic(summary, detail, AttributePath::root()));

@@ -16,6 +16,7 @@ use crate::{
 
 use crate::provider::{
     maintenance::model::MaintenanceModel,
+    shared::effect,
     shared::ended::is_over,
     shared::prospect::Prospect,
     shared::review::{SWITCHED, server},
@@ -44,8 +45,9 @@ pub(in crate::provider) async fn changed(
     if let Some((summary, start)) = starts::armed(spec, seen.view.as_ref()) {
         diags.add_warning(diagnostic(summary, start, AttributePath::root()));
     }
-    let power = seen.view.as_ref().map_or("unknown".to_owned(), |view| view.power.to_string());
-    let mut lines = vec![format!("{effect}."), format!("Now: {power}.")];
+    let power = seen.view.as_ref().map(|view| view.power);
+    let shown = power.map_or("unknown".to_owned(), |power| power.to_string());
+    let mut lines = vec![format!("{}.", effect::on(spec, effect, power)), format!("Now: {shown}.")];
     let seen = SeenServer { machine: seen.view, media: None, capabilities: seen.capabilities };
     let prospect = match uid {
         Some(uid) => of_record(engine, spec, uid, seen, patience).await,

@@ -191,7 +191,7 @@ for_one_host! {
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", short)).await;
         let enabled = "runtime-extension-maintenance-controller.cloud.sap/enabled";
         world.label_machine("m1", json!({ enabled: null })).await;
-        workspace.try_plan().await.succeeded().says("It would be refused").says(enabled);
+        workspace.try_plan().await.succeeded().says("A request will be rejected").says(enabled);
         workspace.apply().await.failed().says(enabled);
         world.label_machine("m1", json!({ enabled: "true" })).await;
 

@@ -13,7 +13,7 @@ for_each_host! {
     async fn the_example_of_the_guide_works_with_the_roles_of_the_guide(host) {
         let (hosts, machines) = place(false).await;
         let user = format!("runner-{}", machines.namespace);
-        for file in ["roles/metal3.yaml", "roles/cluster-api.yaml"] {
+        for file in ["roles/metal3.yaml", "roles/cluster-api-management.yaml", "roles/cluster-api-workload.yaml"] {
             let roles = page(file).replace("namespace: metal3", &format!("namespace: {}", machines.namespace));
             hosts.kubernetes.apply(&roles);
         }

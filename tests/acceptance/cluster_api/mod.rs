@@ -64,9 +64,12 @@ pub async fn counts(world: &World, kubeconfig: &Path) {
 
 /// Returns arguments that map `node1` to this Machine, with only the matching roles' permissions.
 pub async fn asks(world: &World, machine: &str) -> String {
-    let roles = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/roles/cluster-api.yaml")).unwrap();
     let cluster = Kubernetes::shared();
-    cluster.apply(&roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace)));
+    for name in ["management", "workload"] {
+        let path = format!("{}/roles/cluster-api-{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let roles = std::fs::read_to_string(path).unwrap();
+        cluster.apply(&roles.replace("namespace: metal3", &format!("namespace: {}", world.namespace)));
+    }
     let kubeconfig = cluster.user("ci", &["metal-runners"]);
     counts(world, &kubeconfig).await;
     format!(

@@ -59,7 +59,16 @@ for_one_host! {
         warns(&plan(&boot("server_power = \"On\"")).await, false, true);
         warns(&plan(&boot("")).await, true, false);
 
-        // With the Machine configured, the warning disappears.
+        // A HostClaim leads to no Machine, so cluster_api does not drain its Node.
+        let consumer = hosts.host("node1").await["spec"]["consumerRef"].clone();
+        let claim = json!({"kind": "HostClaim", "apiVersion": "metal3.io/v1alpha1", "name": "c1", "namespace": hosts.namespace});
+        hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": claim}})).await;
+        configure(&hosts, &workspace, &held);
+        let claimed = workspace.try_plan().await.succeeded();
+        claimed.says("A Node of a HostClaim is not drained").says("It leads to no Machine");
+        hosts.merge("BareMetalHost", "node1", json!({"spec": {"consumerRef": consumer}})).await;
+
+        // With the Machine asked there is nothing to warn of.
         configure(&hosts, &workspace, &held);
         warns(&workspace.try_plan().await.succeeded(), true, false);
     }

@@ -323,7 +323,8 @@ async fn a_host_of_metal3_under_a_machine_of_cluster_api() {
         &[("get leases", "Nodes that have one"), ("get machinedeployments", "outdated Machines")],
     ]
     .concat();
-    roles::are_what_is_asked(&["metal3.yaml", "cluster-api.yaml"], &cells, &elsewhere);
+    let files = ["metal3.yaml", "cluster-api-management.yaml", "cluster-api-workload.yaml"];
+    roles::are_what_is_asked(&files, &cells, &elsewhere);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -86,3 +86,28 @@ output "servers" { value = data.metal_servers.all }
         assert_eq!((&node["power_state"], &node["maintenance"]), (&json!("power off"), &json!(false)));
     }
 }
+
+for_one_host! {
+    async fn a_node_without_a_lock_key_fails_in_the_plan(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n2").await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance("").replace("\"n1\"", "\"n2\""));
+        let plan = workspace.try_plan().await.failed();
+        plan.says("n2 has no lock key").says("lock_keys = {").is_silent_about("coordination store");
+    }
+}
+
+for_one_host! {
+    async fn a_flag_of_another_author_is_a_warning_of_its_own(host) {
+        let ironic = Ironic::start(Options::default()).await;
+        ironic.active_node("n1").await;
+        let reason = json!({"reason": "disk swap by carol"});
+        ironic.call(Method::PUT, "/v1/nodes/n1/maintenance", Some(reason)).await;
+        let workspace = Workspace::new(host);
+        configure(&ironic, &workspace, &maintenance(""));
+        let plan = workspace.try_plan().await.succeeded();
+        plan.says("A request will be rejected").says("disk swap by carol");
+        workspace.apply().await.failed().says("disk swap by carol");
+    }
+}

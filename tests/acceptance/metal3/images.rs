@@ -102,7 +102,7 @@ for_one_host! {
             (json!({"disablePowerOff": true}), json!({"disablePowerOff": null}), "spec.disablePowerOff"),
         ] {
             world.merge("BareMetalHost", "node1", json!({"spec": change})).await;
-            workspace.plan().await.run.says("It would be refused").says(says);
+            workspace.try_plan().await.failed().says("does not support this request").says(says);
             workspace.apply().await.failed().says(says);
             assert_eq!(world.host("node1").await["spec"]["image"], json!(null));
             world.merge("BareMetalHost", "node1", json!({"spec": undo})).await;

@@ -160,7 +160,7 @@ families! {
     v0_6: V0_6 on Terraform, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.6)", BOTH;
     v0_7: V0_7 on OpenTofu, "ServerMaintenance of metal.ironcore.dev (metal-operator v0.7)", &booting();
     the_maintenance_group: MaintenanceGroup on Terraform, "ServerMaintenance of maintenance.metal.ironcore.dev", BOTH;
-    parked: Parked on OpenTofu, "parking (this cluster has no ServerMaintenance)", BOTH;
+    parked: Parked on OpenTofu, "parking (metal-operator after v0.7)", BOTH;
 }
 
 /// A maintenance of `node1` for the parking family.

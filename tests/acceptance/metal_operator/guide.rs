@@ -59,8 +59,8 @@ fn block(guide: &str, language: &str, holds: &str) -> String {
 
 /// Returns a kubeconfig with the guide's context for a runner or owner, whose group has a store
 /// role.
-fn in_context(world: &World, name: &str) -> String {
-    let kubeconfig = world.kubernetes.user(name, &["metal-runners"]);
+fn in_context(world: &World, name: &str, group: &str) -> String {
+    let kubeconfig = world.kubernetes.user(name, &[group]);
     let text = fs::read_to_string(&kubeconfig).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
     config["contexts"][0]["name"] = "prod-metal".into();
@@ -69,7 +69,7 @@ fn in_context(world: &World, name: &str) -> String {
 }
 
 /// Boot configuration under the hold.
-const RESCUE: &str = r#"
+pub const RESCUE: &str = r#"
 resource "metal_server_boot_configuration" "rescue" {
   server         = "node1"
   maintenance_id = metal_server_maintenance.held.id
@@ -80,7 +80,7 @@ resource "metal_server_boot_configuration" "rescue" {
 "#;
 
 /// A server claimed with an ignition, whose Node approves every maintenance.
-const OWNED: &str = r#"
+pub const OWNED: &str = r#"
 resource "metal_server_claim" "db" {
   server       = "node1"
   namespace    = "default"
@@ -166,14 +166,14 @@ for_one_host! {
 for_each_host! {
     async fn the_guide_can_be_walked_from_its_first_example_to_the_release(host) {
         const GUIDE: &str = "docs/guides/metal-operator.md";
-        let world = cluster(Family::V0_7, 1, Options::default()).await;
+        let world = cluster(Family::V0_7, 2, Options::default()).await;
         world.claim("node1", "owners", "claim1").await;
         give_role(&world, "metal-maintenance", "runner");
         give_role(&world, "metal-owner", "ada");
 
         // The first example, unchanged except for the server's name.
         let mut runner = Workspace::new(host);
-        runner.set("KUBECONFIG", in_context(&world, "runner"));
+        runner.set("KUBECONFIG", in_context(&world, "runner", "metal-runners"));
         let roles = runner.metal(&["store", "roles", "kubernetes"]).await.succeeded();
         world.kubernetes.apply(&roles.stdout);
         let example = block(GUIDE, "hcl", "coordination_url").replace("rack1-node7", "node1");
@@ -189,7 +189,7 @@ for_each_host! {
 
         // The guide's commands, in its environment.
         let mut owner = runner.beside();
-        owner.set("KUBECONFIG", in_context(&world, "ada"));
+        owner.set("KUBECONFIG", in_context(&world, "ada", "metal-approvers"));
         for line in block(GUIDE, "sh", "export METAL_OWNER").lines().filter_map(|line| line.strip_prefix("export ")) {
             let (name, value) = line.split_once('=').unwrap();
             owner.set(name, value.trim_matches('"'));
@@ -203,6 +203,15 @@ for_each_host! {
             let run = owner.metal(&words).await.succeeded();
             run.says(if words.contains(&"claims") { "claim1" } else { "ops/bios-2-19" });
         }
+        // Her claims and approvals as resources need no more of the store.
+        let claims = owner.beside();
+        claims.write("os.ign", "{\"ignition\":{\"version\":\"3.3.0\"}}");
+        world.kubernetes.apply("apiVersion: v1\nkind: Node\nmetadata: {name: worker-7}\n");
+        let there = "provider \"metal\" {\n  coordination_url = \"kubernetes://metal?context=prod-metal\"\n  owner = \"team-storage\"\n  \
+                     metal_operator = { context = \"prod-metal\" }\n}\n";
+        claims.configure(&(there.to_owned() + &OWNED.replace("node1", "node2")));
+        claims.apply().await.succeeded();
+        claims.destroy().await.succeeded();
         waiting.wait(SOON).await.succeeded();
         let held = runner.resource("metal_server_maintenance.bios").await.unwrap();
         assert_eq!(held["state"], "InMaintenance");

@@ -20,9 +20,11 @@ mod moved;
 mod operations;
 mod outages;
 mod races;
+mod rights;
 mod silence;
 pub mod strangers;
 mod tolerations;
+mod unenforced;
 mod write_only;
 
 use std::path::Path;

@@ -77,7 +77,7 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
         (object.metadata.annotations, managers.into_iter().filter_map(|one| one.manager).collect::<Vec<_>>())
     };
     let before = fields(world.object(world.maintenances(), &foreign).await);
-    workspace.try_plan().await.succeeded().says("It would be refused").says("already exists");
+    workspace.try_plan().await.succeeded().says("A request will be rejected").says("already exists");
     let run = workspace.apply().await.failed();
     run.says("node1 cannot be locked").says("and is not ours").says("reason \"swap disk 3\"");
     assert_eq!(fields(world.object(world.maintenances(), &foreign).await), before);

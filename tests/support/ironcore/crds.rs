@@ -4,7 +4,7 @@ use kube::{
     Client, ResourceExt as _,
     api::{Api, Patch, PatchParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     api::{self, Object},
@@ -39,7 +39,27 @@ pub fn definitions(family: Family, both: bool) -> Vec<Value> {
         }
         definition
     });
-    trimmed.collect()
+    let mut all: Vec<Value> = trimmed.collect();
+    if both {
+        all.push(checking(METAL, "ServerReadinessRule", "Cluster"));
+        all.push(checking("readiness.metal.ironcore.dev", "ServerWiring", "Namespaced"));
+    }
+    all
+}
+
+/// Defines a kind that checks servers. Its schema keeps every field.
+fn checking(group: &str, kind: &str, scope: &str) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let version =
+        json!({ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+    let names =
+        json!({ "kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List") });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{group}") },
+        "spec": { "group": group, "scope": scope, "names": names, "versions": [version] },
+    })
 }
 
 /// Installs the CRDs and waits until they are served.

@@ -28,6 +28,8 @@ pub(crate) enum Route {
     Settings(Arc<Machine>),
     BootOptions(Arc<Machine>),
     BootOption(Arc<Machine>, String),
+    Processors(Arc<Machine>),
+    Processor(Arc<Machine>),
     ResetInfo(Arc<Machine>),
     Reset(Arc<Machine>),
     MediaList(MediaPath, Arc<Machine>),
@@ -110,6 +112,8 @@ impl Route {
             ["Settings"] if rules.boot.writable_on != BootResource::System => Some(Self::Settings(machine)),
             ["BootOptions"] if rules.boot.menu => Some(Self::BootOptions(machine)),
             ["BootOptions", id] if rules.boot.menu => Some(Self::BootOption(machine, (*id).to_owned())),
+            ["Processors"] => Some(Self::Processors(machine)),
+            ["Processors", "1"] => Some(Self::Processor(machine)),
             ["ResetActionInfo"] if rules.power.reset_types_told_by == ToldBy::ActionInfo => {
                 Some(Self::ResetInfo(machine))
             }
@@ -166,6 +170,8 @@ impl Route {
             | Self::Settings(machine)
             | Self::BootOptions(machine)
             | Self::BootOption(machine, _)
+            | Self::Processors(machine)
+            | Self::Processor(machine)
             | Self::ResetInfo(machine)
             | Self::Reset(machine)
             | Self::MediaList(_, machine)

@@ -78,7 +78,8 @@ fn show(bmc: &Bmc, machine: &Machine, state: &State) -> Value {
         "Health": "OK",
     });
     value["PowerState"] = state.power.as_str().into();
-    value["ProcessorSummary"] = json!({ "Count": 2, "Model": "Simulated processor" });
+    value["ProcessorSummary"] = json!({ "Count": 1, "Model": "Simulated processor" });
+    value["Processors"] = json!({ "@odata.id": format!("{path}/Processors") });
     value["MemorySummary"] = json!({ "TotalSystemMemoryGiB": 256 });
     if rules.power.shows_last_reset_time {
         value["LastResetTime"] = timestamp(state.last_reset.wall).into();
@@ -217,6 +218,25 @@ pub(crate) fn boot_option(machine: &Machine, id: &str, at: &str) -> Result<Value
     Ok(value)
 }
 
+pub(crate) fn processors(machine: &Machine) -> Value {
+    let path = format!("{}/Processors", path(machine));
+    let members = vec![format!("{path}/1")];
+    collection(&path, "#ProcessorCollection.ProcessorCollection", "Processors", members)
+}
+
+/// Ironic's inspection reads its kind, architecture and threads.
+pub(crate) fn processor(machine: &Machine) -> Value {
+    let path = format!("{}/Processors/1", path(machine));
+    let mut value = resource(&path, "#Processor.v1_0_0.Processor", "1", "Processor 1");
+    value["ProcessorType"] = "CPU".into();
+    value["ProcessorArchitecture"] = "x86".into();
+    value["InstructionSet"] = "x86-64".into();
+    value["TotalCores"] = 16.into();
+    value["TotalThreads"] = 32.into();
+    value["Status"] = json!({ "State": "Enabled", "Health": "OK" });
+    value
+}
+
 /// Properties that clients can read but not write.
 const READ_ONLY: &[&str] = &[
     "Id",
@@ -235,6 +255,7 @@ const READ_ONLY: &[&str] = &[
     "Actions",
     "VirtualMedia",
     "ProcessorSummary",
+    "Processors",
     "MemorySummary",
 ];
 

@@ -328,6 +328,8 @@ pub struct MachineDescription {
 pub struct Capabilities {
     /// Supported power changes.
     pub resets: Vec<ResetType>,
+    /// The name of the system that accepts them in the machine's place.
+    pub resets_by: Option<String>,
     /// Supported boot override targets in the BMC's spelling; empty without an override.
     pub boot_targets: Vec<String>,
     /// Supported values of `BootSourceOverrideEnabled`; empty if the BMC does not list them.

@@ -10,7 +10,7 @@ use super::{
     drain::DrainWish,
     hand_over::HandOver,
     ids::Uid,
-    machine::{BootMode, Ignition, PowerTarget, shown_url},
+    machine::{BootMode, Ignition, PowerState, PowerTarget, shown_url},
     node::NodeWish,
     operation::OperationSpec,
     service::ServiceSpec,
@@ -219,6 +219,12 @@ impl Spec {
     /// without changes.
     #[must_use]
     pub fn effect(&self) -> String {
+        self.effect_on(None)
+    }
+
+    /// The same for a server whose power is known.
+    #[must_use]
+    pub fn effect_on(&self, power: Option<PowerState>) -> String {
         if let Some(operation) = &self.operation {
             return operation.effect();
         }
@@ -234,19 +240,27 @@ impl Spec {
             let image = boot.image.as_deref().map(|image| format!(" from {}", shown(image))).unwrap_or_default();
             format!("{}{image}", boot.method.name())
         });
+        let is_off = power == Some(PowerState::Off);
         match (boots, self.server_power) {
+            (Some(boots), Some(PowerTarget::On)) if is_off => format!("boots by {boots}."),
+            (Some(boots), Some(PowerTarget::On)) if power.is_none() => {
+                format!("boots by {boots}; if it runs, it is switched off first.")
+            }
             (Some(boots), Some(PowerTarget::On)) => format!("is switched off and boots by {boots}."),
+            (Some(boots), Some(PowerTarget::Off)) if is_off => format!("stays off; its next start is by {boots}."),
             (Some(boots), Some(PowerTarget::Off)) => format!("is switched off; its next start is by {boots}."),
             (Some(boots), None) => format!("keeps its power; its next start is by {boots}."),
-            (None, Some(power)) => format!("is switched {}.", power.to_string().to_lowercase()),
+            (None, Some(PowerTarget::Off)) if is_off => "stays off.".to_owned(),
+            (None, Some(PowerTarget::On)) if power == Some(PowerState::On) => "stays on.".to_owned(),
+            (None, Some(target)) => format!("is switched {}.", target.to_string().to_lowercase()),
             (None, None) => String::new(),
         }
     }
 
     /// Returns [`Self::effect`], or a sentence for a lock without changes.
     #[must_use]
-    pub fn stated_effect(&self) -> String {
-        let effect = self.effect();
+    pub fn stated_effect(&self, power: Option<PowerState>) -> String {
+        let effect = self.effect_on(power);
         if effect.is_empty() { "is locked; power and boot do not change.".to_owned() } else { effect }
     }
 
@@ -308,6 +322,26 @@ mod tests {
         assert!(one.ends_with(", triggers.password=sha256:f52fbd32, triggers.run=sha256:6b86b273"), "{one}");
         assert!(other.contains("triggers.password=sha256:") && other != one, "{other}");
         assert!(!format!("{one}{other}").contains("hunter"), "{one} {other}");
+    }
+
+    #[test]
+    fn an_effect_is_stated_only_for_the_power_that_it_starts_from() {
+        use PowerTarget::{Off, On};
+        let pxe = Some(BootSpec::new(BootMethod::Pxe));
+        for (boot, target, power, effect) in [
+            (&pxe, On, Some(PowerState::On), "is switched off and boots by pxe."),
+            (&pxe, On, Some(PowerState::Off), "boots by pxe."),
+            (&pxe, On, None, "boots by pxe; if it runs, it is switched off first."),
+            (&pxe, Off, Some(PowerState::On), "is switched off; its next start is by pxe."),
+            (&pxe, Off, Some(PowerState::Off), "stays off; its next start is by pxe."),
+            (&None, Off, Some(PowerState::Off), "stays off."),
+            (&None, Off, Some(PowerState::On), "is switched off."),
+            (&None, On, Some(PowerState::On), "stays on."),
+            (&None, On, None, "is switched on."),
+        ] {
+            let spec = Spec { boot: boot.clone(), server_power: Some(target), ..spec() };
+            assert_eq!(spec.effect_on(power), effect);
+        }
     }
 
     #[test]
