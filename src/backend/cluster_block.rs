@@ -12,20 +12,20 @@ use super::{
 /// The boot method in which a cluster operator boots the server.
 pub(super) const BOOT_OPERATOR: ExternalBootMethod = ExternalBootMethod {
     name: "boot_operator",
-    text: "where an operator of a cluster boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`), `boot_operator`",
-    image: "For `boot_operator` the image's name in its registry.",
+    text: "`boot_operator` if a cluster's operator boots the server (`metal_operator` up to v0.7, `metal3` with `hold = \"image\"`)",
+    image: "For `boot_operator`: the image's name in its registry.",
     takes_ignition: true,
 };
 
 pub(super) const KUBECONFIG: Setting = Setting::new(
     "kubeconfig",
     AttributeKind::Text,
-    "A kubeconfig file; its users may be certificates, tokens, token files and exec plugins, which get no terminal.",
+    "A kubeconfig file. Its users can be certificates, tokens, token files and exec plugins, which run without a terminal.",
 )
 .or_env("METAL_KUBECONFIG", ", `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account");
 
-pub(super) const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
-    .or_env("METAL_KUBE_CONTEXT", ", else the current one");
+pub(super) const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "The kubeconfig's context.")
+    .or_env("METAL_KUBE_CONTEXT", ", else the current context");
 
 pub(super) const HOST: Setting = Setting::new(
     "host",
@@ -36,7 +36,7 @@ pub(super) const HOST: Setting = Setting::new(
 pub(super) const TOKEN_FILE: Setting = Setting::new(
     "token_file",
     AttributeKind::Text,
-    "With `host`: a file with a bearer token. It is read again when it changes.",
+    "With `host`: a file with a bearer token. The provider reads it again when it changes.",
 );
 
 pub(super) const CA_CERTIFICATE_FILE: Setting = Setting::new(
@@ -48,7 +48,7 @@ pub(super) const CA_CERTIFICATE_FILE: Setting = Setting::new(
 pub(super) const REQUEST_TIMEOUT: Setting = Setting::new(
     "request_timeout",
     AttributeKind::Duration,
-    "Time limit of one request to the API server. Default: `\"10s\"`; at most `\"15s\"`.",
+    "Time limit for a request to the API server. Default: `\"10s\"`; at most `\"15s\"`.",
 );
 
 pub(super) const BMC_INSECURE: Setting =

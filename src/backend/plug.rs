@@ -93,7 +93,7 @@ pub trait BackendPlugin: Sync + Debug {
 pub struct ExternalBootMethod {
     /// The configured name, for example `boot_operator`.
     pub name: &'static str,
-    /// Where the method is available, in Markdown: completes "the method, …".
+    /// Where the method is available, in Markdown: completes "the methods; …".
     pub text: &'static str,
     /// The meaning of `image`, in Markdown: a whole sentence.
     pub image: &'static str,

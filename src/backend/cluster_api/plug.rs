@@ -26,39 +26,39 @@ pub const NAMESPACE: &str = "METAL_CLUSTER_API_NAMESPACE";
 const MACHINES: Setting = Setting::new(
     "machines",
     AttributeKind::Texts,
-    "The Machine that each server is, as `namespace/name`, by the server's name. The Machine of a BareMetalHost (`metal3`) is found through its consumer and need not be named. A server without a Machine is taken without asking.",
+    "Each server's Machine as `namespace/name`, by server name. A BareMetalHost's Machine (`metal3`) is found through its consumer, so you can omit it. A server without a Machine does not wait for this gate.",
 );
 
 const KUBECONFIG: Setting = Setting::new(
     "kubeconfig",
     AttributeKind::Name,
-    "A kubeconfig file for the management cluster, which has the Machines.",
+    "A kubeconfig file for the management cluster, which contains the Machines.",
 )
 .or_env(
     "METAL_CLUSTER_API_KUBECONFIG",
     ", `METAL_KUBECONFIG`, `KUBECONFIG`, `~/.kube/config`, and inside a pod its service account",
 );
 
-const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
-    .or_env("METAL_CLUSTER_API_CONTEXT", ", else the current one");
+const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "The kubeconfig's context.")
+    .or_env("METAL_CLUSTER_API_CONTEXT", ", else the current context");
 
 const WORKLOAD_KUBECONFIG: Setting = Setting::new(
     "workload_kubeconfig",
     AttributeKind::Name,
-    "A kubeconfig file for the workload cluster, which has the Nodes.",
+    "A kubeconfig file for the workload cluster, which contains the Nodes.",
 )
-.or_env("METAL_WORKLOAD_KUBECONFIG", ", else that of the management cluster");
+.or_env("METAL_WORKLOAD_KUBECONFIG", ", else the management cluster");
 
-const WORKLOAD_CONTEXT: Setting = Setting::new("workload_context", AttributeKind::Name, "Which of its contexts.")
+const WORKLOAD_CONTEXT: Setting = Setting::new("workload_context", AttributeKind::Name, "The kubeconfig's context.")
     .or_env(
         "METAL_WORKLOAD_CONTEXT",
-        "; else the current one of `workload_kubeconfig`, or `context` where that is not set",
+        "; else the current context of `workload_kubeconfig`, or `context` if that is not set",
     );
 
 const READY_TIMEOUT: Setting = Setting::new(
     "ready_timeout",
     AttributeKind::Duration,
-    "How long a Node that was Ready before may take to be Ready again, before a destroy says that it is not and the label stays. Default: `\"15m\"`.",
+    "How long a Node that was Ready before can take to become Ready again. After this time, a destroy reports that it is not Ready, and the label stays. Default: `\"15m\"`.",
 );
 
 impl GatePlugin for Plugin {
@@ -67,7 +67,7 @@ impl GatePlugin for Plugin {
     }
 
     fn description(&self) -> &'static str {
-        "Cluster API with SAP's maintenance controller, before the servers of any backend: the Machine that a server is, is labelled `requested`, and the server is taken once the maintenance controller has drained its Node and the runtime extension says `approved`. The label is removed when the server is back and its Node is Ready again. Power operations that stop what runs ask too. Without the controller's labels use `kubernetes_node`."
+        "Cluster API with SAP's maintenance controller, for servers of any backend. The provider labels the server's Machine `requested`. It locks the server after the maintenance controller has drained the Node and the runtime extension shows `approved`. It removes the label after the server is restored and its Node is Ready again. Power operations that stop workloads wait for the same approval. Without the controller's labels, use `kubernetes_node`."
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -24,14 +24,14 @@ pub struct Plugin;
 const ENDPOINT: Setting = Setting::new(
     "endpoint",
     AttributeKind::Name,
-    "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the one of the catalog.",
+    "Ironic's address, for example `https://ironic.example:6385`. With `cloud` it replaces the catalog's address.",
 )
 .or_env("METAL_IRONIC_ENDPOINT", "");
 
-const USERNAME: Setting = Setting::new("username", AttributeKind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests carry no credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
+const USERNAME: Setting = Setting::new("username", AttributeKind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests do not contain credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
 
-const PASSWORD: Setting =
-    Setting::new("password", AttributeKind::Secret, "Its password. Never stored.").or_env("METAL_IRONIC_PASSWORD", "");
+const PASSWORD: Setting = Setting::new("password", AttributeKind::Secret, "The account's password. Never stored.")
+    .or_env("METAL_IRONIC_PASSWORD", "");
 
 /// The environment variable with which all OpenStack programs select a cloud.
 const OS_CLOUD: &str = "OS_CLOUD";
@@ -41,45 +41,45 @@ const SETTINGS: &[Setting] = &[
     Setting::new(
         "cloud",
         AttributeKind::Name,
-        "A cloud of `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default, where no `endpoint` is set: `OS_CLOUD`.",
+        "A cloud in `clouds.yaml`: its Keystone, account (password or application credential), region and CA. Default without `endpoint`: `OS_CLOUD`.",
     ),
     Setting::new(
         "clouds_file",
         AttributeKind::Text,
-        "The `clouds.yaml` to read; a `secure.yaml` beside it is laid over it. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
+        "The `clouds.yaml` file. A `secure.yaml` in the same folder overrides its values. Default: `OS_CLIENT_CONFIG_FILE`, `clouds.yaml`, `~/.config/openstack/clouds.yaml`, `/etc/openstack/clouds.yaml`.",
     ),
     USERNAME,
     PASSWORD,
     Setting::new(
         "ca_certificate_file",
         AttributeKind::Text,
-        "The authority that signed the certificates of Ironic and Keystone, as PEM. Default: that of the cloud, else those of this machine.",
+        "The authority that signed Ironic's and Keystone's certificates, as PEM. Default: the cloud's authority, else this machine's authorities.",
     ),
     Setting::new("insecure", AttributeKind::Flag, "Trust any certificate of Ironic and Keystone. Default: `false`."),
     Setting::new(
         "lock_keys",
         AttributeKind::Texts,
-        "The keys to lock under, by the name or UUID of the node: its system UUID. Needed for a node whose inspection did not record one, because the UUID of a node in Ironic would not meet the same machine under Redfish.",
+        "Lock keys (system UUIDs) by node name or UUID. Needed for a node whose inspection did not record its system UUID. The node's UUID in Ironic would not match the same machine's lock key under Redfish.",
     ),
     Setting::new(
         "soft_power_timeout",
         AttributeKind::Duration,
-        "How long Ironic waits for an operating system to shut down. The node is locked meanwhile, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
+        "How long Ironic waits for an operating system to shut down. The node is locked during this time, so keep it below `graceful_shutdown_timeout`. Default: `\"2m\"`.",
     ),
     Setting::new(
         "image_download_source",
         AttributeKind::Name,
-        "How a BMC gets the image of a virtual drive, as far as Ironic heeds it (39.0.0 does not): `http`, from the image's address, or `local`, from Ironic's conductor. Default: `http`.",
+        "Where a BMC gets a virtual drive's image: `http`, from the image's address, or `local`, from Ironic's conductor. Ironic 39.0.0 ignores it. Default: `http`.",
     ),
     Setting::new(
         "protect",
         AttributeKind::Flag,
-        "Protect active and rescued nodes during a maintenance (API 1.48): their owner can then not undeploy, rebuild or delete them, which Ironic's maintenance flag alone allows. A node that is already protected stays as it is. The role needs `baremetal:node:update`. Default: `false`.",
+        "Protect active and rescued nodes during a maintenance (API 1.48): their owner then cannot undeploy, rebuild or delete them, which Ironic's maintenance flag alone allows. A node that is already protected is not changed. The role needs `baremetal:node:update`. Default: `false`.",
     ),
     Setting::new(
         "request_timeout",
         AttributeKind::Duration,
-        "Time limit of one request that may change something. Default and most: `\"15s\"`.",
+        "Time limit for a request that can change something. Default and maximum: `\"15s\"`.",
     ),
 ];
 
@@ -148,7 +148,7 @@ impl BackendPlugin for Plugin {
     }
 
     fn description(&self) -> &'static str {
-        "Nodes that OpenStack Ironic manages, standalone or under a cloud; see the guide about Ironic. A server is named by the name or UUID of its node. Exactly one backend per provider configuration."
+        "Nodes that OpenStack Ironic manages, standalone or in a cloud; see the guide about Ironic. A server's name is its node's name or UUID. Exactly one backend per provider configuration."
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -19,51 +19,51 @@ const DRAIN: Duration = Duration::from_mins(10);
 const NODES: Setting = Setting::new(
     "nodes",
     AttributeKind::Texts,
-    "The Node that runs on each server, by the server's name. A server that is not named has none.",
+    "The Node that runs on each server, by server name. An omitted server does not have a Node.",
 )
 .required();
 
 /// Returns the kubeconfig attribute of either block.
 const fn kubeconfig(otherwise: &'static str) -> Setting {
-    Setting::new("kubeconfig", AttributeKind::Name, "A kubeconfig file for the cluster of the Nodes.")
+    Setting::new("kubeconfig", AttributeKind::Name, "A kubeconfig file for the Nodes' cluster.")
         .or_env("METAL_NODE_KUBECONFIG", otherwise)
 }
 
-const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "Which of its contexts.")
-    .or_env("METAL_NODE_CONTEXT", ", else as for `kubeconfig`, or the current one");
+const CONTEXT: Setting = Setting::new("context", AttributeKind::Name, "The kubeconfig's context.")
+    .or_env("METAL_NODE_CONTEXT", ", else as for `kubeconfig`, or the current context");
 
 const DRAIN_TIMEOUT: Setting = Setting::new(
     "drain_timeout",
     AttributeKind::Duration,
-    "How long evicting may take before the maintenance fails and the Node is uncordoned. Default: `\"10m\"`.",
+    "How long the evictions can take before the maintenance fails and the Node is uncordoned. Default: `\"10m\"`.",
 );
 
 const READY_TIMEOUT: Setting = Setting::new(
     "ready_timeout",
     AttributeKind::Duration,
-    "How long a Node that was Ready before may take to be Ready again, before a destroy says that it is not. Default: `\"15m\"`.",
+    "How long a Node that was Ready before can take to become Ready again. After this time, a destroy reports that it is not Ready. Default: `\"15m\"`.",
 );
 
 const DELETE_EMPTYDIR_DATA: Setting = Setting::new(
     "delete_emptydir_data",
     AttributeKind::Flag,
-    "Evict also Pods whose `emptyDir` volumes are lost with them. Default: `false`: a plan tells them, and an apply fails.",
+    "Also evict Pods that lose their `emptyDir` volumes. Default: `false`: a plan lists them, and an apply fails.",
 );
 
 const FORCE: Setting = Setting::new(
     "force",
     AttributeKind::Flag,
-    "Evict also Pods that no controller starts again. Default: `false`: a plan tells them, and an apply fails.",
+    "Also evict Pods that no controller restarts. Default: `false`: a plan lists them, and an apply fails.",
 );
 
 const TAKE: Setting = Setting::new(
     "take",
     AttributeKind::Flag,
-    "Also take the Lease for as long as a `metal_server_maintenance` holds the server. Default: `false`: only wait until no other component holds it.",
+    "Also take the Lease while the server is locked by a `metal_server_maintenance`. Default: `false`: only wait until no other component holds it.",
 );
 
 const NAMESPACE: Setting =
-    Setting::new("namespace", AttributeKind::Name, "The namespace of the Leases. Default: `medik8s-leases`.");
+    Setting::new("namespace", AttributeKind::Name, "The Leases' namespace. Default: `medik8s-leases`.");
 
 /// The `kubernetes_node` block.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl GatePlugin for Drains {
     }
 
     fn description(&self) -> &'static str {
-        "Kubernetes Nodes that run on the servers and are drained before a server is taken out of service or restarted: cordoned, and their Pods evicted as disruption budgets allow. Afterwards a Node is uncordoned once it is Ready again. A Node that was cordoned before stays cordoned."
+        "Kubernetes Nodes that run on the servers. Before a server is taken out of service or restarted, its Node is cordoned, and its Pods are evicted as disruption budgets allow. The Node is uncordoned when it is Ready again. A Node that was cordoned before stays cordoned."
     }
 
     fn settings(&self) -> &'static [Setting] {
@@ -106,7 +106,7 @@ impl GatePlugin for Leases {
     }
 
     fn description(&self) -> &'static str {
-        "Kubernetes Nodes that run on the servers: the Lease that medik8s's operators share for a Node (`node-<name>`) is honoured, and taken when asked. For any coordination store."
+        "Kubernetes Nodes that run on the servers. The provider honours the Lease that medik8s's operators share for a Node (`node-<name>`), and takes it with `take = true`. For any coordination store."
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -23,16 +23,16 @@ const SETTINGS: &[Setting] = &[
     cluster_block::HOST,
     cluster_block::TOKEN_FILE,
     cluster_block::CA_CERTIFICATE_FILE,
-    cluster_block::namespace_setting("The namespace of the BareMetalHosts."),
+    cluster_block::namespace_setting("The BareMetalHosts' namespace."),
     Setting::new(
         "hold",
         AttributeKind::Name,
-        "How a host is held: `\"detach\"` (default) detaches it from the operator, and Redfish drives power and boot; `\"power_off\"` only keeps it off, by a reboot annotation; `\"image\"` leaves an available host with its operator, which boots it from the image of a boot configuration with `method = \"boot_operator\"`.",
+        "How to hold a host. `\"detach\"` (the default) detaches it from the operator, and Redfish controls power and boot. `\"power_off\"` only keeps it off, by a reboot annotation. `\"image\"` leaves an available host with its operator, which boots it from the image in a boot configuration with `method = \"boot_operator\"`.",
     ),
     Setting::new(
         "lock_keys",
         AttributeKind::Texts,
-        "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC is not reached by Redfish.",
+        "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC the provider cannot reach by Redfish.",
     ),
     cluster_block::REQUEST_TIMEOUT,
     Setting::new(

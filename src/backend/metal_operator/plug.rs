@@ -32,18 +32,21 @@ const SETTINGS: &[Setting] = &[
     Setting::new(
         "node_kubeconfig",
         AttributeKind::Text,
-        "For `metal_maintenance_approval` with `node`: a kubeconfig file of the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
+        "For `metal_maintenance_approval` with `node`: a kubeconfig file for the cluster whose Nodes run on the servers. Default: the servers' own cluster.",
     ),
-    Setting::new("node_context", AttributeKind::Text, "Which of its contexts. Default: the current one."),
+    Setting::new(
+        "node_context",
+        AttributeKind::Text,
+        "The context of `node_kubeconfig`. Default: the current context.",
+    ),
     cluster_block::namespace_setting(
-        "The namespace in which our ServerMaintenances and Secrets are made. A maintenance that exists keeps the namespace of \
-         its record.",
+        "The namespace for the provider's ServerMaintenances and Secrets. An existing maintenance keeps its record's namespace.",
     ),
     cluster_block::REQUEST_TIMEOUT,
     Setting::new(
         cluster_block::BMC_AUTHORITY,
         AttributeKind::Text,
-        "The authority that signed the BMCs' certificates, as PEM. BMCs are asked directly where the cluster does not drive a server in maintenance.",
+        "The authority that signed the BMCs' certificates, as PEM. The provider contacts a BMC directly if the cluster does not control a server in maintenance.",
     ),
     cluster_block::BMC_INSECURE,
 ];
@@ -60,7 +63,7 @@ impl BackendPlugin for Plugin {
     }
 
     fn description(&self) -> &'static str {
-        "Servers that IronCore's metal-operator manages in a Kubernetes cluster. What the cluster has is discovered; see the guide about metal-operator. Exactly one backend per provider configuration."
+        "Servers that IronCore's metal-operator manages in a Kubernetes cluster. The provider detects the cluster's features; see the guide about metal-operator. Exactly one backend per provider configuration."
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -12,26 +12,26 @@ const SERVER: &[Setting] = &[
     Setting::new(
         "boot_target",
         AttributeKind::Text,
-        "The `BootSourceOverrideTarget` that boots a filled virtual drive, for example `UsbCd`. Default: chosen by what the BMC lists.",
+        "The `BootSourceOverrideTarget` that boots a filled virtual drive, for example `UsbCd`. Default: chosen from the BMC's list.",
     ),
     Setting::new(
         "media_slot",
         AttributeKind::Text,
-        "The virtual drive to fill, by its id, for example `1`. Default: the first free one that takes the image.",
+        "Id of the virtual drive to fill, for example `1`. Default: the first free drive that accepts the image.",
     ),
     Setting::new(
         "lock_key",
         AttributeKind::Text,
-        "The lock key, instead of the system UUID. Needed for a server that reports no UUID or that of another machine; the same in every configuration of that server.",
+        "The lock key, instead of the system UUID. Needed for a server that does not report a UUID, or reports another machine's UUID. Use the same key in every configuration of that server.",
     ),
-    Setting::new("labels", AttributeKind::Texts, "Labels, by which `metal_servers` selects."),
-    Setting::new("username", AttributeKind::Text, "The account, when it differs from the common one."),
+    Setting::new("labels", AttributeKind::Texts, "Labels for selection by `metal_servers`."),
+    Setting::new("username", AttributeKind::Text, "The account, if it differs from the block's `username`."),
     Setting::new(
         "password",
         AttributeKind::Secret,
-        "Its password. Better: an ephemeral value, a file or the environment.",
+        "The account's password. Prefer an ephemeral value, a file or the environment.",
     ),
-    Setting::new("password_file", AttributeKind::Text, "A file that holds the password."),
+    Setting::new("password_file", AttributeKind::Text, "A file with the password."),
     Setting::new(
         "ca_certificate_file",
         AttributeKind::Text,
@@ -40,7 +40,7 @@ const SERVER: &[Setting] = &[
     Setting::new(
         "certificate_sha256",
         AttributeKind::Text,
-        "The certificate's SHA-256 fingerprint: exactly this certificate is trusted.",
+        "The certificate's SHA-256 fingerprint. Only this certificate is trusted.",
     ),
     Setting::new("insecure", AttributeKind::Flag, "Trust any certificate. Default: `false`."),
 ];
@@ -52,25 +52,26 @@ pub(super) const INVENTORY_FILE: Setting =
 pub(super) const INVENTORY_PASSWORD_ENV_PREFIX: Setting = Setting::new(
     "inventory_password_env_prefix",
     AttributeKind::Text,
-    "How the environment variables begin that the inventory file may name as `password_env`.",
+    "Prefix of the environment variables that the inventory file can name as `password_env`.",
 )
 .or_env("METAL_REDFISH_INVENTORY_PASSWORD_ENV_PREFIX", ", else `METAL_`");
 
 pub(super) const INVENTORY_PASSWORD_FOLDER: Setting = Setting::new(
     "inventory_password_folder",
     AttributeKind::Text,
-    "The folder of the files that the inventory file may name as `password_file`.",
+    "Folder of the files that the inventory file can name as `password_file`.",
 )
-.or_env("METAL_REDFISH_INVENTORY_PASSWORD_FOLDER", ", else the folder of the inventory file");
+.or_env("METAL_REDFISH_INVENTORY_PASSWORD_FOLDER", ", else the inventory file's folder");
 
 pub(super) const USERNAME: Setting =
     Setting::new("username", AttributeKind::Text, "The account on the BMCs.").or_env("METAL_REDFISH_USERNAME", "");
 
 pub(super) const PASSWORD: Setting =
-    Setting::new("password", AttributeKind::Secret, "Its password. Never stored.").or_env("METAL_REDFISH_PASSWORD", "");
+    Setting::new("password", AttributeKind::Secret, "The account's password. Never stored.")
+        .or_env("METAL_REDFISH_PASSWORD", "");
 
 pub(super) const PASSWORD_FILE: Setting =
-    Setting::new("password_file", AttributeKind::Text, "A file that holds the password.")
+    Setting::new("password_file", AttributeKind::Text, "A file with the password.")
         .or_env("METAL_REDFISH_PASSWORD_FILE", "");
 
 pub(super) const CA_CERTIFICATE_FILE: Setting = Setting::new(
@@ -87,7 +88,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting::new(
         "servers",
         AttributeKind::Objects(SERVER),
-        "Servers by name, besides or instead of the inventory file.",
+        "Servers by name, in addition to the inventory file or without it.",
     ),
     USERNAME,
     PASSWORD,
@@ -97,16 +98,16 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting::new(
         "request_timeout",
         AttributeKind::Duration,
-        "Time limit of one request to a BMC that may change something. Default: `\"10s\"`; at most `\"15s\"`.",
+        "Time limit for a BMC request that can change something. Default: `\"10s\"`; at most `\"15s\"`.",
     ),
     Setting::new(
         "read_timeout",
         AttributeKind::Duration,
-        "Time limit of one read. Default: `request_timeout` where that is set, otherwise `\"30s\"`; at most `\"2m\"`.",
+        "Time limit for a read. Default: `request_timeout` if it is set, otherwise `\"30s\"`; at most `\"2m\"`.",
     ),
     Setting::new(
         "authentication",
         AttributeKind::Text,
-        "`session` (the default; falls back to basic where a BMC has no sessions) or `basic`.",
+        "`session` (the default; falls back to basic if a BMC does not support sessions) or `basic`.",
     ),
 ];

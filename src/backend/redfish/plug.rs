@@ -38,7 +38,7 @@ impl BackendPlugin for Plugin {
     }
 
     fn description(&self) -> &'static str {
-        "BMCs that speak Redfish. Exactly one backend per provider configuration; use aliases for more."
+        "BMCs that support Redfish. Exactly one backend per provider configuration; use aliases for more."
     }
 
     fn settings(&self) -> &'static [Setting] {

@@ -29,8 +29,8 @@ impl ListResource for ListMaintenanceApproval {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(list_schema(
-            "The approvals on claims in the coordination store. With `metal_operator` nothing is listed: an approval \
-             mark on a ServerClaim does not name its author, so that it cannot be imported. Changes nothing.",
+            "Approvals on claims in the coordination store. With `metal_operator` the list is empty: an approval mark on a \
+             ServerClaim does not name its author, so it cannot be imported. Changes nothing.",
             false,
             &STATES,
         ))

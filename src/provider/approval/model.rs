@@ -45,12 +45,12 @@ pub(in crate::provider) struct ApprovalModel {
 outputs!(ApprovalModel {
     at_plan {}
     after_apply {
-        claim: String, "With `metal_operator`: `namespace/name` of the ServerClaim that is approved. Null where claims are in the coordination store.";
-        id: String, "Of this approval.";
-        state: String, "`InForce`, `NotBefore` (its time has not come), `Expired`, `Void` (the request changed) or `Used` (it was for a run that has started). With `metal_operator` `InForce` while the ServerClaim has the approval mark, then `Used`: the mark was removed by the operator when the last ServerMaintenance ended, or by a person.";
-        approved_by: String, "Who gave it.";
-        approved_at: String, "When it was given (RFC 3339, UTC).";
-        lock_key: String, "The server's hardware identity, with which it is kept.";
+        claim: String, "With `metal_operator`: `namespace/name` of the approved ServerClaim. Null if claims are in the coordination store.";
+        id: String, "The approval's id.";
+        state: String, "`InForce`, `NotBefore` (its validity has not started), `Expired`, `Void` (the request changed) or `Used` (its maintenance has started). With `metal_operator`: `InForce` while the ServerClaim has the approval mark, then `Used`. The operator removes the mark when the last ServerMaintenance ends; a person can also remove it.";
+        approved_by: String, "The user and machine that approved it.";
+        approved_at: String, "When it was approved (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, under which the approval is stored.";
     }
 });
 
@@ -58,24 +58,24 @@ outputs!(ApprovalModel {
 pub(in crate::provider) fn approval_schema() -> Schema {
     use AttributeType::{Bool, String};
     schema(
-        "The approval of a server's owner for one pending maintenance, or for all maintenance of the claim. Changes no \
-         server. Destroy withdraws the approval: maintenance that has not started does not start, maintenance that has \
-         started continues. Every change replaces it.",
+        "The owner's approval for one pending maintenance, or for all maintenance of the claim. It does not change the \
+         server. Destroy withdraws the approval: maintenance that has not started does not start, and started \
+         maintenance continues. Every change replaces it.",
         ApprovalModel::with_outputs(attributes([
             ("server", required(String, "The server's name in the provider's configuration.")),
-            ("maintenance", optional(String, "`namespace/name` of the maintenance that is approved.")),
+            ("maintenance", optional(String, "`namespace/name` of the approved maintenance.")),
             (
                 "all",
                 optional(
                     Bool,
-                    "`true` approves all present and future maintenance of the claim; the plan warns. Give either this or `maintenance`.",
+                    "`true` approves all present and future maintenance of the claim; the plan warns. Set either this or `maintenance`.",
                 ),
             ),
             (
                 "digest",
                 defaulted(
                     String,
-                    "The digest of the approved request, as `pending` of the claim shows it. Default: that of the request when this is applied. Set it to approve a maintenance in advance, before it is pending. When the request changes, the approval is void.",
+                    "The approved request's digest, from the claim's `pending`. Default: the request's digest at apply. Set it to approve a maintenance in advance, before it is pending. If the request changes, the approval is void.",
                 ),
             ),
             ("not_before", optional(String, "Start of validity (RFC 3339). Default: immediately.")),
@@ -90,7 +90,7 @@ pub(in crate::provider) fn approval_schema() -> Schema {
                 "node",
                 optional(
                     String,
-                    "With `metal_operator`: the name of the Node that runs on the server. It is labelled instead of the ServerClaim, for a controller that copies the label from there (cloud-provider-metal) and removes labels that it did not copy.",
+                    "With `metal_operator`: the name of the Node that runs on the server. The provider labels it instead of the ServerClaim, for a controller (cloud-provider-metal) that copies the Node's label to the claim and removes labels that it did not copy.",
                 ),
             ),
         ])),

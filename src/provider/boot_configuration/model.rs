@@ -76,21 +76,21 @@ pub(in crate::provider) struct BootConfigurationModel {
 
 outputs!(BootConfigurationModel {
     at_plan {
-        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+        effect: String, "The effect of apply on the server, shown in the plan. An update that does not change the effect does not touch the server.";
     }
     after_apply {
         id: String, "`namespace/name` of the record in the coordination store.";
-        state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that resumes an interrupted one.";
-        message: String, "Why it is not `Ready`; null when it is.";
-        managed_by: String, "The random number of the state that manages it; null after an import until apply takes it over.";
-        lock_key: String, "The server's hardware identity, under which it is locked.";
+        state: String, "`Pending`, `Ready` or `Error`. Unknown in a plan that resumes after an interruption.";
+        message: String, "Why it is not `Ready`; null if it is `Ready`.";
+        managed_by: String, "The managing state's random number; null after an import until apply takes the resource over.";
+        lock_key: String, "The server's hardware identity, which is the lock key.";
         previous_boot_override: object([
                     ("enabled", computed(String, "`Disabled`, `Once` or `Continuous`.")),
                     ("target", computed(String, "The boot source.")),
                     ("mode", computed(String, "`UEFI` or `Legacy`.")),
                     ("http_boot_uri", computed(String, "The HTTP boot address.")),
-                ]), "The boot override before; restored at destroy.";
-        previous_media: List(Box::new(String)), "The media in the virtual drives before, one entry per drive, empty for an empty drive; restored at destroy.";
+                ]), "The prior boot override; restored at destroy.";
+        previous_media: List(Box::new(String)), "The virtual drives' prior media, one entry per drive, empty for an empty drive; restored at destroy.";
     }
 });
 
@@ -98,12 +98,15 @@ outputs!(BootConfigurationModel {
 pub(in crate::provider) fn boot_configuration_schema() -> Schema {
     use AttributeType::String;
     let mut all = BootConfigurationModel::with_outputs(attributes([
-        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
+        (
+            "server",
+            required(String, "The server's name in the provider's configuration. Changing it replaces the resource."),
+        ),
         (
             "maintenance_id",
             optional(
                 String,
-                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that hold. Without it the change takes its own turn in the same queue, and holds the server only while it is made. Where an external system manages the server (`metal_operator`, `metal3`, `ironic`), its own turn lasts as long as the resource; with `server_power` also where it has a Machine in `cluster_api`. Changing it replaces. A hold that is replaced replaces the boot configuration too, which ends with it.",
+                "The `id` of a `metal_server_maintenance` that holds this server: the change happens under that lock. Without it, the change waits in the queue and locks the server only during the change. If an external system manages the server (`metal_operator`, `metal3`, `ironic`), this lock lasts as long as the resource. The same applies with `server_power` if the server has a Machine in `cluster_api`. Changing it replaces the resource. Replacing that maintenance also replaces the boot configuration, which ends with it.",
             ),
         ),
         ("method", required(String, &boot::method_text())),
@@ -111,14 +114,14 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             "server_power",
             optional(
                 String,
-                "Power wanted once the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it really boots what is configured. Default: the power is left as it is, and the configuration takes effect whenever the server is next started.",
+                "The power state after the configuration is `Ready`: `On` or `Off`. The server is switched off first, so that it boots the configured source. Default: the power is not changed, and the configuration takes effect at the server's next start.",
             ),
         ),
         (
             "policy",
             optional(
                 String,
-                "`OwnerApproval` (the default without `maintenance_id`) or `Enforced`, as for `metal_server_maintenance`. Each change of what is booted queues again and needs a new approval; destroy does not. With `maintenance_id` no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
+                "`OwnerApproval` (the default without `maintenance_id`) or `Enforced`, as for `metal_server_maintenance`. Each change to the boot queues again and needs a new approval; destroy does not. With `maintenance_id`, no approval is needed by default; `OwnerApproval` requires the owner's approval even under that maintenance.",
             ),
         ),
         (
@@ -126,10 +129,10 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while preparing, the prior state is restored.",
+                    "Limit for waiting and preparing. Default: `\"1h\"`. If it ends during the preparation, the prior state is restored.",
                 ),
-                ("update", "For resuming an interrupted one and for changes. Default: `\"1h\"`."),
-                ("delete", "For restoring the prior state. Default: `\"30m\"`."),
+                ("update", "Limit for changes and for resuming after an interruption. Default: `\"1h\"`."),
+                ("delete", "Limit for restoring the prior state. Default: `\"30m\"`."),
             ]),
         ),
     ]));
@@ -137,9 +140,8 @@ pub(in crate::provider) fn boot_configuration_schema() -> Schema {
     all.extend(attributes(write_only::attributes()));
     all.extend(turn_attributes());
     schema(
-        "Sets what a server boots: checks the image, sets the boot override or inserts the image, waits until the boot \
-         environment is ready, and only then brings the server to the wanted power. Destroy restores override, media \
-         and power.",
+        "Configures a server's boot: checks the image, sets the boot override or inserts the image, waits until the boot \
+         environment is ready, and then sets the power. Destroy restores override, media and power.",
         all,
     )
 }

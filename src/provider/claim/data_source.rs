@@ -23,31 +23,31 @@ table! {
     /// A `metal_server_claim` in configuration and state.
     pub(in crate::provider) struct ClaimLook {
         pub(super) id: Text => required(String, "`namespace/name` of the claim.");
-        pub(super) server: Text => computed(String, "The server that it names; null while it names none.");
+        pub(super) server: Text => computed(String, "The claimed server; null if the claim does not name a server.");
         pub(super) owner: Text => computed(
             String,
-            "The `owner` that made it; null for a ServerClaim of another author.",
+            "The `owner` that created it; null for another author's ServerClaim.",
         );
-        pub(super) contact: Text => computed(String, "Where the owner is reached.");
-        pub(super) claimed_at: Text => computed(String, "Since when (RFC 3339, UTC).");
-        pub(super) phase: Text => computed(String, "With `metal_operator`: `Bound` or `Unbound`; else null.");
-        pub(super) image: Text => computed(String, "With `metal_operator`: what the server boots; else null.");
+        pub(super) contact: Text => computed(String, "How to contact the owner.");
+        pub(super) claimed_at: Text => computed(String, "When the server was claimed (RFC 3339, UTC).");
+        pub(super) phase: Text => computed(String, "With `metal_operator`: `Bound` or `Unbound`; otherwise null.");
+        pub(super) image: Text => computed(String, "With `metal_operator`: the image that the server boots; otherwise null.");
         pub(super) server_power: Text => computed(
             String,
-            "With `metal_operator`: the power that the owner wants; else null.",
+            "With `metal_operator`: the power that the owner requests; otherwise null.",
         );
         pub(super) ignition_secret: Text => computed(
             String,
-            "With `metal_operator`: the Secret with the ignition file; else null.",
+            "With `metal_operator`: the Secret with the ignition file; otherwise null.",
         );
-        pub(super) maintenance_needed: ValueBool => computed(Bool, "Whether maintenance of the server is pending.");
+        pub(super) maintenance_needed: ValueBool => computed(Bool, "True if maintenance of the server is pending.");
         pub(super) approved: ValueBool => computed(
             Bool,
-            "Whether the owner allows all pending maintenance to start.",
+            "True if the owner allows all pending maintenance to start.",
         );
         pub(super) pending: ValueList<AskedModel> => computed(
             AttributeList(AskedModel::settings()),
-            "Pending maintenance, the oldest first.",
+            "Pending maintenance, oldest first.",
         );
     }
 }
@@ -65,8 +65,8 @@ impl DataSource for ServerClaimDataSource {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
-            "A claim on a server that something else makes and keeps: with `metal_operator` any ServerClaim, otherwise one of the \
-             coordination store. Reads only.",
+            "A claim that another configuration or tool manages: with `metal_operator` any ServerClaim, otherwise a claim in the \
+             coordination store. Changes nothing.",
             ClaimLook::settings(),
         ))
     }

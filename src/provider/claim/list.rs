@@ -29,8 +29,8 @@ impl ListResource for ListServerClaim {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(list_schema(
-            "The claims on servers. With `metal_operator` the ServerClaims of the cluster that name a server, otherwise those \
-             of the coordination store. Changes nothing.",
+            "Claims on servers: with `metal_operator` the cluster's ServerClaims that name a server, otherwise the claims in the \
+             coordination store. Changes nothing.",
             true,
             &[],
         ))

@@ -36,20 +36,20 @@ table! {
     /// An entry of `pending`.
     pub(in crate::provider) struct AskedModel {
         maintenance: Text => computed(String, "`namespace/name` of the maintenance.");
-        policy: Text => computed(String, "`OwnerApproval`: needs your approval. `Enforced`: needs none.");
-        reason: Text => computed(String, "The reason that was given.");
-        ticket: Text => computed(String, "Where it is discussed.");
-        priority: ValueNumber => computed(Number, "Its priority in the queue.");
-        window: Text => computed(String, "When it may start; null: at any time.");
-        effect: Text => computed(String, "What happens to the server, in words; empty when it is only locked.");
+        policy: Text => computed(String, "`OwnerApproval` needs your approval; `Enforced` does not.");
+        reason: Text => computed(String, "The stated reason.");
+        ticket: Text => computed(String, "The maintenance's ticket.");
+        priority: ValueNumber => computed(Number, "Its queue priority.");
+        window: Text => computed(String, "When it can start; null: at any time.");
+        effect: Text => computed(String, "The effect on the server, in words; empty if it is only locked.");
         requested_by: Text => computed(String, "The user and machine that requested it.");
-        requested_at: Text => computed(String, "Since when (RFC 3339, UTC).");
+        requested_at: Text => computed(String, "When it was requested (RFC 3339, UTC).");
         digest: Text => computed(
             String,
-            "Digest of the request. An approval is bound to it: when the request changes, the approval is void.",
+            "The request's digest. An approval is bound to it and becomes void when the request changes.",
         );
-        approved: ValueBool => computed(Bool, "Whether it may start as far as you are concerned.");
-        escalates_at: Text => computed(String, "When it starts without approval (RFC 3339, UTC).");
+        approved: ValueBool => computed(Bool, "True if it does not wait for your approval.");
+        escalates_at: Text => computed(String, "When it can start without approval (RFC 3339, UTC).");
     }
 }
 
@@ -80,14 +80,14 @@ pub(in crate::provider) struct ClaimModel {
 outputs!(ClaimModel {
     at_plan {}
     after_apply {
-        phase: String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; else null.";
-        ignition_secret: String, "With `metal_operator`: the Secret with the ignition file; null when there is none.";
+        phase: String, "With `metal_operator`: the ServerClaim's phase, `Bound` or `Unbound`; otherwise null.";
+        ignition_secret: String, "With `metal_operator`: the Secret with the ignition file; null without an ignition file.";
         id: String, "`namespace/name`.";
-        owner: String, "Whose server it is: the provider's `owner`. Approvals need the same.";
-        claimed_at: String, "Since when (RFC 3339, UTC).";
-        lock_key: String, "The server's hardware identity, with which the claim is kept.";
-        maintenance_needed: Bool, "Whether maintenance of the server is pending. A refresh that finds so also warns.";
-        pending: AttributeList(AskedModel::settings()), "Pending maintenance, the oldest first.";
+        owner: String, "The server's owner: the provider's `owner`. Approvals need the same owner.";
+        claimed_at: String, "When the server was claimed (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, under which the claim is stored.";
+        maintenance_needed: Bool, "True if maintenance of the server is pending. A refresh then also warns.";
+        pending: AttributeList(AskedModel::settings()), "Pending maintenance, oldest first.";
     }
 });
 
@@ -95,66 +95,72 @@ outputs!(ClaimModel {
 pub(in crate::provider) fn claim_schema() -> Schema {
     use AttributeType::String;
     schema(
-        "Says that a server is in use and whose it is. A maintenance with `policy = \"OwnerApproval\"` then starts only \
-         with the owner's approval. With `metal_operator` it is a ServerClaim, which boots the server; otherwise it is kept in \
-         the coordination store and touches no server.",
+        "Marks a server as in use by its owner. A maintenance with `policy = \"OwnerApproval\"` then needs the owner's \
+         approval. With `metal_operator` it is a ServerClaim, which boots the server. Otherwise it is a record in the \
+         coordination store and does not touch the server.",
         ClaimModel::with_outputs(attributes([
-            ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
-            ("namespace", required(String, "First part of the claim's name. Changing it replaces.")),
-            ("name", required(String, "Second part of that name. Changing it replaces.")),
+            (
+                "server",
+                required(
+                    String,
+                    "The server's name in the provider's configuration. Changing it replaces the resource.",
+                ),
+            ),
+            ("namespace", required(String, "First part of the claim's name. Changing it replaces the resource.")),
+            (
+                "name",
+                required(String, "Second part of the name, after `namespace`. Changing it replaces the resource."),
+            ),
             (
                 "contact",
                 optional(
                     String,
-                    "Where the owner is reached, for people: shown wherever an approval is missing. At most 256 characters.",
+                    "How to contact the owner, shown wherever an approval is missing. At most 256 characters.",
                 ),
             ),
             (
                 "image",
                 optional(
                     String,
-                    "With `metal_operator`, and needed there: what the server boots for its owner, by its name in a registry. A change counts from the next boot on.",
+                    "Required with `metal_operator`: the image that the server boots for its owner, by its name in a registry. A change takes effect at the next boot.",
                 ),
             ),
             (
                 "ignition",
                 optional(
                     object([
-                        ("url", optional(String, "Not possible here; give `file` or `secret_name`.")),
+                        ("url", optional(String, "Not supported here. Set `file` or `secret_name`.")),
                         (
                             "file",
                             optional(
                                 String,
-                                "A local file of at most 1 MiB. A Secret is made of it that goes with the claim; its content is in no plan or state. A file with another content is a change.",
+                                "A local file of at most 1 MiB. The provider stores it in a Secret, which is deleted with the claim. Plans and states do not contain its content. New content counts as a change.",
                             ),
                         ),
                         (
                             "secret_name",
-                            optional(String, "The name of a Secret with the key `ignition`, in the claim's namespace."),
+                            optional(String, "Name of a Secret with the key `ignition`, in the claim's namespace."),
                         ),
                     ]),
-                    "With `metal_operator`: the ignition file of what the server boots.",
+                    "With `metal_operator`: the ignition file for the server's boot.",
                 ),
             ),
             (
                 "ignition_wo",
                 secret(
-                    "With `metal_operator`: the ignition file itself, as text. A Secret is made of it that goes with the claim. It may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                    "With `metal_operator`: the ignition file's content as text, instead of `ignition`. The provider stores it in a Secret, which is deleted with the claim. It can be an ephemeral value; plans, states and records do not contain it. Needs Terraform or OpenTofu 1.11. Older hosts are rejected, because they would store it.",
                 ),
             ),
             (
                 "ignition_wo_version",
                 optional(
                     AttributeType::Number,
-                    "The version of `ignition_wo`, any number: a change of the content counts when this changes.",
+                    "The version of `ignition_wo`, any number. New content takes effect when this number changes.",
                 ),
             ),
             (
                 "server_power",
-                optional(
-                    String,
-                    "With `metal_operator`, and needed there: the power that the owner wants, `On` or `Off`.",
-                ),
+                optional(String, "Required with `metal_operator`: the power that the owner requests, `On` or `Off`."),
             ),
             ("tolerations", tolerations_attribute()),
             (
@@ -162,10 +168,10 @@ pub(in crate::provider) fn claim_schema() -> Schema {
                 timeouts([
                     (
                         "create",
-                        "With `metal_operator`: for the server to be bound. Default: `\"30m\"`. When it ends, nothing is left of the claim.",
+                        "With `metal_operator`: limit for binding the server. Default: `\"30m\"`. If it ends, the provider removes the claim.",
                     ),
-                    ("update", "Not used: a change is not waited for."),
-                    ("delete", "With `metal_operator`: for the server to be free again. Default: `\"30m\"`."),
+                    ("update", "Not used: apply does not wait for changes."),
+                    ("delete", "With `metal_operator`: limit for freeing the server. Default: `\"30m\"`."),
                 ]),
             ),
         ])),

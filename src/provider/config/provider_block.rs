@@ -30,28 +30,28 @@ block! {
     pub struct ProviderModel {
         coordination_url: Text => optional(
             String,
-            "Where records, queue and locks live: `postgres://user@host/database`, `kubernetes://namespace` or `sqlite:///path/to/file` (with `?shared=true` also a file that other users of the machine may write); all users and jobs that change the same servers must share one. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which reaches this machine only. See the guide about many runners.",
+            "The store for records, queue and locks: `postgres://user@host/database`, `kubernetes://namespace` or `sqlite:///path/to/file`. With `?shared=true`, other users of the machine can have write access to the file. All users and jobs that change the same servers must share one store. Default: `METAL_COORDINATION_URL`, else a file in the user's state directory, which covers only this machine. See the guide about many runners.",
         );
         owner: Text => optional(
             String,
-            "Whose maintenances these are, for example a team. A maintenance is found again only under the owner that asked for it. Default: `METAL_OWNER`, else `default`.",
+            "The maintenances' owner, for example a team. A configuration finds only its own owner's maintenances again. Default: `METAL_OWNER`, else `default`.",
         );
-        run: Text => optional(String, "How this run is called in the queue. Default: the detected CI job.");
+        run: Text => optional(String, "This run's name in the queue. Default: the detected CI job.");
         always_perform_maintenance: ValueBool => optional(
             Bool,
-            "No approval is required: `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan says so. Default: `false`.",
+            "If `true`, `policy = \"OwnerApproval\"` counts as approved in every maintenance of this provider configuration. The plan shows this. Default: `false`.",
         );
         windows: Value<BTreeMap<String, Value<WindowModel>>> => windows_attribute();
-        aging: Text => optional(String, "After how long a waiter gains one step of priority. Default: `\"24h\"`.");
+        aging: Text => optional(String, "Waiting time after which a waiter gains one priority step. Default: `\"24h\"`.");
         history_days: ValueNumber => optional(
             Number,
-            "For how many days the store keeps ended maintenances and its audit log; older entries are pruned in the background. `0`: forever. Default: `365`.",
+            "How many days the store keeps ended maintenances and its audit log. The provider prunes older entries in the background. `0`: forever. Default: `365`.",
         );
         graceful_shutdown_timeout: Text => optional(
             String,
-            "How long an operating system may take to shut down before the power is cut. Default: `\"150s\"`.",
+            "How long an operating system can take to shut down before the provider cuts the power. Default: `\"150s\"`.",
         );
-        power_timeout: Text => optional(String, "How long a forced power change can take before it counts as failed. An accepted `On` or `ForceOff` without effect is sent once more after half of it. Default: `\"2m\"`.");
+        power_timeout: Text => optional(String, "How long a forced power change can take before it counts as failed. An accepted `On` or `ForceOff` without effect is sent once more after half this time. Default: `\"2m\"`.");
         image_ca_certificate_file: Text => optional(
             String,
             "An additional trusted authority for image and readiness URLs, as PEM.",
@@ -71,8 +71,8 @@ pub(in crate::provider) fn provider_schema() -> Schema {
     let blocks = of_plugs.chain(of_gates);
     known.extend(blocks.map(|(name, text, settings)| (name.to_owned(), block_attribute(text, settings))));
     schema(
-        "Takes physical servers out of service under a durable lock, boots them as a maintenance needs, restores their \
-         prior state and releases them.",
+        "Takes physical servers out of service under a durable lock, boots them for a maintenance, restores their prior \
+         state and releases them.",
         known,
     )
 }

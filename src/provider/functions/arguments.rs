@@ -24,9 +24,9 @@ pub(in crate::provider) fn parameters(moment: &str, about: &str) -> Vec<Paramete
         ..Parameter::default()
     };
     vec![
-        text("schedule", "When it opens: five cron fields, for example `0 22 * * SAT`."),
-        text("duration", "How long it stays open, for example `4h`."),
-        text("time_zone", "IANA time zone of the schedule."),
+        text("schedule", "When the window opens: five cron fields, for example `0 22 * * SAT`."),
+        text("duration", "How long the window stays open, for example `4h`."),
+        text("time_zone", "The schedule's IANA time zone."),
         text(moment, about),
     ]
 }

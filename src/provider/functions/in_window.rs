@@ -21,9 +21,10 @@ impl Function for InWindow {
         Some(FunctionSchema {
             parameters: parameters("at", "The time (RFC 3339), for example `plantimestamp()`."),
             return_type: Type::Bool,
-            summary: "Whether a window is open".to_owned(),
+            summary: "Returns true if a window is open".to_owned(),
             description: Description::markdown(
-                "Whether a window is open at a given time. It is open when it opens, and closed when it closes.",
+                "Returns true if a window is open at a given time. The window includes its start time and excludes its end \
+                 time.",
             ),
             ..FunctionSchema::default()
         })

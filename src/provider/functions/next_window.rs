@@ -21,9 +21,10 @@ impl Function for NextWindow {
         Some(FunctionSchema {
             parameters: parameters("from", "The time to search from (RFC 3339), for example `plantimestamp()`."),
             return_type: Type::String,
-            summary: "When a window opens next".to_owned(),
+            summary: "Returns a window's next start".to_owned(),
             description: Description::markdown(
-                "The start (RFC 3339, UTC) of the first opening that ends after `from`: of the one that is open, or of the next.",
+                "Returns the start (RFC 3339, UTC) of the first opening that ends after `from`: the current opening, or the \
+                 next.",
             ),
             ..FunctionSchema::default()
         })

@@ -84,14 +84,14 @@ pub(in crate::provider) fn lock_schema() -> Schema {
         ("server", required(String, "The server's name in the provider's configuration.")),
         (
             "namespace",
-            required(String, "First part of the name under which the next run finds the lock of a run that was killed."),
+            required(String, "First part of the name. The next run finds a killed run's lock by `namespace/name`."),
         ),
-        ("name", required(String, "Second part of that name.")),
+        ("name", required(String, "Second part of the name, after `namespace`.")),
         (
             "applying",
             required(
                 Bool,
-                "Write `terraform.applying`. Hosts open ephemeral resources in a plan, too: the server is locked only where this is `true`. Where it is `false`, the queue, approvals and the window are read and shown, and nothing is changed.",
+                "Set it to `terraform.applying`. Hosts open ephemeral resources in a plan, too: the provider locks the server only if this is `true`. If it is `false`, the provider shows the queue, approvals and the window, and changes nothing.",
             ),
         ),
         ("policy", required(String, "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`.")),
@@ -99,44 +99,44 @@ pub(in crate::provider) fn lock_schema() -> Schema {
             "server_power",
             optional(
                 String,
-                "`On` or `Off`: the power while it is locked. The release restores the prior one. Default: as it is.",
+                "The power state while the server is locked: `On` or `Off`. The release restores the prior power. Default: the power is not changed.",
             ),
         ),
         (
             "expires_after",
             optional(
                 String,
-                "How long after its start the lock of a run that died is overdue: from then on the next waiter restores and releases the server. A run that lives keeps its lock. Default: `\"15m\"`.",
+                "How long after its start a dead run's lock becomes overdue. The next waiter then restores and releases the server. A live run keeps its lock. Default: `\"15m\"`.",
             ),
         ),
         (
             "timeouts",
             timeouts([
-                ("open", "For waiting and for `server_power`. Default: `\"1h\"`."),
-                ("close", "For restoring and releasing the server. Default: `\"30m\"`."),
+                ("open", "Limit for waiting and for `server_power`. Default: `\"1h\"`."),
+                ("close", "Limit for restoring and releasing the server. Default: `\"30m\"`."),
             ]),
         ),
         ("id", computed(String, "`namespace/name`, for `maintenance_id` of actions that act under this lock.")),
-        ("lock_key", computed(String, "The server's hardware identity, under which it is locked. Null in a plan.")),
-        ("generation", computed(Number, "The fencing token of the lock. Null in a plan.")),
-        ("started_at", computed(String, "Since when it is locked (RFC 3339, UTC). Null in a plan.")),
+        ("lock_key", computed(String, "The server's hardware identity, which is the lock key. Null in a plan.")),
+        ("generation", computed(Number, "The lock's fencing token. Null in a plan.")),
+        ("started_at", computed(String, "When the server was locked (RFC 3339, UTC). Null in a plan.")),
         ("power_state", computed(String, "The server's power. Null in a plan.")),
         (
             "previous_power_state",
-            computed(String, "The power before `server_power` was applied; null without it. Null in a plan."),
+            computed(String, "The power before `server_power` was applied. Null without `server_power`, and in a plan."),
         ),
         (
             "endpoint",
             computed(
                 String,
-                "The address of its BMC, for other Redfish providers; null where the configuration does not name it (`metal_operator`, `metal3`, `ironic`).",
+                "The BMC's address, for other Redfish providers; null if the configuration does not contain it (`metal_operator`, `metal3`, `ironic`).",
             ),
         ),
-        ("system_id", computed(String, "Its system behind that BMC, where the configuration names one; else null.")),
+        ("system_id", computed(String, "Its system behind that BMC, if the configuration names one; otherwise null.")),
     ]));
     schema(
-        "Locks a server for one run: opened when the run begins to use it, closed when nothing uses it any more. Waits in the same \
-         queue as every maintenance, and closing restores power and releases the lock. Nothing of it is in a plan or a state.",
+        "Locks a server for one run. The host opens it before its first use and closes it after its last. It waits in the same \
+         queue as every maintenance. Closing restores the power and releases the lock. Plan and state do not contain it.",
         all,
     )
 }

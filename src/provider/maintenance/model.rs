@@ -93,20 +93,20 @@ const HOLD_PLACE_FOR: &str = "15m";
 
 outputs!(MaintenanceModel {
     at_plan {
-        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+        effect: String, "The effect of apply on the server, shown in the plan. An update that does not change the effect does not touch the server.";
     }
     after_apply {
         id: String, "`namespace/name`.";
-        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Revoked`, `Releasing`, `Completed` or `Failed`. `Revoked`: another author ended what the maintenance relies on. Unknown in a plan that resumes or ends a maintenance.";
-        waiting_for: String, "What a pending maintenance waits for; null once the server is locked.";
-        queue_position: Number, "How many maintenances are before it; null once the server is locked.";
+        state: String, "`Pending`, `Preparing`, `InMaintenance`, `Revoked`, `Releasing`, `Completed` or `Failed`. `Revoked`: another author ended an object on which the maintenance depends. Unknown in a plan that resumes or ends a maintenance.";
+        waiting_for: String, "The reason for a pending maintenance's wait; null after the server is locked.";
+        queue_position: Number, "Number of maintenances ahead; null after the server is locked.";
         requested_at: String, "When it was requested (RFC 3339, UTC).";
         started_at: String, "When the server was prepared (RFC 3339, UTC).";
-        generation: Number, "The generation, raised each time a process attaches; `release` on the command line asks for it.";
-        managed_by: String, "The random number of the state that manages the maintenance; null after an import until apply takes the maintenance over.";
-        lock_key: String, "The server's hardware identity, under which it is locked.";
-        power_state: String, "The server's power when it was last looked at.";
-        previous_power_state: String, "The server's power before; restored at destroy.";
+        generation: Number, "The generation, which increases each time a process attaches. The command `release` requires it.";
+        managed_by: String, "The managing state's random number; null after an import until apply takes the maintenance over.";
+        lock_key: String, "The server's hardware identity, which is the lock key.";
+        power_state: String, "The server's power at the last read.";
+        previous_power_state: String, "The server's prior power; restored at destroy.";
     }
 });
 
@@ -119,122 +119,119 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             "server",
             required(
                 String,
-                "The server's name in the provider's configuration. Changing it replaces: this server is released and the other one is requested.",
+                "The server's name in the provider's configuration. Changing it replaces the resource: it releases this server and requests the other.",
             ),
         ),
         (
             "namespace",
             required(
                 String,
-                "First part of the name under which the maintenance is found again without a state file. Changing it replaces.",
+                "First part of the name. The provider finds the maintenance by `namespace/name`, even without a state file. Changing it replaces the resource.",
             ),
         ),
-        ("name", required(String, "Second part of that name. Changing it replaces.")),
+        ("name", required(String, "Second part of the name, after `namespace`. Changing it replaces the resource.")),
         (
             "policy",
             required(
                 String,
-                "`Enforced` needs no approval. `OwnerApproval` locks a claimed server (`metal_server_claim`) only with the owner's approval (`metal_maintenance_approval`); an unclaimed server needs none. The owner sees both kinds.",
+                "`Enforced` does not need approval. With `OwnerApproval`, a claimed server (`metal_server_claim`) needs the owner's approval (`metal_maintenance_approval`); an unclaimed server does not. The claim shows both kinds.",
             ),
         ),
         (
             "require_claim",
             optional(
                 Bool,
-                "With `OwnerApproval`: an unclaimed server is not locked either; the maintenance waits for a claim and its approval. Default: `false`.",
+                "With `OwnerApproval`: do not lock an unclaimed server; wait for a claim and its approval. Default: `false`.",
             ),
         ),
         (
             "escalate_after",
             optional(
                 String,
-                "With `OwnerApproval`: no approval is needed any more this long after the request, for example `\"72h\"`; queue and window still apply, and the owner is notified from the start. Default: never.",
+                "With `OwnerApproval`: time after the request when the maintenance can start without approval, for example `\"72h\"`. Queue and window still apply, and the owner is notified from the start. Default: never.",
             ),
         ),
-        ("reason", optional(String, "Why, for people. Shown wherever the holder is named. At most 1024 characters.")),
-        ("ticket", optional(String, "Where it is discussed. At most 2048 characters.")),
+        ("reason", optional(String, "The reason, shown wherever the holder is named. At most 1024 characters.")),
+        ("ticket", optional(String, "The ticket, for example its URL. At most 2048 characters.")),
         (
             "priority",
             defaulted(
                 Number,
-                "Higher goes first in the queue, from `-100` to `100`. Default: `0`. A maintenance that holds its server is never evicted. Age counts: see the provider's `aging`.",
+                "Queue priority from `-100` to `100`; higher goes first. Default: `0`. A holder is never evicted. Waiting raises the priority: see the provider's `aging`.",
             ),
         ),
         (
             "server_power",
             optional(
                 String,
-                "Power wanted while in maintenance: `On` or `Off`. With a `boot_configuration` the server is switched off, configured, and then brought to this power. Default: the power is left as it is, and a boot configuration takes effect whenever the server is next started.",
+                "The power state that the maintenance sets: `On` or `Off`. With a `boot_configuration`, the server is switched off, configured, and then brought to this power. Default: the power is not changed, and a boot configuration takes effect at the server's next start.",
             ),
         ),
         (
             "wait_for",
             defaulted(
                 String,
-                "How far create goes: `Enqueued` (a place in the queue, without waiting), `InMaintenance` (held and prepared; the default) or `Completed` (until `complete_when` comes true and the server is released).",
+                "How far create proceeds: `Enqueued` (in the queue, without waiting), `InMaintenance` (locked and prepared; the default) or `Completed` (until `complete_when` is true and the server is released).",
             ),
         ),
         (
             "on_window_close",
             optional(
                 String,
-                "What the closing of the window means for a maintenance that runs. `finish` (the default): nothing. `release`: it is overdue, as after `expires_after`, and preparing that has not ended is undone.",
+                "Effect of the window's end on a running maintenance. `finish` (the default): none. `release`: the maintenance becomes overdue, as after `expires_after`, and unfinished preparation is undone.",
             ),
         ),
         (
             "hand_over",
             optional(
                 String,
-                "What becomes of the server when another maintenance waits for it at the end of this one: `restore` (the default) restores it first; `direct` leaves it as it is to the next one, if that says `direct` too and nothing else is served before it. The state before the first of them is restored at the end of the last one. The server is always restored where an external system manages it (`metal_operator`, `metal3`, `ironic`), and where it has a Machine in `cluster_api`, a Node in `kubernetes_node`, or a Node in `node_leases` with `take`.",
+                "How the maintenance ends if another maintenance waits for the server. `restore` (the default) restores the server first. `direct` passes it on unchanged if the next maintenance also has `direct` and nothing else is served before it. The last of these maintenances then restores the state from before the first. The server is always restored if an external system manages it (`metal_operator`, `metal3`, `ironic`). The same applies if it has a Machine in `cluster_api`, a Node in `kubernetes_node`, or a Node in `node_leases` with `take`.",
             ),
         ),
         (
             "on_drift",
             optional(
                 String,
-                "What a plan does about a held server whose power is not `server_power` any more: `warn` (the default) leaves it, `restore` prepares the server again; with a `boot_configuration` it boots that again.",
+                "The plan's reaction if a held server's power differs from `server_power`: `warn` (the default) leaves it, `restore` prepares the server again and boots any `boot_configuration` again.",
             ),
         ),
         (
             "on_end",
             optional(
                 String,
-                "What the next plan does about a maintenance that ended outside this configuration: by hand, by `complete_when`, after `expires_after`, or because another author revoked it. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"` its end is the goal, and nothing is replaced.",
+                "The next plan's reaction if the maintenance ended outside this configuration: by hand, by `complete_when`, after `expires_after`, or because another author revoked it. `replace` (the default) requests it again; `keep` leaves the resource in the state, without a lock. With `wait_for = \"Completed\"`, the end is the goal, and nothing is replaced.",
             ),
         ),
         (
             "expires_after",
             optional(
                 String,
-                "How long the server may be held, for example `\"12h\"`. Afterwards the maintenance is overdue: plans warn, and the next waiter of the same store that may start releases it and takes the lock. With `metal_operator` that holds too, but another author's ServerMaintenance in the cluster does not end it. Default: never.",
+                "The longest lock time, for example `\"12h\"`. Afterwards the maintenance is overdue: plans warn, and the next waiter in the same store that can start releases it and takes the lock. This also applies with `metal_operator`, but another author's ServerMaintenance in the cluster does not end it. Default: never.",
             ),
         ),
         (
             "hold_place_for",
-            defaulted(
-                String,
-                "How long the queue position is reserved for a run that disconnected. Default: `\"15m\"`.",
-            ),
+            defaulted(String, "How long a disconnected run keeps its queue position. Default: `\"15m\"`."),
         ),
         (
             "allow_under",
             optional(
                 List(Box::new(String)),
-                "Further owners (the provider's `owner`) whose operations and boot configurations may name this maintenance in `maintenance_id`. Default: only its own.",
+                "Other owners (the provider's `owner`) whose operations and boot configurations can name this maintenance in `maintenance_id`. Default: only its own owner.",
             ),
         ),
         (
             "adopt",
             optional(
                 Bool,
-                "Take over a maintenance with this name from another state, which then loses it. Without `adopt` only an import takes it over. A maintenance whose create was killed is always continued. Default: `false`.",
+                "Take over a maintenance with this name from another state, which then loses it. Without `adopt`, only an import takes it over. A maintenance whose create was killed always continues. Default: `false`.",
             ),
         ),
         (
             "triggers",
             optional(
                 Map(Box::new(String)),
-                "Any values; a change replaces the resource and runs the maintenance again. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store keeps the values, and states and plans show them, so do not put secrets here; messages, `show` and the audit log show a short digest of each value.",
+                "Any values. A change replaces the resource and runs the maintenance again. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store, states and plans contain the values, so do not put secrets here. Messages, `show` and the audit log show a short digest of each value.",
             ),
         ),
         (
@@ -242,12 +239,12 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and preparing. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`; when it ends while preparing, the server is restored and released.",
+                    "Limit for waiting and preparing. Default: `\"1h\"`. If it ends during the wait, the queue position stays reserved for `hold_place_for`. If it ends during the preparation, the server is restored and released.",
                 ),
-                ("update", "For resuming an interrupted maintenance and for changes. Default: `\"1h\"`."),
+                ("update", "Limit for changes and for resuming an interrupted maintenance. Default: `\"1h\"`."),
                 (
                     "delete",
-                    "For restoring and releasing the server. Default: `\"30m\"`. When it ends, the server stays held and the next destroy resumes.",
+                    "Limit for restoring and releasing the server. Default: `\"30m\"`. If it ends, the server stays locked and the next destroy resumes.",
                 ),
             ]),
         ),
@@ -259,7 +256,7 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
         "boot_configuration".to_owned(),
         optional(
             AttributeType::AttributeSingle(boot),
-            "What the server boots for the maintenance. The prior state is restored at destroy.",
+            "The server's boot for the maintenance. Destroy restores the prior state.",
         ),
     );
     all.insert("window".to_owned(), window_attribute());
@@ -267,16 +264,16 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
         "complete_when".to_owned(),
         optional(
             object([
-                ("power_state", optional(String, "`On` or `Off`: ends when the server is seen so.")),
-                ("url", optional(String, "Ends when this URL answers with `status`.")),
-                ("status", defaulted(Number, "The status that counts for `url`. Default: `200`.")),
+                ("power_state", optional(String, "`On` or `Off`: the maintenance ends when the server has this power state.")),
+                ("url", optional(String, "The maintenance ends when this URL answers with `status`.")),
+                ("status", defaulted(Number, "The expected status of `url`. Default: `200`.")),
             ]),
-            "When the maintenance ends by itself; with `wait_for = \"Completed\"` one apply runs all of it and releases the server.",
+            "The condition that ends the maintenance automatically. With `wait_for = \"Completed\"`, one apply runs the whole maintenance and releases the server.",
         ),
     );
     schema(
-        "Takes a server out of service: waits in the queue, holds the server under a durable lock and boots it as \
-         configured. Destroy restores the prior state and releases the server.",
+        "Takes a server out of service: waits in the queue, locks the server durably and boots it as configured. Destroy \
+         restores the prior state and releases the server.",
         all,
     )
 }

@@ -94,23 +94,22 @@ pub(in crate::provider) fn action_schema() -> Schema {
             attribute.constraint = AttributeConstraint::Optional;
         }
         let text = &mut attribute.description.content;
-        for of_resource in [WITH_ITS_HOLD, " Changing it replaces, and so makes the new one.", " Changing it replaces."]
-        {
+        for of_resource in [
+            WITH_ITS_HOLD,
+            " Changing it replaces the resource and runs the new operation.",
+            " Changing it replaces the resource.",
+        ] {
             *text = text.replace(of_resource, "");
         }
     }
-    let triggers = "Any values. With them the operation is made once for each set of values, whatever invokes the action and how \
-                    often. Without them each invocation makes it, except the first one after a run that was killed: it continues \
-                    or reports the operation of that run. At most 32 entries, with names of 128 and values of 1024 \
-                    characters. The coordination store keeps the values, so do not put secrets here; messages, `show` and the \
-                    audit log show a short digest of each value.";
+    let triggers = "Any values. The operation runs once for each set of values, regardless of how often the action is invoked. Without `triggers` each invocation runs it, except the first after a killed run: that invocation continues or reports the killed run's operation. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store contains the values, so do not put secrets here. Messages, `show` and the audit log show a short digest of each value.";
     let texts = AttributeType::Map(Box::new(AttributeType::String));
     schema.block.attributes.insert("triggers".to_owned(), optional(texts, triggers));
-    let limit = "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.";
+    let limit = "Limit for waiting and for the operation. Default: `\"1h\"`. If it ends during the wait, the queue position stays reserved for `hold_place_for`.";
     schema.block.attributes.insert("timeouts".to_owned(), timeouts([("invoke", limit)]));
-    "Makes one power operation on a server, or lets its external system carry out one service, when the action is invoked, under \
-     the same lock and in the same queue as every maintenance. Nothing of it is in a state: the server stays as the operation \
-     left it."
+    "Runs one power operation on a server, or one service in its external system, when the action is invoked. It waits in \
+     the same queue as every maintenance and locks the server. The state does not contain it, and the provider does not \
+     restore the server."
         .clone_into(&mut schema.block.description.content);
     schema
 }

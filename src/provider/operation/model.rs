@@ -35,7 +35,7 @@ use crate::provider::{
 
 /// Explains how replacing a maintenance affects an operation under it; part of the text of
 /// `maintenance_id`.
-pub(in crate::provider) const WITH_ITS_HOLD: &str = " A hold that is replaced replaces the operation too, which is made again under the new one: `ignore_changes = [maintenance_id]` leaves it as done.";
+pub(in crate::provider) const WITH_ITS_HOLD: &str = " Replacing that maintenance also replaces the operation, which runs again under the new lock. `ignore_changes = [maintenance_id]` prevents this.";
 
 /// A `metal_server_operation` in configuration, plan and state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,16 +72,16 @@ pub(in crate::provider) struct OperationModel {
 
 outputs!(OperationModel {
     at_plan {
-        effect: String, "What apply does to the server, known at plan. An update that leaves it as it is does not touch the server.";
+        effect: String, "The effect of apply on the server, shown in the plan. An update that does not change the effect does not touch the server.";
     }
     after_apply {
         id: String, "`namespace/name`.";
-        state: String, "`Pending`, `Preparing` (being made) or `Completed`. Unknown in a plan that resumes an interrupted one.";
-        outcome: String, "`Proven`, `Accepted`, `Skipped` (the server was as wanted, or off) or `Unproven`; null until it is made.";
+        state: String, "`Pending`, `Preparing` (running) or `Completed`. Unknown in a plan that resumes after an interruption.";
+        outcome: String, "`Proven`, `Accepted`, `Skipped` (the server was off, or already in the requested state) or `Unproven`; null until the operation has run.";
         requested_at: String, "When it was requested (RFC 3339, UTC).";
-        completed_at: String, "When it was made (RFC 3339, UTC).";
-        lock_key: String, "The server's hardware identity, under which it is locked.";
-        previous_power_state: String, "The server's power before. It is not restored.";
+        completed_at: String, "When the operation ran (RFC 3339, UTC).";
+        lock_key: String, "The server's hardware identity, which is the lock key.";
+        previous_power_state: String, "The server's prior power. It is not restored.";
     }
 });
 
@@ -90,20 +90,23 @@ outputs!(OperationModel {
 pub(in crate::provider) fn operation_schema() -> Schema {
     use AttributeType::{Map, String};
     let mut all = OperationModel::with_outputs(attributes([
-        ("server", required(String, "The server's name in the provider's configuration. Changing it replaces.")),
+        (
+            "server",
+            required(String, "The server's name in the provider's configuration. Changing it replaces the resource."),
+        ),
         (
             "namespace",
             required(
                 String,
-                "First part of the name under which the operation is found again after a crash. Changing it replaces.",
+                "First part of the name. After a crash the provider finds the operation by `namespace/name`. Changing it replaces the resource.",
             ),
         ),
-        ("name", required(String, "Second part of that name. Changing it replaces.")),
+        ("name", required(String, "Second part of the name, after `namespace`. Changing it replaces the resource.")),
         (
             "operation",
             optional(
                 String,
-                "`On`, `ForceOff`, `GracefulShutdown`, `GracefulRestart`, `ForceRestart`, `PowerCycle` or `Nmi`: made once. Exactly one of `operation` and `service`. Changing it replaces, and so makes the new one.",
+                "`On`, `ForceOff`, `GracefulShutdown`, `GracefulRestart`, `ForceRestart`, `PowerCycle` or `Nmi`, performed once. Set exactly one of `operation` and `service`. Changing it replaces the resource and runs the new operation.",
             ),
         ),
         ("service", service_attribute()),
@@ -112,7 +115,7 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             optional(
                 String,
                 &format!(
-                    "The `id` of a `metal_server_maintenance` that holds this server: the operation is made under that hold. Without it the operation takes its own turn in the same queue. Changing it replaces.{WITH_ITS_HOLD}"
+                    "The `id` of a `metal_server_maintenance` that holds this server: the operation runs under that lock. Without it, the operation waits in the queue and takes its own lock. Changing it replaces the resource.{WITH_ITS_HOLD}"
                 ),
             ),
         ),
@@ -120,28 +123,28 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             "when_off",
             defaulted(
                 String,
-                "What a restart, a power cycle or an NMI does to a server that is off: `skip` (nothing; the default), `power_on` (switches it on instead) or `error`.",
+                "Effect of a restart, a power cycle or an NMI on a server that is off: `skip` (the default) does nothing, `power_on` switches it on instead, and `error` fails.",
             ),
         ),
         (
             "proof",
             defaulted(
                 String,
-                "What must be observed: `accepted` (the BMC took it), `power` (the power it leads to, and a new time of the last reset where the BMC tells one; the default) or `boot` (that, and that the operating system runs again; needs a BMC that shows boot progress). An operation that is not proven in time is `Unproven`, with a warning, and is not repeated.",
+                "Evidence that the operation took effect. `accepted`: the BMC accepted it. `power` (the default): the server has the resulting power state, and a new last-reset time if the BMC reports one. `boot`: as `power`, and the operating system runs again; requires a BMC that reports boot progress. Without the evidence in time, the outcome is `Unproven`, with a warning, and the operation is not repeated.",
             ),
         ),
         (
             "policy",
             optional(
                 String,
-                "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`. Needed unless `maintenance_id` is given: then no approval is needed by default, and `OwnerApproval` asks the owner also under that maintenance.",
+                "`Enforced` or `OwnerApproval`, as for `metal_server_maintenance`. Required without `maintenance_id`. With `maintenance_id`, no approval is needed by default; `OwnerApproval` requires the owner's approval even under that maintenance.",
             ),
         ),
         (
             "triggers",
             optional(
                 Map(Box::new(String)),
-                "Any values; a change replaces the resource and makes the operation again. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store keeps the values, and states and plans show them, so do not put secrets here; messages, `show` and the audit log show a short digest of each value.",
+                "Any values. A change replaces the resource and runs the operation again. At most 32 entries, with names of 128 and values of 1024 characters. The coordination store, states and plans contain the values, so do not put secrets here. Messages, `show` and the audit log show a short digest of each value.",
             ),
         ),
         (
@@ -149,17 +152,17 @@ pub(in crate::provider) fn operation_schema() -> Schema {
             timeouts([
                 (
                     "create",
-                    "For waiting and for the operation. Default: `\"1h\"`. When it ends while waiting, the queue position is reserved for `hold_place_for`.",
+                    "Limit for waiting and for the operation. Default: `\"1h\"`. If it ends during the wait, the queue position stays reserved for `hold_place_for`.",
                 ),
-                ("update", "For resuming an interrupted one. Default: `\"1h\"`."),
-                ("delete", "For leaving the queue. Default: `\"30m\"`."),
+                ("update", "Limit for resuming after an interruption. Default: `\"1h\"`."),
+                ("delete", "Limit for leaving the queue. Default: `\"30m\"`."),
             ]),
         ),
     ]));
     all.extend(turn_attributes());
     schema(
-        "Makes one power operation on a server, or lets its external system carry out one service, once per set of `triggers`, under the same lock and in the same queue as every \
-         maintenance. Destroy touches nothing: the server stays as the operation left it.",
+        "Runs one power operation on a server, or one service in its external system, once per set of `triggers`. It waits \
+         in the same queue as every maintenance and locks the server. Destroy does not touch the server.",
         all,
     )
 }

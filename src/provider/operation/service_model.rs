@@ -51,28 +51,28 @@ pub(in crate::provider) struct StepModel {
 pub(in crate::provider) fn service_attribute() -> Attribute {
     use AttributeType::{AttributeList, AttributeSingle, String};
     let step = attributes([
-        ("interface", required(String, "The interface of the step, for example `bios` or `firmware`.")),
-        ("step", required(String, "Its name there, for example `apply_configuration`.")),
+        ("interface", required(String, "The step's interface, for example `bios` or `firmware`.")),
+        ("step", required(String, "The step's name in that interface, for example `apply_configuration`.")),
         (
             "args",
             optional(
                 String,
-                "Its arguments as a JSON object, by `jsonencode({ … })`. They are stored in the state and in the coordination store: no secrets. At most 16384 characters.",
+                "The step's arguments as a JSON object, from `jsonencode({ … })`. The state and the coordination store contain them, so do not put secrets here. At most 16384 characters.",
             ),
         ),
     ]);
     optional(
         AttributeSingle(attributes([
-            ("steps", optional(AttributeList(step), "Steps in their order. Exactly one of `steps` and `runbook`.")),
+            ("steps", optional(AttributeList(step), "Steps, in order. Set exactly one of `steps` and `runbook`.")),
             (
                 "runbook",
                 optional(
                     String,
-                    "The name or UUID of a runbook that the system keeps. Exactly one of `steps` and `runbook`.",
+                    "Name or UUID of a runbook in the external system. Set exactly one of `steps` and `runbook`.",
                 ),
             ),
         ])),
-        "Instead of `operation`: work that the external system carries out once, observed to its end. With `ironic`: service steps (API 1.87) or a runbook (API 1.92) on an active node. Changing it replaces.",
+        "Work that the external system performs once, instead of `operation`. The provider waits for its end. With `ironic`: service steps (API 1.87) or a runbook (API 1.92) on an active node. Changing it replaces the resource.",
     )
 }
 

@@ -40,15 +40,15 @@ table! {
     /// A maintenance that comes first.
     pub(in crate::provider) struct AheadModel {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
-        state: Text => computed(String, "Its state.");
-        holds: ValueBool => computed(Bool, "Whether it has the server; the others wait.");
-        since: Text => computed(String, "Since when it holds or waits (RFC 3339, UTC).");
+        state: Text => computed(String, "The maintenance's state.");
+        holds: ValueBool => computed(Bool, "True for the holder, false for waiters.");
+        since: Text => computed(String, "Start of its lock or its wait (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
-        reason: Text => computed(String, "The reason that was given.");
+        reason: Text => computed(String, "The stated reason.");
         expires_at: Text => computed(String, "When it becomes overdue (RFC 3339, UTC); null: never.");
         waits_for: Text => computed(
             String,
-            "The gate that keeps it from starting, so that it blocks no other maintenance; null: none.",
+            "The gate that prevents its start, so that it does not block other maintenances; null without such a gate.",
         );
     }
 }
@@ -57,30 +57,30 @@ table! {
     /// A server's preview.
     pub(in crate::provider) struct PreviewModel {
         server: Text => computed(String, "The server's name.");
-        effect: Text => computed(String, "What would happen to it, in words; empty when it is only locked.");
-        power_state: Text => computed(String, "Its power now; null when its BMC does not answer.");
+        effect: Text => computed(String, "The effect on the server, in words; empty if it would only be locked.");
+        power_state: Text => computed(String, "The server's current power; null if its BMC does not answer.");
         ahead: ValueList<AheadModel> => computed(
             AttributeList(AheadModel::settings()),
-            "Who is before it: the holder first, then waiters in their order.",
+            "Maintenances ahead of it: the holder, then the waiters in their order.",
         );
-        owner: Text => computed(String, "The owner that claimed it; null: unclaimed.");
-        contact: Text => computed(String, "Where the owner is reached.");
-        approval_missing: ValueBool => computed(Bool, "Whether it would wait for an approval.");
+        owner: Text => computed(String, "The claim's owner; null if the server is unclaimed.");
+        contact: Text => computed(String, "How to contact the owner.");
+        approval_missing: ValueBool => computed(Bool, "True if the maintenance would wait for an approval.");
         digest: Text => computed(
             String,
-            "The digest that an approval in advance would be bound to, if the maintenance is requested exactly so.",
+            "The digest for an approval in advance. It is valid if the maintenance is requested with exactly these values.",
         );
-        window_opens_at: Text => computed(String, "When its window opens, or opened (RFC 3339, UTC).");
-        window_closes_at: Text => computed(String, "When it closes then (RFC 3339, UTC).");
+        window_opens_at: Text => computed(String, "When the window opens or opened (RFC 3339, UTC).");
+        window_closes_at: Text => computed(String, "When that opening ends (RFC 3339, UTC).");
         earliest_start: Text => computed(
             String,
-            "The earliest start (RFC 3339, UTC); null when it depends on an approval or on a maintenance without an end.",
+            "The earliest start (RFC 3339, UTC). Null if it depends on an approval or on a maintenance without an end.",
         );
         problems: ValueList<Text> => computed(
             List(Box::new(String)),
-            "What blocks it or is not known: a BMC that does not answer, a window that comes too late.",
+            "Blockers and unknown facts, for example a BMC that does not answer or a window that opens too late.",
         );
-        text: Text => computed(String, "All of it in sentences, as a plan of the maintenance would say it.");
+        text: Text => computed(String, "The whole preview in sentences, as in the maintenance's plan.");
     }
 }
 
@@ -126,24 +126,24 @@ table! {
         );
         maintenance: Text => optional(
             String,
-            "`namespace/name` of the maintenance that is meant: its own place in the queue is not counted as ahead, and an approval of it counts.",
+            "`namespace/name` of the previewed maintenance. Its own queue position does not count as ahead, and its approval counts.",
         );
         policy: Text => optional(String, "`Enforced` (the default) or `OwnerApproval`.");
-        require_claim: ValueBool => optional(Bool, "As in the maintenance.");
+        require_claim: ValueBool => optional(Bool, "As in `metal_server_maintenance`.");
         priority: ValueNumber => optional(Number, "As in the maintenance. Default: `0`.");
-        server_power: Text => optional(String, "As in the maintenance.");
+        server_power: Text => optional(String, "As in `metal_server_maintenance`.");
         boot_configuration: Value<PreviewBootModel> => optional(
             AttributeSingle(boot_attributes()),
-            "As in the maintenance.",
+            "As in `metal_server_maintenance`.",
         );
         window: Value<WindowModel> => window_attribute();
         timeout: Text => optional(
             String,
-            "How long create would wait; what comes later is a problem. Default: as long as it takes.",
+            "How long create would wait. A later start is reported as a problem. Default: no limit.",
         );
         previews: ValueList<PreviewModel> => computed(
             AttributeList(PreviewModel::settings()),
-            "One entry a server, in the order of `servers`.",
+            "One entry per server, in the order of `servers`.",
         );
     }
 }
@@ -255,8 +255,8 @@ impl DataSource for MaintenancePreview {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
-            "What a maintenance of some servers would mean: what happens to them, who is before it, whose approval is \
-             missing, when it could start. Only reads, and works with BMCs and the store down.",
+            "Previews a maintenance of some servers: its effect, earlier maintenances, missing approvals and the earliest start. \
+             Changes nothing, and works while BMCs and the store are unreachable.",
             PreviewsModel::settings(),
         ))
     }

@@ -20,33 +20,33 @@ table! {
     /// A queue entry.
     pub(in crate::provider) struct EntryModel {
         server: Text => computed(String, "The server's name in the configuration that requested it.");
-        lock_key: Text => computed(String, "The hardware identity under which it is locked.");
+        lock_key: Text => computed(String, "The server's hardware identity, which is the lock key.");
         id: Text => computed(String, "`namespace/name` of the maintenance.");
-        state: Text => computed(String, "Its state.");
-        position: ValueNumber => computed(Number, "`0` holds the server, `1` is next.");
-        waiting_for: Text => computed(String, "What it waits for; null when it does not wait. Of a step that is under way also what keeps it, once that takes more than 5 s.");
+        state: Text => computed(String, "The maintenance's state.");
+        position: ValueNumber => computed(Number, "`0` for the holder, `1` for the next waiter.");
+        waiting_for: Text => computed(String, "The reason for its wait; null if it does not wait. It also shows the reason for a delay if a step takes more than 5 s.");
         requested_at: Text => computed(String, "When it was requested (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
-        owner: Text => computed(String, "The provider's `owner` that requested it.");
-        reason: Text => computed(String, "The reason that was given.");
-        ticket: Text => computed(String, "Where it is discussed.");
+        owner: Text => computed(String, "The requesting provider configuration's `owner`.");
+        reason: Text => computed(String, "The stated reason.");
+        ticket: Text => computed(String, "The maintenance's ticket.");
         priority: ValueNumber => computed(Number, "Its priority.");
         expires_at: Text => computed(String, "When the maintenance becomes overdue (RFC 3339, UTC).");
         place_kept_until: Text => computed(
             String,
-            "Until when its queue position is reserved, while its run is disconnected.",
+            "When a disconnected run loses its queue position.",
         );
-        generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
+        generation: ValueNumber => computed(Number, "The generation, which increases each time a process attaches.");
     }
 }
 
 table! {
     /// A `metal_maintenance_queue` in configuration and state.
     pub(in crate::provider) struct QueueModel {
-        server: Text => optional(String, "Only entries for this name. Default: all.");
+        server: Text => optional(String, "Only entries with this server name. Default: all.");
         entries: ValueList<EntryModel> => computed(
             AttributeList(EntryModel::settings()),
-            "Holders and waiters, by machine, in the order in which they are served.",
+            "Holders and waiters, grouped by machine, in queue order.",
         );
     }
 }
@@ -64,7 +64,7 @@ impl DataSource for MaintenanceQueue {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
-            "Who holds servers and who waits for them. Reads the coordination store only, no BMC.",
+            "Holders of servers and waiters. Reads the coordination store, but not BMCs.",
             QueueModel::settings(),
         ))
     }

@@ -27,7 +27,7 @@ table! {
     pub(in crate::provider) struct OpeningModel {
         start: Text => computed(String, "When it opens (RFC 3339, UTC).");
         end: Text => computed(String, "When it closes (RFC 3339, UTC).");
-        local_start: Text => computed(String, "When it opens, on the clock of its time zone.");
+        local_start: Text => computed(String, "When it opens, in local time of its time zone.");
     }
 }
 
@@ -36,11 +36,11 @@ table! {
     pub(in crate::provider) struct WindowDataModel {
         window: Value<WindowModel> => window_attribute();
         from: Text => optional(String, "The time to search from (RFC 3339). Default: now.");
-        limit: ValueNumber => optional(Number, "How many openings. Default: `5`, at most `1000`.");
-        open: ValueBool => computed(Bool, "Whether it is open at `from`.");
+        limit: ValueNumber => optional(Number, "Number of openings. Default: `5`, at most `1000`.");
+        open: ValueBool => computed(Bool, "True if the window is open at `from`.");
         openings: ValueList<OpeningModel> => computed(
             AttributeList(OpeningModel::settings()),
-            "The openings that end after `from`, the first one first.",
+            "The openings that end after `from`, earliest first.",
         );
     }
 }
@@ -79,7 +79,7 @@ impl DataSource for MaintenanceWindow {
     type ProviderMetaState<'a> = Value<()>;
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
-        Some(schema("When a window opens next. Reads no BMC and no store.", WindowDataModel::settings()))
+        Some(schema("The next openings of a window. Does not read BMCs or the store.", WindowDataModel::settings()))
     }
 
     async fn validate<'a>(&self, diags: &mut Diagnostics, config: Self::State<'a>) -> Option<()> {

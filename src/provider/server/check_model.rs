@@ -18,28 +18,27 @@ use crate::provider::{
 table! {
     /// The object `check`.
     pub(in crate::provider) struct CheckModel {
-        usable: ValueBool => computed(Bool, "Whether nothing stands against a maintenance that holds it.");
-        problems: ValueList<Text> => computed(list_of_text(), "What stands against it, and what to do.");
+        usable: ValueBool => computed(Bool, "True if no failed check prevents a maintenance from locking the server.");
+        problems: ValueList<Text> => computed(list_of_text(), "Failed checks, each with a fix.");
         certificate_sha256: Text => computed(
             String,
             "SHA-256 of the certificate that the BMC presents; null without TLS.",
         );
-        certificate_expires_at: Text => computed(String, "End of its validity (RFC 3339, UTC).");
+        certificate_expires_at: Text => computed(String, "When the certificate expires (RFC 3339, UTC).");
         username: Text => computed(String, "The account in use.");
-        role: Text => computed(String, "Its role, where the BMC shows it.");
-        privileges: ValueList<Text> => computed(list_of_text(), "Its privileges, where the BMC shows them.");
+        role: Text => computed(String, "The account's role, if the BMC reports it.");
+        privileges: ValueList<Text> => computed(list_of_text(), "The account's privileges, if the BMC reports them.");
         identifiers: ValueList<Text> => computed(
             list_of_text(),
-            "The identifiers that the lock key rests on, the best first.",
+            "The lock key's source identifiers, best first.",
         );
         resets: ValueList<Text> => computed(list_of_text(), "Accepted power changes.");
-        boot_sources: ValueList<Text> => computed(list_of_text(), "Accepted targets of the boot override.");
-        drives: ValueList<Text> => computed(list_of_text(), "Virtual drives that can be used.");
-        slowest_read_ms: ValueNumber => computed(Number, "The slowest read of the BMC in this run, in milliseconds.");
+        boot_sources: ValueList<Text> => computed(list_of_text(), "Accepted boot override targets.");
+        drives: ValueList<Text> => computed(list_of_text(), "Usable virtual drives.");
+        slowest_read_ms: ValueNumber => computed(Number, "The BMC's slowest read in this run, in milliseconds.");
         lacks: Value<BTreeMap<String, ValueList<Text>>> => computed(
             Map(Box::new(list_of_text())),
-            "What the server lacks for each kind of maintenance (`hold`, `power on`, `power off`, `http`, `pxe`, \
-             `virtual_media`, `disk`); an empty list: it is possible.",
+            "Missing capabilities by kind of maintenance (`hold`, `power on`, `power off`, `http`, `pxe`, `virtual_media`, `disk`). An empty list means that the kind is possible.",
         );
     }
 }
@@ -53,7 +52,7 @@ fn list_of_text() -> AttributeType {
 pub(in crate::provider) fn check_attribute() -> Attribute {
     computed(
         AttributeType::AttributeSingle(CheckModel::settings()),
-        "With `check_capabilities = true`: what the command `check` shows; otherwise null.",
+        "The data that the command `check` shows; null without `check_capabilities = true`.",
     )
 }
 

@@ -26,23 +26,23 @@ table! {
     /// The object `holder`.
     pub(in crate::provider) struct HolderModel {
         id: Text => computed(String, "`namespace/name` of the maintenance.");
-        state: Text => computed(String, "Its state.");
-        since: Text => computed(String, "Since when (RFC 3339, UTC).");
+        state: Text => computed(String, "The maintenance's state.");
+        since: Text => computed(String, "Start of its lock (RFC 3339, UTC).");
         by: Text => computed(String, "The user and machine that requested it.");
-        reason: Text => computed(String, "The reason that was given.");
+        reason: Text => computed(String, "The stated reason.");
         expires_at: Text => computed(String, "When the maintenance becomes overdue (RFC 3339, UTC).");
-        generation: ValueNumber => computed(Number, "Its generation: raised each time a process attaches.");
+        generation: ValueNumber => computed(Number, "The generation, which increases each time a process attaches.");
     }
 }
 
 table! {
     /// The object `block`.
     pub(in crate::provider) struct BlockModel {
-        until: Text => computed(String, "Until when (RFC 3339, UTC).");
-        since: Text => computed(String, "Since when (RFC 3339, UTC).");
-        by: Text => computed(String, "Who blocked it.");
-        reason: Text => computed(String, "The reason that was given.");
-        released: Text => computed(String, "`namespace/name` of the maintenance that was released with it.");
+        until: Text => computed(String, "End (RFC 3339, UTC).");
+        since: Text => computed(String, "Start (RFC 3339, UTC).");
+        by: Text => computed(String, "The user and machine that blocked it.");
+        reason: Text => computed(String, "The stated reason.");
+        released: Text => computed(String, "`namespace/name` of the maintenance that was released with the block.");
     }
 }
 
@@ -62,54 +62,54 @@ table! {
     /// A `metal_server` in configuration and state.
     pub(in crate::provider) struct ServerDataModel {
         name: Text => required(String, "The server's name in the provider's configuration.");
-        address: Text => computed(String, "Where its BMC is reached, without credentials.");
-        reachable: ValueBool => computed(Bool, "Whether the BMC answered.");
+        address: Text => computed(String, "Where the provider reaches its BMC, without credentials.");
+        reachable: ValueBool => computed(Bool, "True if the BMC answered.");
         lock_key: Text => computed(
             String,
-            "The hardware identity under which it is locked; null while it is not known.",
+            "The server's hardware identity, which is the lock key; null while it is unknown.",
         );
         power_state: Text => computed(String, "`On`, `Off`, `PoweringOn`, `PoweringOff`, `Paused` or `Unknown`.");
-        boot_progress: Text => computed(String, "How far it has booted, where the BMC tells.");
+        boot_progress: Text => computed(String, "The boot progress, if the BMC reports it.");
         boot_override_enabled: Text => computed(String, "`Disabled`, `Once` or `Continuous`.");
-        boot_override_target: Text => computed(String, "The boot source of the override.");
-        health: Text => computed(String, "`OK`, `Warning` or `Critical`, where the BMC tells.");
+        boot_override_target: Text => computed(String, "The override's boot source.");
+        health: Text => computed(String, "`OK`, `Warning` or `Critical`, if the BMC reports it.");
         manufacturer: Text => computed(String, "Its manufacturer.");
         model: Text => computed(String, "Its model.");
         serial_number: Text => computed(String, "Its serial number.");
-        host_name: Text => computed(String, "The name of its operating system, where the BMC knows it.");
+        host_name: Text => computed(String, "The operating system's host name, if the BMC reports it.");
         holder: Value<HolderModel> => computed(
             AttributeSingle(HolderModel::settings()),
-            "The maintenance that holds it; null when the server is free.",
+            "The maintenance that holds it; null if the server is free.",
         );
         block: Value<BlockModel> => computed(
             AttributeSingle(BlockModel::settings()),
-            "The time during which no maintenance takes it (`release --block`); null when it is not blocked.",
+            "The period in which no maintenance can lock the server (`release --block`); null if it is not blocked.",
         );
-        queue_length: ValueNumber => computed(Number, "How many wait for it, the holder not counted.");
+        queue_length: ValueNumber => computed(Number, "Number of waiters, without the holder.");
         state: Text => computed(
             String,
-            "The state in its external system: of the Server (`metal_operator`, for example `Available`), of the BareMetalHost (`metal3`, for example `provisioned (detached)`), of the node (`ironic`, for example `active (maintenance)`); else null.",
+            "The state in its external system: the Server's (`metal_operator`, for example `Available`), the BareMetalHost's (`metal3`, for example `provisioned (detached)`) or the node's (`ironic`, for example `active (maintenance)`); otherwise null.",
         );
         claim: Text => computed(
             String,
-            "What uses it there: `namespace/name` of the ServerClaim (`metal_operator`), kind and name of the consumer (`metal3`), the UUID of the instance (`ironic`); else null.",
+            "Its user in the external system: `namespace/name` of the ServerClaim (`metal_operator`), the consumer's kind and name (`metal3`), or the instance's UUID (`ironic`); otherwise null.",
         );
         endpoint: Text => computed(
             String,
-            "The address of its BMC, for other Redfish providers; null where the configuration does not name it (`metal_operator`, `metal3`, `ironic`).",
+            "The BMC's address, for other Redfish providers; null if the configuration does not contain it (`metal_operator`, `metal3`, `ironic`).",
         );
         system_id: Text => computed(
             String,
-            "Its system behind that BMC: as configured, else as found; null while it is not known.",
+            "Its system behind that BMC: the configured id, or else the detected id; null while it is unknown.",
         );
         labels: Texts => computed(Map(Box::new(String)), "Its labels in the inventory.");
         gates: Texts => computed(
             Map(Box::new(String)),
-            "What the gates before it say, by their names: `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
+            "Gate states by gate name. `cluster_api` shows its Machine and Node, for example `Machine metal3/m1: Running; Node n1: operational`.",
         );
         check_capabilities: ValueBool => optional(
             Bool,
-            "Also read what the command `check` shows: about ten requests more. Default: `false`.",
+            "Also read the data that the command `check` shows, with about ten more requests. Default: `false`.",
         );
         check: Value<CheckModel> => check_attribute();
     }
@@ -128,8 +128,8 @@ impl DataSource for ServerDataSource {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
-            "What a server is now, and who holds it. Reads only; when the BMC or the coordination store does not answer, \
-             what it would have told is null and a warning says so. A wrong password, an untrusted certificate and a wrong \
+            "A server's current state and holder. Changes nothing. If a BMC or the coordination store does not answer, the \
+             provider warns and returns null for the missing values. A wrong password, an untrusted certificate and a wrong \
              `system_id` are errors.",
             ServerDataModel::settings(),
         ))

@@ -28,21 +28,21 @@ use crate::provider::{
 table! {
     /// A listed server.
     pub(in crate::provider) struct ListedModel {
-        endpoint: Text => computed(String, "The address of its BMC; null where the configuration does not name it.");
-        system_id: Text => computed(String, "Its configured system; null where the BMC has only one.");
+        endpoint: Text => computed(String, "The BMC's address; null if the configuration does not contain it.");
+        system_id: Text => computed(String, "Its configured system; null if the BMC has only one.");
         labels: Texts => computed(Map(Box::new(String)), "Its labels.");
-        backend: Text => computed(String, "Its backend, by the name of the provider's block.");
+        backend: Text => computed(String, "Its backend, by its block name in the provider.");
         state: Text => computed(
             String,
-            "Its state in its external system, for example `provisioned`; null where there is none.",
+            "Its state in the external system, for example `provisioned`; null without an external system.",
         );
         claim: Text => computed(
             String,
-            "What uses it in its external system, for example its ServerClaim or the consumer of its BareMetalHost.",
+            "Its user in the external system, for example its ServerClaim or its BareMetalHost's consumer.",
         );
         gates: Texts => computed(
             Map(Box::new(String)),
-            "What the gates before it say, by their names: `cluster_api` shows its Machine with its phase, and its Node.",
+            "Gate states by gate name. `cluster_api` shows its Machine with its phase, and its Node.",
         );
     }
 }
@@ -50,17 +50,17 @@ table! {
 table! {
     /// A `metal_servers` in configuration and state.
     pub(in crate::provider) struct ServersModel {
-        name_pattern: Text => optional(String, "Only names that fit: `*` is any text, `?` one character.");
+        name_pattern: Text => optional(String, "Only names that match: `*` is any text, `?` one character.");
         labels: Texts => optional(Map(Box::new(String)), "Only servers that have all of these labels.");
-        backend: Text => optional(String, "Only servers of this backend, by the name of the provider's block.");
-        names: ValueList<Text> => computed(List(Box::new(String)), "Their names, sorted.");
+        backend: Text => optional(String, "Only servers of this backend, by its block name in the provider.");
+        names: ValueList<Text> => computed(List(Box::new(String)), "The servers' names, sorted.");
         servers: Value<BTreeMap<String, ListedModel>> => computed(
             AttributeMap(ListedModel::settings()),
             "The servers by name.",
         );
         inventory: Text => computed(
             String,
-            "The same servers as an inventory file in JSON, without passwords, for the command line.",
+            "The same servers as a JSON inventory file without passwords, for the command line.",
         );
     }
 }
@@ -112,8 +112,8 @@ impl DataSource for Servers {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(schema(
-            "The servers of the provider's configuration, to select some of them. Asks no BMC and no coordination store; with \
-             `metal_operator` and `metal3` it lists the Servers or hosts of the cluster, with `ironic` the nodes of Ironic.",
+            "The configured servers, selected by label or name. Does not read BMCs or the coordination store. With `metal_operator` \
+             and `metal3` it lists the cluster's Servers or hosts, with `ironic` Ironic's nodes.",
             ServersModel::settings(),
         ))
     }

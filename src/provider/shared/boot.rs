@@ -150,10 +150,10 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             optional(
                 AttributeType::String,
                 &format!(
-                    "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. It is \
-                 checked before the server is touched; the server's BMC or firmware must reach it too. {images} State \
-                 and plan hold it as it is given; records, logs and messages hold it without user, query and fragment. \
-                 Mark a signed address as sensitive."
+                    "The image's address (`http` or `https`), for the methods `http` and `virtual_media`. The provider \
+                     checks it before it changes the server; the server's BMC or firmware must reach it too. {images} \
+                     State and plan contain the complete address. Records, logs and messages omit user, query and fragment. \
+                     Mark a signed address as sensitive."
                 ),
             ),
         ),
@@ -161,7 +161,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             "image_sha256",
             optional(
                 AttributeType::String,
-                "The image's SHA-256. The image is read once and compared before the server is touched: within the time limit of the operation, at least 256 KiB in 10 s, at most 64 GiB.",
+                "The image's SHA-256. The provider reads the image once and compares it before it changes the server. Limits: the operation's time limit, at least 256 KiB in 10 s, at most 64 GiB.",
             ),
         ),
         (
@@ -172,7 +172,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         "url",
                         optional(
                             AttributeType::String,
-                            "Not possible: a boot operator serves ignition from a Secret. Give `file` or `secret_name`.",
+                            "Not supported, because a boot operator serves ignition from a Secret. Set `file` or `secret_name`.",
                         ),
                     ),
                     (
@@ -180,8 +180,8 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         optional(
                             AttributeType::String,
                             &format!(
-                                "A local file of at most 1 MiB. With {with_ignition} a Secret is made of it that goes with the maintenance; its \
-                                 content is in no plan, state or record."
+                                "A local file of at most 1 MiB. With {with_ignition} the provider stores it in a Secret, which is \
+                                 deleted with the maintenance. Plans, states and records do not contain its content."
                             ),
                         ),
                     ),
@@ -189,13 +189,13 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
                         "secret_name",
                         optional(
                             AttributeType::String,
-                            "The name of a Secret with the key `ignition`, in the namespace of the provider's `metal_operator`.",
+                            "Name of a Secret with the key `ignition`, in the provider's `metal_operator.namespace`.",
                         ),
                     ),
                 ]),
                 &format!(
                     "An ignition file for the booted system, with {with_ignition} of `metal_operator`. The other methods and \
-                     `metal3` have no way to hand one over, and refuse it."
+                     `metal3` do not support ignition and reject it."
                 ),
             ),
         ),
@@ -203,23 +203,21 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 6] {
             "once",
             defaulted(
                 AttributeType::Bool,
-                "Whether the override holds for the next boot only. Default: `true`. With `false` every boot uses it \
-                 until the prior override is restored.",
+                "If `true` (the default), the override applies to the next boot only. If `false`, every boot uses it until the prior override is restored.",
             ),
         ),
         (
             "boot_mode",
-            optional(AttributeType::String, "`UEFI` or `Legacy`. Default: the server's mode is left as it is."),
+            optional(AttributeType::String, "`UEFI` or `Legacy`. Default: the server's mode is not changed."),
         ),
         (
             "ready_when",
             optional(
                 object([
-                    ("url", optional(AttributeType::String, "The URL that is requested with GET.")),
-                    ("status", defaulted(AttributeType::Number, "The status that counts. Default: `200`.")),
+                    ("url", optional(AttributeType::String, "The URL for a GET request.")),
+                    ("status", defaulted(AttributeType::Number, "The expected status. Default: `200`.")),
                 ]),
-                "Readiness check of the boot environment. The server is not switched on before this URL answers with this \
-                 status.",
+                "The boot environment's readiness check. The provider does not switch the server on before this URL answers with this status.",
             ),
         ),
     ]

@@ -46,20 +46,19 @@ pub(in crate::provider) fn list_schema(text: &str, namespace: bool, states: &[&s
     let string = |text: &str| optional(AttributeType::String, text);
     let mut all = Attributes::new();
     let mut add = |name: &str, attribute: Attribute| all.insert(name.to_owned(), attribute);
-    add("server", string("Only those of this server, by its name. Default: all servers."));
+    add("server", string("Only results for this server, by its name. Default: all servers."));
     add(
         "owner",
         string(
-            "Only those of this owner; `\"*\"`: of every owner. Default: the provider's `owner`, because an import of what \
-             belongs to another owner is refused.",
+            "Only this owner's results; `\"*\"`: every owner's. Default: the provider's `owner`, because an import rejects another owner's records.",
         ),
     );
     if namespace {
-        add("namespace", string("Only those of this namespace. Default: all."));
+        add("namespace", string("Only results in this namespace. Default: all."));
     }
     if !states.is_empty() {
         let names: Vec<String> = states.iter().map(|state| format!("`{state}`")).collect();
-        let text = format!("Only those in one of these states: {}. Default: all.", names.join(", "));
+        let text = format!("Only results in one of these states: {}. Default: all.", names.join(", "));
         add("states", optional(AttributeType::List(Box::new(AttributeType::String)), &text));
     }
     schema(text, all)

@@ -39,8 +39,8 @@ impl ListResource for ListServerMaintenance {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(list_schema(
-            "The maintenances that hold a server or wait for one, as the coordination store knows them. Reads no BMC and \
-             changes nothing.",
+            "Active and waiting maintenances in the coordination store. Does not read BMCs and changes \
+             nothing.",
             true,
             &MAINTENANCE_STATES,
         ))
@@ -83,8 +83,7 @@ impl ListResource for ListBootConfiguration {
 
     fn schema(&self, _: &mut Diagnostics) -> Option<Schema> {
         Some(list_schema(
-            "The boot configurations that are in force or wait for their turn, as the coordination store knows them. Reads \
-             no BMC and changes nothing.",
+            "Active and waiting boot configurations in the coordination store. Does not read BMCs and changes nothing.",
             false,
             &BOOT_STATES,
         ))

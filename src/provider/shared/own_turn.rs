@@ -41,18 +41,15 @@ pub(in crate::provider) fn turn_attributes() -> Attributes {
             "escalate_after",
             optional(
                 String,
-                "With `OwnerApproval`: after this time without an answer it starts without approval. Default: never.",
+                "With `OwnerApproval`: time without an answer after which approval is not required any more. Default: never.",
             ),
         ),
-        ("reason", optional(String, "Why, for people. At most 1024 characters.")),
-        ("ticket", optional(String, "Where it is discussed. At most 2048 characters.")),
-        ("priority", defaulted(Number, "Higher goes first in the queue, from `-100` to `100`. Default: `0`.")),
+        ("reason", optional(String, "The reason, shown to other users. At most 1024 characters.")),
+        ("ticket", optional(String, "The ticket, for example its URL. At most 2048 characters.")),
+        ("priority", defaulted(Number, "Queue priority from `-100` to `100`; higher goes first. Default: `0`.")),
         (
             "hold_place_for",
-            defaulted(
-                String,
-                "How long the queue position is reserved for a run that disconnected. Default: `\"15m\"`.",
-            ),
+            defaulted(String, "How long a disconnected run keeps its queue position. Default: `\"15m\"`."),
         ),
     ]);
     all.insert("window".to_owned(), window_attribute());

@@ -23,8 +23,11 @@ fn schema(attributes: Vec<IdentityAttribute>) -> IdentitySchema {
 /// Builds the schema for resources with a namespace and a name.
 pub(in crate::provider) fn named_schema() -> IdentitySchema {
     schema(vec![
-        text("namespace", "First part of the name under which it is found again without a state file."),
-        text("name", "Second part of that name."),
+        text(
+            "namespace",
+            "First part of the name. The provider finds the record by both parts, even without a state file.",
+        ),
+        text("name", "Second part of the name, after `namespace`."),
     ])
 }
 

@@ -66,6 +66,6 @@ pub(in crate::provider) fn timeouts<const N: usize>(pairs: [(&str, &str); N]) ->
         pairs.into_iter().map(|(name, text)| (name.to_owned(), optional(AttributeType::String, text))).collect();
     optional(
         AttributeType::AttributeSingle(attributes),
-        "Time limits, as durations such as `\"90m\"`. Changing them changes nothing on the server.",
+        "Time limits, as durations such as `\"90m\"`. Changing them does not affect the server.",
     )
 }

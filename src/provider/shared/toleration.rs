@@ -31,24 +31,24 @@ pub(in crate::provider) fn tolerations_attribute() -> Attribute {
     use AttributeType::String;
     optional(
         AttributeType::AttributeList(attributes([
-            ("key", required(String, "The key of the taint.")),
+            ("key", required(String, "The taint's key.")),
             (
                 "operator",
                 optional(
                     String,
-                    "`Equal`: the taint has this `value`. `Exists`: whatever its value. Default: as `Equal`.",
+                    "`Equal`: the taint has this `value`. `Exists`: the taint has any value. Default: as `Equal`.",
                 ),
             ),
-            ("value", optional(String, "The value of the taint; not with `Exists`.")),
+            ("value", optional(String, "The taint's value; not with `Exists`.")),
             (
                 "effect",
                 optional(
                     String,
-                    "The effect of the taint, `NoBind` or `Evict`; null: any. metal-operator reserves `Evict` and does nothing for it.",
+                    "The taint's effect, `NoBind` or `Evict`; null: any. metal-operator reserves `Evict` and does nothing for it.",
                 ),
             ),
         ])),
-        "With `metal_operator` v0.6 and later: taints of the server in spite of which it is claimed.",
+        "With `metal_operator` v0.6 and later: server taints that the claim tolerates.",
     )
 }
 

@@ -52,36 +52,36 @@ fn parts() -> Attributes {
             "schedule",
             optional(
                 String,
-                "When it opens: five cron fields (minute, hour, day of month, month, day of week), for example `\"0 22 * * SAT\"`, `\"0 22 * * TUE#2\"` (the second Tuesday) or `\"0 22 * * SAT#L\"` (the last Saturday). A time that daylight saving skips counts when the gap has passed; one that the clock shows twice counts once, the first time.",
+                "When the window opens: five cron fields (minute, hour, day of month, month, day of week), for example `\"0 22 * * SAT\"`, `\"0 22 * * TUE#2\"` (the second Tuesday) or `\"0 22 * * SAT#L\"` (the last Saturday). A time that daylight saving skips counts when the gap ends. A time that occurs twice counts the first time.",
             ),
         ),
         (
             "duration",
             optional(
                 String,
-                "How long it stays open, for example `\"4h\"`: elapsed time, also when the clocks change.",
+                "How long the window stays open, for example `\"4h\"`. This is elapsed time, even if the clocks change.",
             ),
         ),
         (
             "time_zone",
-            optional(String, "IANA time zone of the schedule, for example `\"Europe/Berlin\"`. Default: `\"UTC\"`."),
+            optional(String, "The schedule's IANA time zone, for example `\"Europe/Berlin\"`. Default: `\"UTC\"`."),
         ),
         (
             "min_remaining",
-            optional(String, "How much of an opening must be left for a start. Default: `\"0s\"`, none."),
+            optional(String, "Time that an opening must still last for a start. Default: `\"0s\"`, no minimum."),
         ),
         (
             "exclude",
             optional(
                 List(Box::new(String)),
-                "Days on which it does not open: `\"2026-12-24\"`, or a range with both days, `\"2026-12-20/2027-01-06\"`. An opening belongs to the day on which it starts.",
+                "Days on which the window does not open: `\"2026-12-24\"`, or an inclusive range, `\"2026-12-20/2027-01-06\"`. An opening belongs to the day on which it starts.",
             ),
         ),
         (
             "exclude_calendar_file",
             optional(
                 String,
-                "An iCalendar file of at most 4 MiB: during its events nothing starts, and an opening that would reach into one ends where it begins. Cancelled events do not count; events that repeat are refused.",
+                "An iCalendar file of at most 4 MiB. Nothing starts during its events, and an opening ends when an event begins. Cancelled events do not count; recurring events are rejected.",
             ),
         ),
     ])
@@ -92,11 +92,14 @@ pub(in crate::provider) fn window_attribute() -> Attribute {
     let mut parts = parts();
     parts.insert(
         "name".to_owned(),
-        optional(AttributeType::String, "One of the provider's `windows`, instead of everything else here."),
+        optional(
+            AttributeType::String,
+            "Name of one of the provider's `windows`, instead of the other attributes here.",
+        ),
     );
     optional(
         AttributeType::AttributeSingle(parts),
-        "When the maintenance may start. Outside of its window it waits without blocking those behind it. Default: at any time.",
+        "When the maintenance can start. Outside its window it waits, but does not block later waiters. Default: at any time.",
     )
 }
 

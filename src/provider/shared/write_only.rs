@@ -105,7 +105,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
         (
             "ignition_wo",
             secret(&format!(
-                "The ignition file itself, as text, with {} of `metal_operator`. It may come from an ephemeral value, and is in no plan, state or record. Needs Terraform or OpenTofu 1.11; an older host is refused, because it would store it. Instead of `ignition`.",
+                "The ignition file's content as text, with {} of `metal_operator`, instead of `ignition`. It can be an ephemeral value; plans, states and records do not contain it. Needs Terraform or OpenTofu 1.11. Older hosts are rejected, because they would store it.",
                 boot::with_ignition("`")
             )),
         ),
@@ -113,7 +113,7 @@ pub(in crate::provider) fn attributes() -> [(&'static str, Attribute); 2] {
             "ignition_wo_version",
             optional(
                 AttributeType::Number,
-                "The version of `ignition_wo`, any number: a change of the content counts when this changes.",
+                "The version of `ignition_wo`, any number. New content takes effect when this number changes.",
             ),
         ),
     ]
