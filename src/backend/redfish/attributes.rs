@@ -102,7 +102,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting::new(
         "read_timeout",
         AttributeKind::Duration,
-        "Time limit of one read. Default: `request_timeout` where that is set, otherwise `\"30s\"`; at most `\"2m\"`.",
+        "Time limit of one read; in a plan, all reads of one server take at most twice as long. Default: `request_timeout` where that is set, otherwise `\"30s\"`; at most `\"2m\"`.",
     ),
     Setting::new(
         "authentication",
