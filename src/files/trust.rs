@@ -101,11 +101,11 @@ fn refuse_entry(shown: &str, entry: &Path, found: &fs::Metadata) -> Result<(), F
         let what = if place.to_string() == shown { String::new() } else { format!("depends on {place}, which ") };
         format!("{what}belongs to user {owner}")
     } else if found.is_dir() && found.mode() & 0o002 != 0 && found.mode() & 0o1000 == 0 {
-        format!("is in {place}, where every user may replace it")
+        format!("is in {place}, where every user can replace it")
     } else {
         return Ok(());
     };
-    let advice = "Put it into a folder that only you may write".to_owned();
+    let advice = "Put it into a folder that only you can write".to_owned();
     Err(FileError::Writable { path: shown.to_owned(), why, advice })
 }
 
@@ -172,7 +172,7 @@ mod tests {
             (0o664, 0o700, Some("by its group (mode 0664)")),
             (0o666, 0o700, Some("by every user")),
             (0o602, 0o700, Some("by every user")),
-            (0o600, 0o777, Some("every user may replace it")),
+            (0o600, 0o777, Some("every user can replace it")),
         ] {
             with_mode(&file, of_file);
             with_mode(folder.path(), of_folder);

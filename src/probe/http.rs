@@ -331,7 +331,7 @@ mod tests {
                 assert!(error.contains("loopback, link-local or metadata"), "{to}: {error}");
             }
         }
-        // It is allowed, and the digest is still not told.
+        // With the setting, the error still contains no digest.
         let head = format!("HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/\r\nContent-Length: 0\r\n\r\n");
         let url = host(head, b"", Duration::ZERO).await;
         let allowed =

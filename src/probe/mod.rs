@@ -39,7 +39,7 @@ pub enum ProbeError {
         greatest: u64,
     },
     /// The content of a local address, to which the image host redirected, is another one. Its digest
-    /// would tell the host about a service that it does not reach.
+    /// would show the host the content of a service that it does not reach.
     #[error("{url} redirects to a local address whose content does not have the SHA-256 {expected}")]
     LocalDigest {
         /// The requested URL, without credentials and query.

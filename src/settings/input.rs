@@ -36,7 +36,7 @@ pub struct Input {
     pub image_ca_certificate_file: Option<String>,
     /// True if an image host can redirect to loopback, link-local and metadata addresses.
     pub allow_local_image_redirects: bool,
-    /// True if files that other users can change are accepted; `None`: as the environment says.
+    /// True if files that other users can change are accepted; `None`: the environment decides.
     pub trust_world_writable_paths: Option<bool>,
     /// Access to the servers.
     pub backend: BackendInput,

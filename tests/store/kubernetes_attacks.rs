@@ -333,7 +333,7 @@ async fn an_approver_adds_lines_and_removes_none() {
     patch(&kubectl, &object, &part("said", data["said"].replace("ada", "eve"))).await.unwrap_err();
 }
 
-/// A runner may write such objects; they cost nobody else anything.
+/// A runner can write such objects. They must not affect others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_cannot_be_read_is_reported_and_hides_no_other() {
     let guarded = Guarded::start().await;
