@@ -1,11 +1,18 @@
-//! Reads files named in the configuration or on the command line. Checks who else can change or
-//! read files that contain secrets or decide about trust.
+//! Reads files named in the configuration or on the command line.
+//!
+//! A file that carries trust, a secret or a program is read through [`read`], or checked with
+//! [`check_trusted`] before a library reads it. Both check the whole path (`files/trust.rs`).
+//! `tests/layering.rs` rejects other reads.
+
+mod trust;
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
+
+pub use trust::{PathTrust, refuse_writable};
 
 const MIB: u64 = 1 << 20;
 /// The limit for passwords, certificates and kubeconfigs.
@@ -65,7 +72,11 @@ pub enum FileError {
         path: String,
     },
     /// Other users can change it or replace it.
-    #[error("{path} {why}. {advice}")]
+    #[error(
+        "{path} {why}. {advice}. Where every path is open to other users on purpose, as in some CI executors, set \
+         trust_world_writable_paths (or {})",
+        trust::VARIABLE
+    )]
     Writable {
         /// The file.
         path: String,
@@ -79,11 +90,37 @@ pub enum FileError {
 /// How long a pipe can stay silent.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Reads at most `most` bytes from a file or pipe that contains a secret or decides about trust.
-/// Rejects a file that other users can change.
-pub fn read(path: &str, most: u64) -> Result<String, FileError> {
-    refuse_writable(Path::new(path))?;
-    read_text(Path::new(path), most, Pipes::Allowed)
+/// Reads at most `most` bytes from a file or pipe that carries trust, a secret or a program. Rejects
+/// a path that other users can change.
+pub fn read(path: impl AsRef<Path>, most: u64, trust: PathTrust) -> Result<String, FileError> {
+    refuse_writable(path.as_ref(), trust)?;
+    read_text(path.as_ref(), most, Pipes::Allowed)
+}
+
+/// Checks such a file before a library reads it. Returns true for a pipe.
+pub fn check_trusted(path: &Path, pipes: Pipes, trust: PathTrust) -> Result<bool, FileError> {
+    let is_pipe = check(path, SMALL, pipes)?;
+    refuse_writable(path, trust)?;
+    Ok(is_pipe)
+}
+
+/// Checks such a file if this user can reach it. The library reports another one.
+pub fn check_existing(path: &Path, trust: PathTrust) -> Result<(), FileError> {
+    match check_trusted(path, Pipes::Allowed, trust) {
+        Ok(_) | Err(FileError::Unreadable { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks files and folders of authorities. A missing one contains no authority.
+pub fn check_authorities(paths: &[PathBuf], trust: PathTrust) -> Result<(), FileError> {
+    for path in paths.iter().filter(|path| path.exists()) {
+        refuse_writable(path, trust)?;
+        for entry in fs::read_dir(path).into_iter().flatten().flatten().filter(|entry| entry.path().is_file()) {
+            refuse_writable(&entry.path(), trust)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads a text of at most `most` bytes.
@@ -200,77 +237,6 @@ fn read_pipe(_: &Path, _: &File, _: u64, _: &mut Vec<u8>) -> Result<(), FileErro
     Ok(())
 }
 
-/// Rejects a file that other users can change: writable by its group or by everyone, in a folder
-/// where everyone can rename files, or placed by another user in a folder where every user can
-/// create files.
-///
-/// Anything that is not a regular file, such as a shell's pipe, is accepted.
-#[cfg(unix)]
-pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
-    use std::os::unix::fs::MetadataExt as _;
-
-    let shown = path.display().to_string();
-    let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
-    let refused = |why: String, advice: String| FileError::Writable { path: shown.clone(), why, advice };
-    let found = metadata(path)?;
-    if !found.is_file() {
-        return Ok(());
-    }
-    // Many systems create a group per user with the same number, and make new files writable for
-    // it.
-    let private = found.uid() != 0 && found.gid() == found.uid();
-    if found.mode() & 0o002 != 0 || (found.mode() & 0o020 != 0 && !private) {
-        let who = if found.mode() & 0o002 != 0 { "every user" } else { "its group" };
-        let why = format!("can be changed by {who} (mode {:04o})", found.mode() & 0o7777);
-        return Err(refused(why, format!("Run: chmod go-w {shown}")));
-    }
-    let real = fs::canonicalize(path).map_err(unreadable)?;
-    let Some(folder) = real.parent() else { return Ok(()) };
-    let of_folder = fs::metadata(folder).map_err(unreadable)?;
-    let (open, sticky) = (of_folder.mode() & 0o002 != 0, of_folder.mode() & 0o1000 != 0);
-    let (own, owner) = (rustix::process::geteuid().as_raw(), found.uid());
-    let advice = "Put it into a folder that only you may write".to_owned();
-    if open && !sticky {
-        return Err(refused(format!("is in {}, where every user may replace it", folder.display()), advice));
-    }
-    if open && owner != own && owner != 0 {
-        let why = format!("is in {}, where every user may place files, and belongs to user {owner}", folder.display());
-        return Err(refused(why, advice));
-    }
-    Ok(())
-}
-
-/// Rejects a file outside the user's profile. Windows protects a profile from other users, but
-/// every user can write to most other folders. Access control lists are not read.
-#[cfg(not(unix))]
-pub fn refuse_writable(path: &Path) -> Result<(), FileError> {
-    refuse_outside(path, std::env::home_dir().as_deref())
-}
-
-/// Implements [`refuse_writable`] for systems without Unix permissions. Links are resolved.
-#[cfg(any(not(unix), test))]
-fn refuse_outside(path: &Path, profile: Option<&Path>) -> Result<(), FileError> {
-    let shown = path.display().to_string();
-    let unreadable = |source| FileError::Unreadable { path: shown.clone(), source };
-    if !metadata(path)?.is_file() {
-        return Ok(());
-    }
-    let real = fs::canonicalize(path).map_err(unreadable)?;
-    let profile = profile.filter(|profile| profile.parent().is_some());
-    let within = profile.and_then(|profile| fs::canonicalize(profile).ok());
-    if within.is_some_and(|profile| real.starts_with(profile)) {
-        return Ok(());
-    }
-    let place = profile.map_or_else(|| "which is not known".to_owned(), |profile| profile.display().to_string());
-    Err(FileError::Writable {
-        path: shown,
-        why: format!(
-            "is not in your profile ({place}): elsewhere other users may change it, and Windows rights are not read"
-        ),
-        advice: "Put it into a folder of your profile".to_owned(),
-    })
-}
-
 /// Returns true if other users can read a file that contains a secret.
 #[cfg(unix)]
 #[must_use]
@@ -289,43 +255,7 @@ pub fn others_may_read(_: &str) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
-
-    fn with_mode(path: &Path, mode: u32) {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
-    }
-
-    #[test]
-    fn what_others_may_change_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("ca.pem");
-        fs::write(&file, "x").unwrap();
-        for (of_file, of_folder, refused) in [
-            (0o600, 0o700, None),
-            (0o644, 0o755, None),
-            (0o644, 0o775, None),
-            (0o644, 0o1777, None),
-            (0o664, 0o700, Some("by its group (mode 0664)")),
-            (0o666, 0o700, Some("by every user")),
-            (0o602, 0o700, Some("by every user")),
-            (0o600, 0o777, Some("every user may replace it")),
-        ] {
-            with_mode(&file, of_file);
-            with_mode(folder.path(), of_folder);
-            let said = read(&file.display().to_string(), SMALL).map_err(|error| error.to_string());
-            match refused {
-                None => assert_eq!(said, Ok("x".to_owned()), "{of_file:o} {of_folder:o}"),
-                Some(why) => assert!(said.clone().unwrap_err().contains(why), "{of_file:o} {of_folder:o}: {said:?}"),
-            }
-        }
-        with_mode(folder.path(), 0o700);
-        with_mode(&file, 0o640);
-        assert!(others_may_read(&file.display().to_string()));
-        with_mode(&file, 0o600);
-        assert!(!others_may_read(&file.display().to_string()));
-    }
 
     #[test]
     fn what_is_not_a_file_or_too_large_is_not_read() {
@@ -373,47 +303,5 @@ mod tests {
             }
             writer.wait().unwrap();
         }
-    }
-
-    #[test]
-    fn without_rights_of_unix_only_the_profile_is_believed() {
-        let folder = tempfile::tempdir().unwrap();
-        let (profile, other) = (folder.path().join("ada"), folder.path().join("ada-2"));
-        for (user, file) in [(&profile, "own.pem"), (&other, "ca.pem")] {
-            fs::create_dir(user).unwrap();
-            fs::write(user.join(file), "x").unwrap();
-        }
-        std::os::unix::fs::symlink(other.join("ca.pem"), profile.join("link.pem")).unwrap();
-        let refused = |path: &Path, profile: Option<&Path>| {
-            refuse_outside(path, profile).err().map(|error| error.to_string()).unwrap_or_default()
-        };
-        assert_eq!(refused(&profile.join("own.pem"), Some(&profile)), "");
-        assert_eq!(refused(&other, Some(&profile)), "", "a folder is not judged");
-        let place = format!("is not in your profile ({})", profile.display());
-        for elsewhere in [other.join("ca.pem"), profile.join("link.pem")] {
-            assert!(refused(&elsewhere, Some(&profile)).contains(&place), "{}", refused(&elsewhere, Some(&profile)));
-        }
-        // The root directory is never a profile.
-        for unknown in [None, Some(Path::new("/"))] {
-            assert!(refused(&profile.join("own.pem"), unknown).contains("your profile (which is not known)"));
-        }
-    }
-
-    #[test]
-    fn a_file_that_another_user_placed_where_everybody_may_is_refused() {
-        // Only root can create a file for another user.
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("coordination.sqlite");
-        fs::write(&file, "").unwrap();
-        with_mode(&file, 0o600);
-        with_mode(folder.path(), 0o1777);
-        let other = rustix::fs::Uid::from_raw(4711);
-        rustix::fs::chown(&file, Some(other), None).unwrap();
-        assert!(refuse_writable(&file).unwrap_err().to_string().contains("belongs to user 4711"));
-        with_mode(folder.path(), 0o755);
-        refuse_writable(&file).unwrap();
     }
 }

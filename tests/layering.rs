@@ -33,7 +33,7 @@ const LONGER: &[(&str, usize, &str)] = &[];
 /// `plugin` and `shown` are separate crates, which the compiler already isolates.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("clock", &[]),
-    ("files", &[]),
+    ("files", &["shown"]),
     ("loopback", &[]),
     // Pure rules: callers pass the time.
     ("maintenance", &[]),
@@ -42,7 +42,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("probe", &["clock", "tls"]),
     // Access to a cluster's API. No record, no machine.
     ("kubernetes", &["clock", "files"]),
-    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "shown"]),
     // From `maintenance`, only names and descriptions of machines. No queue, lock or window.
     (
         "backend",
@@ -107,6 +107,41 @@ const TIME: &[&str] = &[
     "time::interval",
     "time::interval_at",
     "thread::sleep",
+];
+
+/// Ends of paths that read a file or let a library read one. `files` reads those that carry trust,
+/// secrets or programs, and checks their paths.
+const READS: &[&str] = &[
+    "fs::read",
+    "fs::read_to_string",
+    "File::open",
+    "File::options",
+    "OpenOptions::new",
+    "tokio::fs",
+    "files::read_text",
+    "files::read_bytes",
+    "Kubeconfig::read",
+    "Kubeconfig::read_from",
+    "Kubeconfig::from_env",
+    "Config::infer",
+    "Config::from_kubeconfig",
+    "Config::incluster",
+    "Config::incluster_env",
+];
+
+/// Files that read past `files`, each with the reason.
+const MAY_READ: &[(&str, &str)] = &[
+    ("cli/stores.rs", "an export that the command names"),
+    ("clock.rs", "facts of the kernel"),
+    ("engine/liveness.rs", "facts of the kernel, and files in a folder of this user that it checks"),
+    ("engine/renames.rs", "files in the same folder"),
+    ("kubernetes/kubeconfig.rs", "checks each file with `files` before the client reads it"),
+    ("provider/shared/boot.rs", "ignition, as trusted as the configuration beside it"),
+    ("provider/shared/window.rs", "a calendar, as trusted as the configuration beside it"),
+    ("settings/identity.rs", "facts of the system"),
+    ("store/sqlite/file.rs", "the store, which `files` has checked"),
+    ("store/sqlite/paths.rs", "the store, which `files` has checked"),
+    ("store/sqlite/reach.rs", "facts of the kernel"),
 ];
 
 /// Impure parts of the standard library.
@@ -206,6 +241,46 @@ fn the_rules_depend_on_pure_crates_only() {
 fn no_rules_name_each_other_in_a_circle() {
     let circles = cycles::circles(&rooms(), "maintenance/", DATA.0);
     assert!(circles.is_empty(), "{circles:#?}");
+}
+
+fn reads_of(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut unread = Vec::new();
+    for (source, content) in check::without_tests(sources, &mut unread) {
+        let room = source.file.starts_with("files");
+        for named in content.named.iter().filter(|_| !room) {
+            let path = named.segments.join("::");
+            let reads = |end: &&&str| {
+                path == **end || path.ends_with(&format!("::{end}")) || path.contains(&format!("{end}::"))
+            };
+            found.extend(READS.iter().find(reads).map(|_| format!("{}:{}: {path}", source.file, named.line)));
+        }
+    }
+    assert!(unread.is_empty(), "{unread:?}");
+    found
+}
+
+/// A file that carries trust, a secret or a program is read through `files`, which checks its path.
+#[test]
+fn files_are_read_in_one_place() {
+    let found = reads_of(&rooms());
+    let of = |line: &String, file: &str| line.starts_with(&format!("{file}:"));
+    let past: Vec<&String> = found.iter().filter(|line| !MAY_READ.iter().any(|(file, _)| of(line, file))).collect();
+    assert!(past.is_empty(), "{past:#?}");
+    for (file, reason) in MAY_READ {
+        assert!(found.iter().any(|line| of(line, file)), "{file} needs no exception any more ({reason})");
+    }
+    for text in [
+        "fn f() { std::fs::read(\"x\"); }",
+        "use std::fs::read_to_string;",
+        "fn f() { fs::File::open(x); }",
+        "use crate::files; fn f() { files::read_text(x, y, z) }",
+        "async fn f() { tokio::fs::read(x).await }",
+        "use kube::Config; async fn f() { Config::infer().await }",
+    ] {
+        let source = Source { file: "backend/mod.rs".to_owned(), text: text.to_owned() };
+        assert_eq!(reads_of(&[source]).len(), 1, "{text}");
+    }
 }
 
 /// The compiler isolates the crate; rules for single files apply here too.

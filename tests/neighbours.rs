@@ -7,6 +7,8 @@
 mod clear;
 #[path = "neighbours/names.rs"]
 mod names;
+#[path = "neighbours/trusted.rs"]
+mod trusted;
 
 #[path = "../crates/tf-plugin-server/tests/wire/host.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]

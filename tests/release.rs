@@ -425,6 +425,12 @@ fn checksums_are_signed_with_the_key_of_the_environment() {
             command
         };
         assert_eq!(fs::read(&signature).unwrap()[0] & 0x80, 0x80, "binary, not armoured");
+        let guide = fs::read_to_string(Path::new(ROOT).join("docs/guides/installing.md")).unwrap();
+        let documented = format!(
+            "gpgv --keyring ./release-key.gpg terraform-provider-metal_0.1.0_{0}.sig terraform-provider-metal_0.1.0_{0}\n",
+            signed.split_once(VERSION).unwrap().1.trim_start_matches('_')
+        );
+        assert!(guide.contains(&documented), "{documented}");
         succeeded(&mut verify());
         fs::write(&file, format!("{}\n", fs::read_to_string(&file).unwrap())).unwrap();
         assert!(!run(&mut verify()).status.success(), "a changed {signed} is noticed");

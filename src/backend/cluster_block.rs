@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::kubernetes::ClusterSettings;
 
 use super::{
-    plug::{AttributeKind, Block, ExternalBootMethod, Problem, Setting, Variables, check_request_timeout},
+    plug::{AttributeKind, Block, ExternalBootMethod, Problem, Setting, Variables, check_request_timeout, path_trust},
     redfish::{Trust, certificate_trust, several_trusts},
 };
 
@@ -91,6 +91,7 @@ pub(super) fn cluster(block: &Block, env: Variables<'_>) -> ClusterSettings {
         token_file: path(block.text(TOKEN_FILE.name)),
         ca_certificate_file: path(block.text(CA_CERTIFICATE_FILE.name)),
         request_timeout: block.duration(REQUEST_TIMEOUT.name),
+        trust: path_trust(env),
     }
 }
 
@@ -104,7 +105,7 @@ pub(super) fn namespace(block: &Block, env: Variables<'_>) -> String {
 }
 
 /// Returns how BMC certificates are verified.
-pub(super) fn bmc_trust(block: &Block) -> Result<Trust, Problem> {
+pub(super) fn bmc_trust(block: &Block, env: Variables<'_>) -> Result<Trust, Problem> {
     let authority = block.text(BMC_AUTHORITY);
-    certificate_trust(block.flag(BMC_INSECURE.name), None, authority.as_deref(), &[BMC_AUTHORITY])
+    certificate_trust(block.flag(BMC_INSECURE.name), None, authority.as_deref(), &[BMC_AUTHORITY], env)
 }

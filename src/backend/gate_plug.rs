@@ -15,6 +15,7 @@ use super::{
     GateKind,
     block::{Block, Problem, Setting, Variables},
     cluster_api, cluster_block, kubernetes_node,
+    plug::path_trust,
 };
 
 /// Every gate that applies to servers of any backend, and the Node helpers.
@@ -78,10 +79,11 @@ pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Pro
 
 /// Returns the default kubeconfig file's cluster.
 pub(super) fn usual(env: Variables<'_>) -> ClusterSettings {
-    cluster(cluster_block::KUBECONFIG.from_env(env), None)
+    cluster(cluster_block::KUBECONFIG.from_env(env), None, env)
 }
 
 /// Returns a cluster by kubeconfig file and context.
-pub(super) fn cluster(kubeconfig: Option<String>, context: Option<String>) -> ClusterSettings {
-    ClusterSettings { kubeconfig: kubeconfig.map(PathBuf::from), context, ..ClusterSettings::default() }
+pub(super) fn cluster(kubeconfig: Option<String>, context: Option<String>, env: Variables<'_>) -> ClusterSettings {
+    let (kubeconfig, trust) = (kubeconfig.map(PathBuf::from), path_trust(env));
+    ClusterSettings { kubeconfig, context, trust, ..ClusterSettings::default() }
 }

@@ -25,6 +25,7 @@ mod outlook;
 mod ownership;
 pub mod plug;
 pub mod redfish;
+mod share;
 mod web;
 
 use std::{
@@ -53,6 +54,7 @@ pub use ownership::{
     ApprovalMarkRef, ApprovalMarkState, Binding, Consumer, ExternalClaim, ExternalClaimView, ExternalOwnership,
     ExternalWaiter, GateState, OwnershipTexts, Toleration,
 };
+pub use share::planning;
 
 /// A server's reported identity, in its own spelling. The maintenance layer interprets it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use crate::{
     clock::Clock,
-    files,
+    files::{self, PathTrust},
     maintenance::{boot_method::BootMethod, location::Location},
 };
 
@@ -196,12 +196,19 @@ pub fn check_request_timeout(block: &Block) -> Option<Problem> {
     })
 }
 
+/// Returns whether the configuration accepts files that other users can change. The provider block's
+/// value replaces the environment variable's (`settings/mod.rs`).
+#[must_use]
+pub fn path_trust(env: Variables<'_>) -> PathTrust {
+    PathTrust::of(env(PathTrust::VARIABLE).as_deref())
+}
+
 /// Reads a file that the configuration names in the attribute `at`.
 ///
 /// # Errors
 /// The file cannot be read or is not safe to trust (`files.rs`).
-pub fn read_file(path: &str, at: &[&str]) -> Result<String, Problem> {
-    files::read(path, files::SMALL).map_err(|error| Problem::of(at, error.to_string()))
+pub fn read_file(path: &str, at: &[&str], env: Variables<'_>) -> Result<String, Problem> {
+    files::read(path, files::SMALL, path_trust(env)).map_err(|error| Problem::of(at, error.to_string()))
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ pub(super) async fn run(cli: Cli, environment: &Environment, stop: CancellationT
         common.owner = Some(owner.clone());
     }
     let engine = engine(&common, environment, touches, &stop).await?;
-    let result = Box::pin(dispatch(&engine, cli, stop.clone())).await;
+    let result = Box::pin(dispatch(&engine, cli, environment, stop.clone())).await;
     // Orphaned requests block others, so commands that change servers also withdraw those.
     if drives && result.is_ok() {
         tidy::requests(&engine, None, &stop).await;
@@ -255,7 +255,12 @@ async fn engine(
     Ok(settings::build(input, &environment, stop).await?.engine)
 }
 
-async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<String, CommandError> {
+async fn dispatch(
+    engine: &Engine,
+    cli: Cli,
+    environment: &Environment,
+    stop: CancellationToken,
+) -> Result<String, CommandError> {
     let json = cli.common.json;
     match cli.command {
         Command::Queue { server } => {
@@ -282,7 +287,8 @@ async fn dispatch(engine: &Engine, cli: Cli, stop: CancellationToken) -> Result<
             show::history_of(engine, id.as_ref(), server.as_deref(), limit, json).await
         }
         Command::Drive { id, timeout, image_addresses } => {
-            let told = image_addresses.as_deref().map(settings::image_addresses).transpose()?;
+            let told =
+                image_addresses.as_deref().map(|path| settings::image_addresses(path, environment)).transpose()?;
             engine.remember_addresses(told.iter().flatten().map(String::as_str));
             drive::run(engine, &parse(&id)?, &control(&timeout, stop)?, json).await
         }

@@ -381,10 +381,14 @@ pub async fn run(
     if arguments.len() < 2 {
         return answered(HELP, Exit::Success, true, out, err);
     }
+    let escaped: Vec<OsString> =
+        arguments.iter().map(|it| shown::line(&it.to_string_lossy()).into_owned().into()).collect();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(problem) => {
-            let text = problem.render().to_string();
+            // An error quotes arguments. With escaped ones it is the same, on its own lines.
+            let problem = Cli::try_parse_from(escaped).err().unwrap_or(problem);
+            let text = shown::lines(&problem.render().to_string()).into_owned();
             if !problem.use_stderr() {
                 return answered(&text, Exit::Success, true, out, err);
             }
@@ -444,6 +448,28 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[tokio::test]
+    async fn an_argument_adds_no_line_to_an_error() {
+        let forged = "x\n::error ::forged\u{1b}[2J";
+        let given = [
+            vec![forged],
+            vec!["check", "--x\n::error ::forged\u{1b}[2J"],
+            vec!["store", forged],
+            vec!["store", "roles", forged],
+            vec!["release", "a/b", "--generation", forged],
+            vec!["approve", "a/b", "--expires", forged],
+        ];
+        for arguments in given {
+            let all = std::iter::once(NAME).chain(arguments.iter().copied()).map(OsString::from).collect();
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let exit = run(all, &Environment::default(), CancellationToken::new(), &mut out, &mut err).await;
+            let said = String::from_utf8(err).unwrap();
+            assert_eq!(exit, Exit::Usage, "{said}");
+            assert!(said.contains("forged") && !said.contains('\u{1b}'), "{said:?}");
+            assert!(!said.lines().any(|line| line.starts_with("::")), "{said}");
+        }
     }
 
     #[test]

@@ -142,10 +142,18 @@ pub(super) async fn history_of(
     let store = engine.store().address();
     if json {
         let all: Vec<Value> = records.into_iter().map(described).collect();
-        return Ok(pretty(&json!({ "store": store, "history": all })));
+        return Ok(pretty(&json!({ "store": store, "history": all, "problems": contents.oddities })));
     }
+    let problems = match contents.oddities.as_slice() {
+        [] => String::new(),
+        [first, ..] => format!(
+            "The store has {} problems, and entries can be missing. First: {first}\nNext: {} store check\n",
+            contents.oddities.len(),
+            super::NAME
+        ),
+    };
     if records.is_empty() {
-        return Ok(format!("No maintenance has ended in {store}.\n"));
+        return Ok(format!("No maintenance has ended in {store}.\n{problems}"));
     }
     let mut rows = vec![["SERVER", "MAINTENANCE", "REQUESTED", "ENDED", "BY"].map(str::to_owned)];
     rows.extend(records.iter().map(|record| {
@@ -153,5 +161,5 @@ pub(super) async fn history_of(
         let [server, id, requested, ended] = row;
         [server, id, requested, ended, record.requester.to_string()]
     }));
-    Ok(table::columns(&rows))
+    Ok(table::columns(&rows) + &problems)
 }

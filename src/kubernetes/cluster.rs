@@ -9,16 +9,13 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::{
-    Client, Config,
-    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
 use tokio::sync::Mutex;
 
-use super::{ClusterError, error::chain as words, exec};
+use super::{ClusterError, error::chain as words, exec, kubeconfig};
 use crate::{
     clock::{Clock, within},
-    files::{self, Pipes},
+    files::PathTrust,
 };
 
 /// A cluster's configured access. Missing settings come from `KUBECONFIG`, `~/.kube/config` or,
@@ -38,6 +35,8 @@ pub struct ClusterSettings {
     pub ca_certificate_file: Option<PathBuf>,
     /// Time limit of a request; `None` means 10 s.
     pub request_timeout: Option<Duration>,
+    /// Whether files and programs that other users can change are accepted.
+    pub trust: PathTrust,
 }
 
 /// Default time limit of a request.
@@ -184,7 +183,7 @@ impl Cluster {
     }
 
     async fn connect(&self) -> Result<Connected, String> {
-        let mut config = self.config().await?;
+        let mut config = kubeconfig::load(&self.0.settings).await?;
         // A request answered with 503 or 504 could have been applied, so the caller decides about a
         // retry.
         config.default_retry = false;
@@ -197,7 +196,7 @@ impl Cluster {
         let _ = self.0.address.set(address);
         let mut until = None;
         if let Some(plugin) = exec::plugin(&config.auth_info) {
-            let given = exec::credentials(&config.auth_info, plugin, self.patience()).await?;
+            let given = exec::credentials(&config.auth_info, plugin, self.patience(), self.0.settings.trust).await?;
             (config.auth_info, until) = (given.auth, given.until);
         }
         let client = Client::try_from(config).map_err(|error| words(&error))?;
@@ -215,51 +214,6 @@ impl Cluster {
 
     fn misconfigured(&self, cause: String) -> ClusterError {
         ClusterError::Configuration { address: self.address(), cause }
-    }
-
-    async fn config(&self) -> Result<Config, String> {
-        let settings = &self.0.settings;
-        if let Some(host) = &settings.host {
-            let url = host.parse().map_err(|error| format!("host {host:?} is not a valid address: {error}"))?;
-            let mut config = Config::new(url);
-            if let Some(path) = &settings.ca_certificate_file {
-                let pem = files::read_bytes(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
-                let parsed: Result<Vec<_>, _> = x509_parser::pem::Pem::iter_from_buffer(&pem).collect();
-                let pems = parsed.map_err(|error| format!("{} holds no certificate: {error}", path.display()))?;
-                config.root_cert = Some(pems.into_iter().map(|pem| pem.contents).collect());
-            }
-            if let Some(path) = &settings.token_file {
-                // The client rereads the file regularly.
-                files::check(path, files::SMALL, Pipes::Refused).map_err(|error| error.to_string())?;
-            }
-            let token_file = settings.token_file.as_ref().map(|path| path.display().to_string());
-            config.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
-            return Ok(config);
-        }
-        let options = KubeConfigOptions { context: settings.context.clone(), ..KubeConfigOptions::default() };
-        if let Some(path) = &settings.kubeconfig {
-            let is_pipe = files::check(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
-            let read = if is_pipe {
-                let text = files::read_text(path, files::SMALL, Pipes::Allowed).map_err(|error| error.to_string())?;
-                Kubeconfig::from_yaml(&text)
-            } else {
-                Kubeconfig::read_from(path)
-            };
-            let read = read.map_err(|error| words(&error))?;
-            return Config::from_custom_kubeconfig(read, &options).await.map_err(|error| words(&error));
-        }
-        match Config::from_kubeconfig(&options).await {
-            Ok(config) => Ok(config),
-            // A configured context requires a file.
-            Err(error) if settings.context.is_some() => Err(words(&error)),
-            Err(error) => Config::incluster_env().map_err(|inside| {
-                format!(
-                    "{}; and this process does not run in a Pod with a service account ({})",
-                    words(&error),
-                    words(&inside)
-                )
-            }),
-        }
     }
 
     /// Sends a request within a time limit and converts its error. Retries after 429. Retries once

@@ -1,10 +1,16 @@
 //! A kubeconfig's exec plugins: programs that print credentials.
 //!
-//! Each plugin runs in a separate process group, so that a hanging plugin is killed together with
-//! its children. Its standard input is empty and its standard error is discarded. The provider's
-//! own streams belong to Terraform, which logs them.
+//! Each plugin runs in a separate process group, which is killed after the plugin ended or timed out.
+//! A child that starts its own group survives. Standard input is empty and standard error is
+//! discarded. The provider's own streams belong to Terraform, which logs them.
+//!
+//! A plugin does not receive the variables that contain accounts of BMCs, OpenStack or the store.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::{SignedDuration, Timestamp};
@@ -17,7 +23,14 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::clock::{no_answer_within, within};
+use crate::{
+    clock::{no_answer_within, within},
+    files::{self, PathTrust},
+};
+
+/// Prefixes of variables that a plugin does not receive: our own, Terraform's, OpenStack's and the
+/// PostgreSQL client's. The kubeconfig can set them for its plugin.
+const WITHHELD: [&str; 4] = ["METAL_", "TF_", "OS_", "PG"];
 
 /// The maximum output size, in bytes. Certificates and tokens have a few kilobytes.
 const MOST: u64 = 1024 * 1024;
@@ -60,13 +73,18 @@ pub(super) fn plugin(user: &AuthInfo) -> Option<&ExecConfig> {
 
 /// Runs a user's plugin for at most `limit`. Errors contain neither its output nor its arguments or
 /// variables.
-pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Duration) -> Result<Credentials, String> {
+pub(super) async fn credentials(
+    user: &AuthInfo,
+    plugin: &ExecConfig,
+    limit: Duration,
+    trust: PathTrust,
+) -> Result<Credentials, String> {
     let name = plugin.command.clone().ok_or("its user has an exec plugin without a command")?;
     let told = |cause: &str| format!("{cause} (exec plugin {name})");
     if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
         return Err(told("interactiveMode Always needs a terminal, and the provider has none"));
     }
-    let started = command(plugin, &name).and_then(|mut command| {
+    let started = command(plugin, &name, trust).and_then(|mut command| {
         command.spawn().map_err(|error| format!("the exec plugin cannot be started: {}", error.kind()))
     });
     let mut running = PluginProcess::new(started.map_err(|cause| told(&cause))?);
@@ -79,8 +97,40 @@ pub(super) async fn credentials(user: &AuthInfo, plugin: &ExecConfig, limit: Dur
     parse(&printed, user).ok_or_else(|| told("the exec plugin printed no valid ExecCredential"))
 }
 
-fn command(plugin: &ExecConfig, name: &str) -> Result<Command, String> {
-    let mut command = Command::new(name);
+/// Returns the program's path as the system would find it, after checking that other users cannot
+/// change it. A program that does not exist keeps its name: the start reports it.
+fn program(name: &str, trust: PathTrust) -> Result<PathBuf, String> {
+    let given = PathBuf::from(name);
+    // On Windows, programs are outside of the profile, and rights are not read.
+    if cfg!(not(unix)) {
+        return Ok(given);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    let found = if given.components().count() > 1 { Some(given) } else { places.find(|place| is_program(place)) };
+    let Some(found) = found.filter(|found| found.exists()) else { return Ok(PathBuf::from(name)) };
+    files::refuse_writable(&found, trust).map_err(|error| error.to_string())?;
+    Ok(found)
+}
+
+#[cfg(unix)]
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(path: &Path) -> bool {
+    path.is_file()
+}
+
+fn command(plugin: &ExecConfig, name: &str, trust: PathTrust) -> Result<Command, String> {
+    let mut command = Command::new(program(name, trust)?);
+    for (variable, _) in std::env::vars_os() {
+        if WITHHELD.iter().any(|start| variable.to_string_lossy().starts_with(start)) {
+            command.env_remove(variable);
+        }
+    }
     command.args(plugin.args.iter().flatten());
     for variable in plugin.env.iter().flatten() {
         if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
@@ -135,10 +185,21 @@ impl PluginProcess {
             let read = out.take(MOST).read_to_end(&mut printed).await;
             read.map_err(|error| format!("the exec plugin cannot be read: {}", error.kind()))?;
         }
+        #[cfg(unix)]
+        if let Some(plugin) = self.pid() {
+            // Before it is reaped, no other process can have its group's ID.
+            let _ = tokio::task::spawn_blocking(move || wait_unreaped(plugin)).await;
+            self.kill_group();
+        }
         let status = self.child.wait().await;
         let status = status.map_err(|error| format!("the exec plugin was lost: {}", error.kind()))?;
         self.ended = true;
         if status.success() { Ok(printed) } else { Err(format!("the exec plugin ended with {status}")) }
+    }
+
+    #[cfg(unix)]
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(i32::try_from(self.child.id()?).ok()?)
     }
 
     /// Kills the plugin and reaps it, so that no zombie remains.
@@ -151,10 +212,18 @@ impl PluginProcess {
     /// Kills the process group. Its ID cannot be reused before the plugin was reaped.
     fn kill_group(&self) {
         #[cfg(unix)]
-        if let Some(group) = self.child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)) {
+        if let Some(group) = self.pid() {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
+}
+
+/// Waits until a child ends, and leaves it to be reaped.
+#[cfg(unix)]
+fn wait_unreaped(child: rustix::process::Pid) {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while matches!(waitid(WaitId::Pid(child), options), Err(rustix::io::Errno::INTR)) {}
 }
 
 impl Drop for PluginProcess {
@@ -266,6 +335,38 @@ mod tests {
         assert!(problem.contains("no answer within 2s") && problem.contains("exec plugin sh"), "{problem}");
         assert!(!problem.contains("sentinel"), "{problem}");
         are_gone(folder.path()).await;
+    }
+
+    #[tokio::test]
+    async fn children_of_an_exec_plugin_end_after_its_success() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "{} </dev/null >/dev/null 2>&1 & while ! test -e {}; do sleep 0.01; done; printf '{}'",
+            format_args!("sh -c '{}'", hanging(folder.path()).replace('\'', "'\\''")),
+            folder.path().join("pids").display(),
+            credential(r#"{"token":"t"}"#)
+        );
+        let cluster = with_plugin(folder.path(), &script, NOWHERE, Duration::from_secs(10));
+        cluster.client().await.unwrap();
+        are_gone(folder.path()).await;
+    }
+
+    #[tokio::test]
+    async fn a_program_that_others_may_change_is_not_run() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (program, ran) = (folder.path().join("plugin"), folder.path().join("ran"));
+        fs::write(&program, format!("#!/bin/sh\ntouch {}\nprintf '{}'", ran.display(), credential(r#"{"token":"t"}"#)))
+            .unwrap();
+        let plugin = ExecConfig { command: Some(program.display().to_string()), ..ExecConfig::default() };
+        let user = AuthInfo::default();
+        let run = |trust| credentials(&user, &plugin, Duration::from_secs(10), trust);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = run(PathTrust::Checked).await.map(|_| ()).unwrap_err();
+        assert!(refused.contains("can be changed by every user") && !ran.exists(), "{refused}");
+        run(PathTrust::WorldWritable).await.map(|_| ()).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        run(PathTrust::Checked).await.map(|_| ()).unwrap();
     }
 
     #[tokio::test]

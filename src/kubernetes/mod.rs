@@ -7,6 +7,7 @@ mod error;
 mod exec;
 mod follow;
 mod kind;
+mod kubeconfig;
 mod mirror;
 mod node_lease;
 mod time;

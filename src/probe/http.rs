@@ -1,16 +1,17 @@
 //! HTTP probes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use reqwest::{
-    Client, Method, StatusCode, header,
-    redirect::{Action, Attempt, Policy},
-};
+use reqwest::{Client, Method, StatusCode, header, redirect::Policy};
 use sha2::{Digest, Sha256};
+use url::Url;
 
-use super::{Probe, ProbeError};
+use super::{
+    Probe, ProbeError,
+    local::{LOCAL, NoLocalNames, is_local, names_local},
+};
 use crate::{
     clock::{no_answer_within, within},
     tls,
@@ -29,6 +30,8 @@ pub struct ProbeSettings {
     pub greatest_size: u64,
     /// Additional trusted authorities, as PEM.
     pub ca_certificate_pem: Option<String>,
+    /// True if an image host can redirect to loopback, link-local and metadata addresses.
+    pub allow_local_redirects: bool,
 }
 
 impl Default for ProbeSettings {
@@ -39,14 +42,19 @@ impl Default for ProbeSettings {
             least_rate: 256 << 10,
             greatest_size: 64 << 30,
             ca_certificate_pem: None,
+            allow_local_redirects: false,
         }
     }
 }
 
-/// Probes with GET and HEAD, and follows redirects as the machine itself would.
+/// Probes with GET and HEAD, and follows redirects as the machine itself would, except to local
+/// addresses.
 #[derive(Debug)]
 pub struct HttpProbe {
     client: Client,
+    /// For redirects; rejects names with local addresses.
+    redirected: Client,
+    allow_local_redirects: bool,
     timeout: Duration,
     least_rate: u64,
     greatest_size: u64,
@@ -57,35 +65,73 @@ impl HttpProbe {
     pub fn new(settings: &ProbeSettings) -> Result<Self, String> {
         let trust = tls::of_this_machine(settings.ca_certificate_pem.as_deref(), &["h2", "http/1.1"])
             .map_err(|error| format!("the CA certificate for images cannot be read: {error}"))?;
-        let client = Client::builder()
-            .tls_backend_preconfigured(trust)
-            .connect_timeout(settings.timeout)
-            .read_timeout(settings.timeout)
-            // A signed URL is a secret: it must not reach other hosts, or any host unencrypted.
-            .referer(false)
-            .redirect(Policy::custom(follow))
-            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| plain(&error))?;
-        let ProbeSettings { timeout, least_rate, greatest_size, .. } = *settings;
-        Ok(Self { client, timeout, least_rate, greatest_size })
+        let builder = || {
+            Client::builder()
+                .tls_backend_preconfigured(trust.clone())
+                .connect_timeout(settings.timeout)
+                .read_timeout(settings.timeout)
+                // A signed URL is a secret: it must not reach other hosts, or any host unencrypted.
+                .referer(false)
+                .redirect(Policy::none())
+                .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")))
+        };
+        let ProbeSettings { timeout, least_rate, greatest_size, allow_local_redirects, .. } = *settings;
+        let redirected = if allow_local_redirects { builder() } else { builder().dns_resolver(Arc::new(NoLocalNames)) };
+        let client = builder().build().map_err(|error| plain(&error))?;
+        let redirected = redirected.build().map_err(|error| plain(&error))?;
+        Ok(Self { client, redirected, allow_local_redirects, timeout, least_rate, greatest_size })
     }
 
     async fn ask(&self, method: Method, url: &str, range: bool) -> Result<reqwest::Response, ProbeError> {
-        let mut request = self.client.request(method, url);
-        if range {
-            request = request.header(header::RANGE, "bytes=0-0");
-        }
         let no_answer = |cause| ProbeError::NoAnswer { url: shown(url), cause };
-        match within(self.timeout, request.send()).await {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) if !error.is_timeout() => Err(no_answer(plain(&error))),
-            _ => Err(no_answer(no_answer_within(self.timeout))),
+        let first: Url = url.parse().map_err(|_| no_answer("not a URL".to_owned()))?;
+        let following = async {
+            let mut at = first.clone();
+            for _ in 0..=MOST_REDIRECTS {
+                let client = if at.host() == first.host() { &self.client } else { &self.redirected };
+                let mut request = client.request(method.clone(), at.clone());
+                if range {
+                    request = request.header(header::RANGE, "bytes=0-0");
+                }
+                let response = request.send().await.map_err(|error| plain(&error))?;
+                match self.next(&first, &at, &response)? {
+                    Some(next) => at = next,
+                    None => return Ok(response),
+                }
+            }
+            Err("too many redirects".to_owned())
+        };
+        match within(self.timeout, following).await {
+            Some(answer) => answer.map_err(no_answer),
+            None => Err(no_answer(no_answer_within(self.timeout))),
         }
     }
 
-    async fn digest(&self, url: &str) -> Result<String, ProbeError> {
+    /// Returns the address to which an answer redirects. Never leads from TLS to plain HTTP, or to a
+    /// local address of another host than the configured one.
+    fn next(&self, first: &Url, at: &Url, response: &reqwest::Response) -> Result<Option<Url>, String> {
+        let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
+        let (Some(location), 301 | 302 | 303 | 307 | 308) = (location, response.status().as_u16()) else {
+            return Ok(None);
+        };
+        let next = at.join(location).map_err(|_| "it redirects to an address that is not a URL".to_owned())?;
+        if at.scheme() == "https" && next.scheme() != "https" {
+            return Err("it redirects from https to http".to_owned());
+        }
+        if !matches!(next.scheme(), "http" | "https") {
+            return Err("it redirects to an address that is neither http nor https".to_owned());
+        }
+        if !self.allow_local_redirects && next.host() != first.host() && names_local(&next) {
+            return Err(LOCAL.to_owned());
+        }
+        Ok(Some(next))
+    }
+
+    /// Returns the content's digest, and true if a redirect led to a local address.
+    async fn digest(&self, url: &str) -> Result<(String, bool), ProbeError> {
         let response = self.ask(Method::GET, url, false).await?;
+        let by_redirect = Url::parse(url).is_ok_and(|first| first.host() != response.url().host());
+        let local = by_redirect && response.remote_addr().is_none_or(|address| is_local(address.ip()));
         expect_success(url, response.status())?;
         let refused = |cause| ProbeError::NoAnswer { url: shown(url), cause };
         let too_large = || ProbeError::TooLarge { url: shown(url), greatest: self.greatest_size };
@@ -119,11 +165,12 @@ impl HttpProbe {
             }
             reached = read;
         }
-        Ok(hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
+        let found = hash.finalize().iter().fold(String::with_capacity(64), |mut text, byte| {
             use std::fmt::Write as _;
             let _ = write!(text, "{byte:02x}");
             text
-        }))
+        });
+        Ok((found, local))
     }
 }
 
@@ -131,9 +178,11 @@ impl HttpProbe {
 impl Probe for HttpProbe {
     async fn check_image(&self, url: &str, sha256: Option<&str>) -> Result<(), ProbeError> {
         if let Some(expected) = sha256 {
-            let found = self.digest(url).await?;
+            let (found, local) = self.digest(url).await?;
             return if found == expected {
                 Ok(())
+            } else if local {
+                Err(ProbeError::LocalDigest { url: shown(url), expected: expected.to_owned() })
             } else {
                 Err(ProbeError::Digest { url: shown(url), found, expected: expected.to_owned() })
             };
@@ -154,18 +203,6 @@ impl Probe for HttpProbe {
             Err(ProbeError::Status { url: shown(url), found, expected: status.to_string() })
         }
     }
-}
-
-/// Follows redirects like a machine, but never from TLS to plain HTTP.
-fn follow(attempt: Attempt<'_>) -> Action {
-    let secure = attempt.previous().last().is_some_and(|from| from.scheme() == "https");
-    if attempt.previous().len() > MOST_REDIRECTS {
-        return attempt.error("too many redirects");
-    }
-    if secure && attempt.url().scheme() != "https" {
-        return attempt.error("it redirects from https to http");
-    }
-    attempt.follow()
 }
 
 fn expect_success(url: &str, status: StatusCode) -> Result<(), ProbeError> {
@@ -194,10 +231,7 @@ fn plain(error: &reqwest::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -280,5 +314,29 @@ mod tests {
         probe().check_image(&url, None).await.unwrap();
         serving.await.unwrap();
         assert_eq!(told.load(Ordering::SeqCst), 1, "the other host saw the address");
+    }
+
+    /// An image host that redirects to a service of the runner learns nothing about it.
+    #[tokio::test]
+    async fn a_redirect_to_a_local_address_is_refused_and_its_digest_is_told_to_nobody() {
+        let body = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx".to_owned();
+        let inner = host(body, b"", Duration::from_secs(1)).await;
+        let port = inner.parse::<Url>().unwrap().port().unwrap();
+        for to in ["127.0.0.2", "localhost", "[::ffff:127.0.0.1]"] {
+            let head =
+                format!("HTTP/1.1 302 Found\r\nLocation: http://{to}:{port}/secret\r\nContent-Length: 0\r\n\r\n");
+            let url = host(head, b"", Duration::ZERO).await;
+            for sha256 in [None, Some("00")] {
+                let error = probe().check_image(&url, sha256).await.unwrap_err().to_string();
+                assert!(error.contains("loopback, link-local or metadata"), "{to}: {error}");
+            }
+        }
+        // With the setting, the error still contains no digest.
+        let head = format!("HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/\r\nContent-Length: 0\r\n\r\n");
+        let url = host(head, b"", Duration::ZERO).await;
+        let allowed =
+            HttpProbe::new(&ProbeSettings { allow_local_redirects: true, ..ProbeSettings::default() }).unwrap();
+        let error = allowed.check_image(&url, Some("00")).await.unwrap_err();
+        assert!(matches!(error, ProbeError::LocalDigest { .. }), "{error}");
     }
 }

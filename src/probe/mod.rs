@@ -1,6 +1,7 @@
 //! Probes URLs: image existence, image digest, and an external preparer's approval.
 
 mod http;
+mod local;
 
 use std::fmt::Debug;
 
@@ -36,6 +37,15 @@ pub enum ProbeError {
         url: String,
         /// The limit, in bytes.
         greatest: u64,
+    },
+    /// The content of a local address, to which the image host redirected, is another one. Its digest
+    /// would show the host the content of a service that it does not reach.
+    #[error("{url} redirects to a local address whose content does not have the SHA-256 {expected}")]
+    LocalDigest {
+        /// The requested URL, without credentials and query.
+        url: String,
+        /// The expected digest.
+        expected: String,
     },
     /// The content's digest is not the expected digest.
     #[error("{url} has the SHA-256 {found}, expected {expected}")]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     engine::process,
+    files::{self, PathTrust},
     maintenance::ids::{Runner, RunnerId},
 };
 
@@ -63,6 +64,42 @@ impl Environment {
             wrong.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
         }
         self.get(name).map(str::to_owned)
+    }
+
+    /// Returns this environment with the provider block's `trust_world_writable_paths`, if it is set.
+    pub(super) fn with_path_trust(mut self, accepted: Option<bool>) -> Self {
+        if let Some(accepted) = accepted {
+            self.variables.insert(PathTrust::VARIABLE.to_owned(), accepted.to_string());
+        }
+        self
+    }
+
+    /// Returns whether files that other users can change are accepted.
+    ///
+    /// # Errors
+    /// The variable is neither `true` nor `false`.
+    pub fn path_trust(&self) -> Result<PathTrust, SettingsError> {
+        match self.get(PathTrust::VARIABLE) {
+            given @ (None | Some("true" | "false")) => Ok(PathTrust::of(given)),
+            Some(other) => Err(SettingsError::Value {
+                attribute: vec!["trust_world_writable_paths".to_owned()],
+                problem: format!("{}={other:?} is neither true nor false", PathTrust::VARIABLE),
+            }),
+        }
+    }
+
+    /// Rejects authorities that other users can change and that the environment names for all TLS
+    /// connections.
+    pub(super) fn check_authorities(&self) -> Result<(), SettingsError> {
+        let trust = self.path_trust()?;
+        for name in ["SSL_CERT_FILE", "SSL_CERT_DIR"] {
+            let Some(paths) = self.get(name) else { continue };
+            let paths: Vec<_> =
+                if name == "SSL_CERT_DIR" { std::env::split_paths(paths).collect() } else { vec![paths.into()] };
+            files::check_authorities(&paths, trust)
+                .map_err(|error| SettingsError::Value { attribute: Vec::new(), problem: format!("{name}: {error}") })?;
+        }
+        Ok(())
     }
 
     /// Removes variables.

@@ -34,6 +34,10 @@ pub struct Input {
     pub power_timeout: Option<Duration>,
     /// An authority trusted for images and readiness URLs.
     pub image_ca_certificate_file: Option<String>,
+    /// True if an image host can redirect to loopback, link-local and metadata addresses.
+    pub allow_local_image_redirects: bool,
+    /// True if files that other users can change are accepted; `None`: the environment decides.
+    pub trust_world_writable_paths: Option<bool>,
     /// Access to the servers.
     pub backend: BackendInput,
     /// Gates in front of any backend's servers.

@@ -75,6 +75,9 @@ fn of_block(block: &str, problem: Problem) -> SettingsError {
 /// Builds the engine; `stop` ends its work. Opens the store; does not contact any BMC.
 pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) -> Result<Built, SettingsError> {
     env.check()?;
+    let env = &env.clone().with_path_trust(input.trust_world_writable_paths);
+    let trust = env.path_trust()?;
+    env.check_authorities()?;
     if let Some(problem) = check(&input).into_iter().next() {
         return Err(problem);
     }
@@ -89,9 +92,10 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     let connected = plugin.connect(&input.backend.block, &variable, &clock);
     all_text()?;
     let Connected { backend, mut warnings } = connected.map_err(|problem| of_block(plugin.name(), problem))?;
-    let mut probe = ProbeSettings::default();
+    let mut probe =
+        ProbeSettings { allow_local_redirects: input.allow_local_image_redirects, ..ProbeSettings::default() };
     if let Some(path) = &input.image_ca_certificate_file {
-        probe.ca_certificate_pem = Some(secrets::read_file(path, vec!["image_ca_certificate_file".to_owned()])?);
+        probe.ca_certificate_pem = Some(secrets::read_file(path, vec!["image_ca_certificate_file".to_owned()], trust)?);
     }
     let probe = HttpProbe::new(&probe)
         .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;

@@ -6,6 +6,7 @@ use secrecy::SecretString;
 
 use crate::{
     clock::Clock,
+    files::PathTrust,
     kubernetes::ClusterSettings,
     store::{
         KubernetesOptions, KubernetesStore, LazyStore, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
@@ -28,14 +29,20 @@ enum StoreLocation {
 const FORMS: &str = "sqlite:///path/to/file, postgres://user@host/database or kubernetes://namespace";
 
 impl StoreLocation {
-    async fn open(&self, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, StoreError> {
+    async fn open(&self, clock: Arc<dyn Clock>, trust: PathTrust) -> Result<Arc<dyn Store>, StoreError> {
         Ok(match self {
             Self::File(path, shared) => {
-                let options = SqliteOptions { shared: *shared, ..SqliteOptions::default() };
+                let options = SqliteOptions { shared: *shared, trust, ..SqliteOptions::default() };
                 Arc::new(SqliteStore::open(path, clock, options).await?)
             }
-            Self::Postgres(url) => Arc::new(PostgresStore::open(url, clock, &PostgresOptions::default()).await?),
-            Self::Kubernetes(url) => Arc::new(KubernetesStore::open(url, clock, KubernetesOptions::default()).await?),
+            Self::Postgres(url) => {
+                let options = PostgresOptions { trust, ..PostgresOptions::default() };
+                Arc::new(PostgresStore::open(url, clock, &options).await?)
+            }
+            Self::Kubernetes(url) => {
+                let options = KubernetesOptions { trust, ..KubernetesOptions::default() };
+                Arc::new(KubernetesStore::open(url, clock, options).await?)
+            }
         })
     }
 
@@ -79,15 +86,15 @@ pub async fn open_store(
     let problem = |error: StoreError| SettingsError::Store { problem: error.to_string() };
     let place = place(url.or_else(|| env.get(variables::COORDINATION_URL)))?;
     let address = place.address().map_err(problem)?;
-    let embedded = place.embedded();
-    match Box::pin(place.open(Arc::clone(&clock))).await {
+    let (embedded, trust) = (place.embedded(), env.path_trust()?);
+    match Box::pin(place.open(Arc::clone(&clock), trust)).await {
         Ok(store) => Ok((store, embedded)),
         Err(error) if error.is_transient() && may_come_back(&place) => {
             tracing::warn!(%error, "the coordination store is opened again when it is needed");
             let of_store = Arc::clone(&clock);
             let opener = Box::new(move || {
                 let (place, clock) = (place.clone(), Arc::clone(&of_store));
-                Box::pin(async move { place.open(clock).await }) as _
+                Box::pin(async move { place.open(clock, trust).await }) as _
             });
             Ok((Arc::new(LazyStore::new(address, clock, opener, error)), embedded))
         }
@@ -131,7 +138,9 @@ pub(super) fn cluster(url: Option<&str>, env: &Environment) -> Result<Option<Clu
     let StoreLocation::Kubernetes(url) = place(url.or_else(|| env.get(variables::COORDINATION_URL)))? else {
         return Ok(None);
     };
-    KubernetesStore::cluster_of(&url).map(Some).map_err(|error| SettingsError::Store { problem: error.to_string() })
+    let cluster = KubernetesStore::cluster_of(&url);
+    let cluster = cluster.map_err(|error| SettingsError::Store { problem: error.to_string() })?;
+    Ok(Some(ClusterSettings { trust: env.path_trust()?, ..cluster }))
 }
 
 /// Returns true if the error can be temporary. A missing file that cannot be created is a wrong

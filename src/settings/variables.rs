@@ -12,6 +12,7 @@ pub const KUBECONFIG: &str = "METAL_KUBECONFIG";
 
 #[cfg(test)]
 mod tests {
+    use crate::files::PathTrust;
     use std::{
         collections::{BTreeMap, BTreeSet},
         fs,
@@ -26,7 +27,7 @@ mod tests {
 
     use super::*;
 
-    const COMMON: [&str; 4] = [COORDINATION_URL, OWNER, KUBECONFIG, cluster_api::NAMESPACE];
+    const COMMON: [&str; 5] = [COORDINATION_URL, OWNER, KUBECONFIG, cluster_api::NAMESPACE, PathTrust::VARIABLE];
 
     /// An inventory file in the documentation uses this variable in its own setting.
     const EXAMPLE: &str = "METAL_NODE8_PASSWORD";

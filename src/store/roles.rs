@@ -35,15 +35,15 @@ pub fn roles(kind: RoleKind, url: Option<&SecretString>) -> Result<String, Store
 
 /// Renders the manifests for another namespace. Cluster-scoped objects are renamed too; otherwise
 /// the policies of two stores would replace each other.
+///
+/// The name is quoted: YAML reads a plain `123` or `on` as another type.
 fn in_namespace(namespace: &str) -> String {
+    let quoted = format!("\"{namespace}\"");
     KUBERNETES
         .replace("the namespace metal of", &format!("the namespace {namespace} of"))
-        .replace(
-            "kind: Namespace\nmetadata: {name: metal}",
-            &format!("kind: Namespace\nmetadata: {{name: {namespace}}}"),
-        )
-        .replace("namespace: metal}", &format!("namespace: {namespace}}}"))
-        .replace("kubernetes.io/metadata.name: metal}", &format!("kubernetes.io/metadata.name: {namespace}}}"))
+        .replace("kind: Namespace\nmetadata: {name: metal}", &format!("kind: Namespace\nmetadata: {{name: {quoted}}}"))
+        .replace("namespace: metal}", &format!("namespace: {quoted}}}"))
+        .replace("kubernetes.io/metadata.name: metal}", &format!("kubernetes.io/metadata.name: {quoted}}}"))
         .replace("{name: metal-store}", &format!("{{name: metal-store-{namespace}}}"))
         .replace("policyName: metal-store\n", &format!("policyName: metal-store-{namespace}\n"))
 }
@@ -56,7 +56,7 @@ mod tests {
     fn the_place_of_the_store_is_in_its_roles() {
         let url = |text: &str| SecretString::from(text.to_owned());
         let kubernetes = roles(RoleKind::Kubernetes, Some(&url("kubernetes://locks"))).unwrap();
-        assert!(kubernetes.contains("metadata: {name: metal-runner, namespace: locks}"), "{kubernetes}");
+        assert!(kubernetes.contains("metadata: {name: metal-runner, namespace: \"locks\"}"), "{kubernetes}");
         assert!(!kubernetes.contains("metal}") && !kubernetes.contains("name: metal-store}"), "{kubernetes}");
         assert_eq!(roles(RoleKind::Kubernetes, Some(&url("sqlite:///x"))).unwrap(), KUBERNETES);
     }

@@ -299,3 +299,17 @@ async fn a_usual_file_has_no_warning() {
     let store = SqliteStore::open(&path, Arc::new(SystemClock::default()), SqliteOptions::default()).await.unwrap();
     assert_eq!(store.reach_warning(), None);
 }
+
+#[tokio::test]
+async fn a_line_that_cannot_be_read_is_reported_and_hides_no_other() {
+    let bench = Bench::sqlite().await;
+    let store = bench.open().await;
+    hold(&*store, &key("k"), &request("a", 1)).await;
+    let path = store.address();
+    let path = Path::new(path.strip_prefix("sqlite://").unwrap());
+    crate::bench::sql_of(path, "UPDATE audit SET at = 'never' WHERE id = (SELECT min(id) FROM audit)").await;
+    let contents = store.contents().await.unwrap();
+    assert!(!contents.audit.is_empty(), "the other lines");
+    let wrong = contents.violations();
+    assert!(wrong.iter().any(|line| line.contains("a line of the audit cannot be read")), "{wrong:?}");
+}

@@ -15,7 +15,7 @@ use terraform_provider_metal::{
         lock::EnqueueRequest,
         spec::{Policy, Spec},
     },
-    store::{KubernetesStore, Store, StoreError},
+    store::{AuditStart, KubernetesStore, Store, StoreError},
 };
 
 use crate::{
@@ -329,4 +329,32 @@ async fn an_approver_adds_lines_and_removes_none() {
     patch(&kubectl, &object, &part("outbox", "[]".into())).await.unwrap_err();
     patch(&kubectl, &object, &part("said", "[]".into())).await.unwrap_err();
     patch(&kubectl, &object, &part("said", data["said"].replace("ada", "eve"))).await.unwrap_err();
+}
+
+/// A runner can write such objects. They must not affect others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_cannot_be_read_is_reported_and_hides_no_other() {
+    let guarded = Guarded::start().await;
+    let runner = guarded.raw("runner").await;
+    let forged = format!("metal-journal-forged-{}", i64::MAX);
+    let made = [
+        (forged.as_str(), "journal", "entries"),
+        ("metal-bound-forged", "bound", "bound"),
+        ("metal-name-forged", "name", "place"),
+    ];
+    for (name, kind, key) in made {
+        create(&runner, json!({"metadata": {"name": name, "labels": {KIND: kind}}, "data": {key: "{"}})).await.unwrap();
+    }
+    let wrong = guarded.runs.contents().await.unwrap().violations();
+    for (name, ..) in made {
+        assert!(wrong.iter().any(|line| line.contains(name)), "{name}: {wrong:?}");
+    }
+    let lines = guarded.runs.export_audit(&AuditStart::Oldest, 1000).await.unwrap();
+    assert!(lines.iter().any(|line| line.event.is_ok()), "{lines:?}");
+    assert!(lines.iter().any(|line| line.id.contains("forged") && line.event.is_err()), "{lines:?}");
+    // Its name hides no later line.
+    let after = AuditStart::After(lines.last().unwrap().position.clone());
+    apply(&*guarded.runs, &key("later"), |lock, _, now| lock.claim(claim("later"), now)).await.unwrap();
+    let lines = guarded.runs.export_audit(&after, 1000).await.unwrap();
+    assert!(lines.iter().any(|line| line.event.is_ok()), "{lines:?}");
 }

@@ -276,3 +276,15 @@ async fn a_transaction_that_stays_open_stops_no_other_server_and_loses_no_line()
     let forged = lines.iter().find(|line| line.event.is_err()).unwrap();
     assert_eq!((&forged.event, forged.stamp.as_ref().unwrap().0.as_str()), (&Err("{}".to_owned()), RUNNER));
 }
+
+/// A runner writes the ends of leases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_end_of_a_lease_stops_others_from_reading_the_store() {
+    let guarded = Guarded::start().await;
+    for until in ["infinity", "-infinity", "294276-12-31", "4713-01-01 BC"] {
+        guarded.sql(&format!("UPDATE metal.leases SET until = '{until}'"));
+        guarded.runs.contents().await.unwrap_or_else(|error| panic!("{until}: {error}"));
+        assert_eq!(guarded.runs.view_all().await.unwrap().len(), 1, "{until}");
+        guarded.runs.export_audit(&AuditStart::Oldest, 1000).await.unwrap();
+    }
+}

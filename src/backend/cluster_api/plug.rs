@@ -101,7 +101,8 @@ impl GatePlugin for Plugin {
         // Nodes.
         let same = workload_kubeconfig.is_none();
         let workload_context = WORKLOAD_CONTEXT.value(block, env).or_else(|| context.clone().filter(|_| same));
-        let cluster = |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context), Arc::clone(clock));
+        let cluster =
+            |kubeconfig, context| Cluster::new(gate_plug::cluster(kubeconfig, context, env), Arc::clone(clock));
         let machines = block.texts(MACHINES.name).into_iter();
         let settings = ClusterApiSettings {
             workload: cluster(workload_kubeconfig.or_else(|| kubeconfig.clone()), workload_context),

@@ -106,9 +106,9 @@ fn cloud(name: &str, block: &Block, env: Variables<'_>) -> Result<Cloud, Problem
     let Some(path) = found else {
         return Err(Problem::of(&["cloud"], "no clouds.yaml was found; set clouds_file"));
     };
-    let text = read_file(&path.to_string_lossy(), &[at])?;
+    let text = read_file(&path.to_string_lossy(), &[at], env)?;
     let beside = path.parent().unwrap_or_else(|| Path::new("")).join("secure.yaml");
-    let secure = if beside.exists() { Some(read_file(&beside.to_string_lossy(), &[at])?) } else { None };
+    let secure = if beside.exists() { Some(read_file(&beside.to_string_lossy(), &[at], env)?) } else { None };
     let cloud = clouds::read(name, &text, secure.as_deref()).map_err(|problem| Problem::of(&["cloud"], problem))?;
     let ca_certificate_file = cloud.ca_certificate_file.map(|path| clouds::expanded(&path, &|name| env(name)));
     Ok(Cloud { ca_certificate_file, ..cloud })
@@ -206,7 +206,7 @@ impl BackendPlugin for Plugin {
             IronicTrust::Anything
         } else {
             match authority {
-                Some(path) => IronicTrust::Authority(read_file(&path, &["ca_certificate_file"])?),
+                Some(path) => IronicTrust::Authority(read_file(&path, &["ca_certificate_file"], env)?),
                 None => IronicTrust::System,
             }
         };

@@ -198,7 +198,7 @@ fn named(block: &Block, env: Variables<'_>) -> Option<ClusterSettings> {
     if kubeconfig.is_none() && context.is_none() {
         return None;
     }
-    let of_kubeconfig = gate_plug::cluster(kubeconfig, context);
+    let of_kubeconfig = gate_plug::cluster(kubeconfig, context, env);
     Some(ClusterSettings { kubeconfig: of_kubeconfig.kubeconfig.or(usual(env).kubeconfig), ..of_kubeconfig })
 }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn leases_and_drains_are_in_one_cluster_unless_each_names_its_own() {
-        let of_store = || Some(gate_plug::cluster(Some("store".to_owned()), None));
+        let of_store = || Some(gate_plug::cluster(Some("store".to_owned()), None, &|_| None));
         let found = |of_leases: Option<&str>, of_drains: Option<&str>, store, variables: &[(&str, &str)]| {
             let block = |file: Option<&str>| {
                 let mut block = Block::default();

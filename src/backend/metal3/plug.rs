@@ -76,7 +76,7 @@ impl BackendPlugin for Plugin {
             cluster: Cluster::new(cluster, Arc::clone(clock)),
             namespace: cluster_block::namespace(block, env),
             hold: block.text("hold").and_then(|hold| Hold::named(&hold)).unwrap_or_default(),
-            trust: cluster_block::bmc_trust(block)?,
+            trust: cluster_block::bmc_trust(block, env)?,
             lock_keys: block.texts("lock_keys"),
         };
         Ok(Connected::quiet(Metal3Backend::new(settings, clock)))

@@ -85,12 +85,13 @@ impl BackendPlugin for Plugin {
             kubeconfig: node_kubeconfig.map(PathBuf::from),
             context: node_context,
             request_timeout: cluster.request_timeout,
+            trust: cluster.trust,
             ..ClusterSettings::default()
         });
         let settings = MetalOperatorSettings {
             cluster: Cluster::new(cluster, Arc::clone(clock)),
             namespace: cluster_block::namespace(block, env),
-            trust: cluster_block::bmc_trust(block)?,
+            trust: cluster_block::bmc_trust(block, env)?,
             nodes: nodes.map(|nodes| Cluster::new(nodes, Arc::clone(clock))),
         };
         Ok(Connected::quiet(MetalOperatorBackend::new(settings, clock)))

@@ -1,6 +1,6 @@
 //! Reads an answer within limits: body, status, and the machine's message about a refusal.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use reqwest::{Method, Response, StatusCode, header};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::{
         BackendError,
         web::{self, BodyError},
     },
-    clock::within,
+    clock::{no_answer_within, within},
 };
 
 use super::{
@@ -39,6 +39,7 @@ impl Bmc {
         method: &Method,
         path: &str,
         response: Response,
+        until: Duration,
     ) -> Result<RedfishResponse, BackendError> {
         let status = response.status();
         let text = |name: header::HeaderName| {
@@ -51,9 +52,14 @@ impl Bmc {
         let (location, ways_in) = (text(header::LOCATION), text(header::WWW_AUTHENTICATE));
         let allow = text(header::ALLOW);
         let changes = *method != Method::GET;
-        let read = within(self.limit(method), self.body(method, path, response)).await;
-        let read =
-            read.unwrap_or_else(|| Err(self.reply_lost(method, path, "the answer did not end in time".to_owned())));
+        // Headers and body share one limit.
+        let left = until.saturating_sub(self.clock.monotonic());
+        let read = within(left, self.body(method, path, response)).await;
+        let late = || {
+            let limit = no_answer_within(self.limit(method));
+            Err(self.unanswered(method, path, format!("the answer did not end in time: {limit}")))
+        };
+        let read = read.unwrap_or_else(late);
         let bytes = match read {
             Ok(bytes) => bytes,
             // The status already rejects the change, so an incomplete body does not matter.

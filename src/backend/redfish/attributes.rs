@@ -103,7 +103,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting::new(
         "read_timeout",
         AttributeKind::Duration,
-        "Time limit for a read. Default: `request_timeout` if it is set, otherwise `\"30s\"`; at most `\"2m\"`.",
+        "Time limit for a read. In a plan, all reads of one server take at most twice as long. Default: `request_timeout` if it is set, otherwise `\"30s\"`; at most `\"2m\"`.",
     ),
     Setting::new(
         "authentication",

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, OnceCell, RwLock, Semaphore};
 use url::Url;
 
 use crate::{
-    backend::{BackendError, before_change},
+    backend::{BackendError, before_change, share::PlanShare},
     clock::{Clock, no_answer_within, within},
     maintenance::machine::shown_url,
 };
@@ -108,6 +108,8 @@ pub(super) struct Bmc {
     proven: AtomicBool,
     door: Mutex<()>,
     places: Semaphore,
+    /// The time that reads took in a plan.
+    share: PlanShare,
     systems: AtomicUsize,
     /// True if the BMC lists several systems. Read once for all of them, because a large chassis
     /// has a long list.
@@ -153,6 +155,7 @@ impl Bmc {
             proven: AtomicBool::new(false),
             door: Mutex::default(),
             places: Semaphore::new(AT_ONCE),
+            share: PlanShare::default(),
             systems: AtomicUsize::new(0),
             has_siblings: OnceCell::new(),
             no_basic: AtomicBool::new(false),
@@ -288,8 +291,14 @@ impl Bmc {
             Ok(request)
         };
         let begun = self.clock.monotonic();
-        let response = self.exchange(method, path, dress).await?;
-        let answer = self.read(method, path, response).await;
+        let counted = if *method == Method::GET { self.share.begin(self.limits.read, &*self.clock) } else { None };
+        let limit = counted.as_ref().map_or(Duration::MAX, |(left, _)| *left).min(self.limit(method));
+        if limit.is_zero() {
+            return Err(self.unanswered(method, path, "its reads took their whole share of this plan".to_owned()));
+        }
+        let until = begun + limit;
+        let response = self.exchange(method, path, until, dress).await?;
+        let answer = self.read(method, path, response, until).await;
         if *method == Method::GET {
             let took = self.clock.monotonic().saturating_sub(begun);
             let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,17 +307,23 @@ impl Bmc {
         answer
     }
 
+    /// Returns when a request that starts now must be answered completely.
+    fn until(&self, method: &Method) -> Duration {
+        self.clock.monotonic() + self.limit(method)
+    }
+
     /// Sends a request and follows redirects within the BMC.
     async fn exchange(
         &self,
         method: &Method,
         path: &str,
+        until: Duration,
         dress: impl Fn(RequestBuilder) -> Result<RequestBuilder, BackendError> + Send,
     ) -> Result<Response, BackendError> {
         let moved = self.resources.lock().unwrap_or_else(PoisonError::into_inner).moved.get(path).cloned();
         let mut at = moved.unwrap_or_else(|| path.to_owned());
         for _ in 0..=redirect::MOST {
-            let response = self.deliver(method, &at, dress(self.build(method, &at)?)?).await?;
+            let response = self.deliver(method, &at, until, dress(self.build(method, &at)?)?).await?;
             match self.redirected(method, &at, &response)? {
                 Some(to) => at = to,
                 None => return Ok(response),
@@ -342,19 +357,17 @@ impl Bmc {
             .header(header::ACCEPT_ENCODING, "identity"))
     }
 
-    async fn deliver(&self, method: &Method, path: &str, request: RequestBuilder) -> Result<Response, BackendError> {
-        let limit = self.limit(method);
-        match within(limit, request.send()).await {
+    async fn deliver(
+        &self,
+        method: &Method,
+        path: &str,
+        until: Duration,
+        request: RequestBuilder,
+    ) -> Result<Response, BackendError> {
+        match within(until.saturating_sub(self.clock.monotonic()), request.send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) => Err(self.undelivered(method, path, &error)),
-            None => {
-                let cause = no_answer_within(limit);
-                if *method == Method::GET {
-                    self.is_down(&cause);
-                    return Err(BackendError::Unreachable { address: self.address(), cause });
-                }
-                Err(self.reply_lost(method, path, cause))
-            }
+            None => Err(self.unanswered(method, path, no_answer_within(self.limit(method)))),
         }
     }
 

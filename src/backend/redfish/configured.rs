@@ -6,7 +6,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::{
-    backend::plug::{Block, Problem, Variables, read_file},
+    backend::plug::{Block, Problem, Variables, path_trust, read_file},
     files,
     loopback::is_loopback,
 };
@@ -59,7 +59,7 @@ pub(super) fn settings(block: &Block, env: Variables<'_>) -> Result<RedfishSetti
     let common = RedfishDefaults {
         username: USERNAME.value(block, env),
         password: common_password(block, env)?,
-        trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &[CA_CERTIFICATE_FILE.name])?,
+        trust: certificate_trust(block.flag("insecure"), None, authority.as_deref(), &[CA_CERTIFICATE_FILE.name], env)?,
     };
     let authentication = match block.text("authentication").as_deref() {
         None | Some("session") => Authentication::Session,
@@ -85,7 +85,8 @@ fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerI
     let mut servers: BTreeMap<String, ServerInput> = BTreeMap::new();
     if let Some(path) = INVENTORY_FILE.value(block, env) {
         let at = [INVENTORY_FILE.name];
-        let text = files::read(&path, files::INVENTORY).map_err(|error| Problem::of(&at, error.to_string()))?;
+        let text = files::read(&path, files::INVENTORY, path_trust(env))
+            .map_err(|error| Problem::of(&at, error.to_string()))?;
         let listed = parse_inventory(&text).map_err(|problem| Problem::of(&at, format!("{path}: {problem}")))?;
         let limits = InventoryLimits::new(
             &path,
@@ -113,7 +114,7 @@ fn common_password(block: &Block, env: Variables<'_>) -> Result<Option<SecretStr
         (None, Some(password)) => return Ok(Some(SecretString::from(password))),
         (None, None) => PASSWORD_FILE.from_env(env),
     };
-    path.map(|path| read_password(&path, &[PASSWORD_FILE.name])).transpose()
+    path.map(|path| read_password(&path, &[PASSWORD_FILE.name], env)).transpose()
 }
 
 /// Returns a server's inventory file entry. `authority` is the shared authority for servers without
@@ -144,7 +145,7 @@ fn server_settings(
     let username = server.username.or_else(|| common.username.clone());
     let password = match (password, server.password_file, server.password_env) {
         (Some(password), _, _) => Some(password),
-        (None, Some(path), _) => Some(read_password(&path, &["servers", name, "password_file"])?),
+        (None, Some(path), _) => Some(read_password(&path, &["servers", name, "password_file"], env)?),
         (None, None, Some(variable)) => match env(&variable) {
             Some(password) => Some(SecretString::from(password)),
             None => return Err(wrong("password_env", format!("server {name:?}: {variable} is not set"))),
@@ -166,6 +167,7 @@ fn server_settings(
         server.certificate_sha256.as_deref(),
         server.ca_certificate_file.as_deref(),
         &["servers", name, "certificate_sha256"],
+        env,
     )?;
     let trust = if own == Trust::System && server.insecure != Some(false) { common.trust.clone() } else { own };
     if let Some(problem) = refuses_plain(&endpoint, &trust) {
@@ -269,13 +271,14 @@ pub(in crate::backend) fn certificate_trust(
     fingerprint: Option<&str>,
     authority: Option<&str>,
     at: &[&str],
+    env: Variables<'_>,
 ) -> Result<Trust, Problem> {
     several_trusts(insecure, fingerprint, authority, at)?;
     if let Some(text) = fingerprint {
         return parse_fingerprint(text).map(Trust::Fingerprint).ok_or_else(|| Problem::of(at, FINGERPRINT));
     }
     if let Some(path) = authority {
-        return Ok(Trust::Authority(read_file(path, at)?));
+        return Ok(Trust::Authority(read_file(path, at, env)?));
     }
     Ok(if insecure == Some(true) { Trust::Anything } else { Trust::System })
 }

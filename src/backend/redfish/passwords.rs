@@ -18,8 +18,8 @@ use super::{
 const ENV_PREFIX: &str = "METAL_";
 
 /// Reads a password file without the line end that editors add.
-pub(super) fn read_password(path: &str, at: &[&str]) -> Result<SecretString, Problem> {
-    let text = SecretString::from(read_file(path, at)?);
+pub(super) fn read_password(path: &str, at: &[&str], env: Variables<'_>) -> Result<SecretString, Problem> {
+    let text = SecretString::from(read_file(path, at, env)?);
     Ok(SecretString::from(text.expose_secret().trim_end_matches(['\r', '\n'])))
 }
 

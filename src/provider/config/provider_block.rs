@@ -56,6 +56,14 @@ block! {
             String,
             "An additional trusted authority for image and readiness URLs, as PEM.",
         );
+        allow_local_image_redirects: ValueBool => optional(
+            Bool,
+            "Follow redirects of an image host to loopback, link-local and metadata addresses of this machine. Default: `false`.",
+        );
+        trust_world_writable_paths: ValueBool => optional(
+            Bool,
+            "Accept files that other users of the machine can change or replace: certificates, passwords, kubeconfigs, tokens, exec plugins and the embedded store. For CI executors whose umask is 0000 and whose machine has no other users. Default: `METAL_TRUST_WORLD_WRITABLE_PATHS`, else `false`.",
+        );
         ;
         /// Backend and gate blocks by name.
         #[serde(flatten)]
@@ -91,6 +99,8 @@ impl ProviderModel {
             graceful_shutdown_timeout,
             power_timeout,
             image_ca_certificate_file,
+            allow_local_image_redirects,
+            trust_world_writable_paths,
             blocks,
         } = self;
         let path = AttributePath::new;
@@ -126,6 +136,8 @@ impl ProviderModel {
             graceful_shutdown_timeout: duration(diags, graceful_shutdown_timeout, path("graceful_shutdown_timeout")),
             power_timeout: duration(diags, power_timeout, path("power_timeout")),
             image_ca_certificate_file: text(image_ca_certificate_file),
+            allow_local_image_redirects: flag(*allow_local_image_redirects).unwrap_or(false),
+            trust_world_writable_paths: flag(*trust_world_writable_paths),
             backend,
             gates: gates(blocks, diags),
         };

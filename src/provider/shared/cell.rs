@@ -9,7 +9,7 @@ use std::{
 use tf_provider::{AttributePath, Diagnostics};
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::within, engine::Engine, plugin::diagnostic};
+use crate::{backend::planning, clock::within, engine::Engine, plugin::diagnostic};
 
 /// How long a stopped process waits for an essential read.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -44,10 +44,11 @@ impl Cell {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// Runs a read unless the process is stopped first, so that a silent BMC cannot block Ctrl-C.
+    /// Runs a plan's or refresh's read unless the process is stopped first, so that a silent BMC cannot
+    /// block Ctrl-C. All reads of one server share a time limit.
     pub(in crate::provider) async fn unless_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         tokio::select! {
-            read = reading => Some(read),
+            read = planning(reading) => Some(read),
             () = self.stop.cancelled() => None,
         }
     }

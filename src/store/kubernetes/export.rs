@@ -22,20 +22,26 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
         newest = newest.max(link::revision(&map.metadata, &store_link.faults)?);
     }
     maps.extend(journals(store_link, start).await?);
-    let mut entries = Vec::new();
-    for map in &maps {
-        match journal::entries(map, &store_link.faults) {
-            Ok(found) => entries.extend(found),
-            // One damaged object must not hide the lines of all other servers.
-            Err(error @ StoreError::Unreadable { .. }) => {
-                let name = map.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(%error, "the audit lines in the ConfigMap {name} are not exported");
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let (mut entries, unreadable) = journal::readable(&maps, &store_link.faults)?;
     entries.retain(|entry| entry.order.is_none_or(|order| order <= newest));
-    let mut lines = Vec::new();
+    // One damaged object must not hide the lines of all other servers. Its own line follows those
+    // that could be in it.
+    let mut lines: Vec<AuditLine> = Vec::new();
+    for (map, cause) in unreadable {
+        let commit = map.metadata.name.clone().unwrap_or_default();
+        let order = match objects::kind(&map.metadata) {
+            Some("lock") => link::revision(&map.metadata, &store_link.faults)?,
+            // A name can be forged: a later revision would hide later lines.
+            _ => revision_of(&commit).unwrap_or_default().min(newest),
+        };
+        let id = format!("{commit}-{order}");
+        lines.push(AuditLine {
+            id,
+            position: AuditPosition { order, commit, number: 0 },
+            event: Err(cause),
+            stamp: None,
+        });
+    }
     for entry in journal::in_order(entries) {
         for (number, event) in (0..).zip(entry.events) {
             let position =
@@ -48,7 +54,7 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
         AuditStart::Oldest => {}
         AuditStart::Age(age) => {
             let since = forgotten_before(store.now().await?, *age);
-            lines.retain(|line| line.event.as_ref().is_ok_and(|event| event.at >= since));
+            lines.retain(|line| line.event.as_ref().is_ok_and(|event| event.at >= since) || line.event.is_err());
         }
         AuditStart::After(position) => lines.retain(|line| line.position > *position),
         AuditStart::AfterId(id) => {
@@ -60,6 +66,11 @@ pub(super) async fn read(store: &KubernetesStore, start: &AuditStart) -> Result<
     Ok(lines)
 }
 
+/// Returns the revision in a journal's name.
+fn revision_of(name: &str) -> Option<i64> {
+    name.rsplit('-').next().and_then(|number| number.parse().ok())
+}
+
 /// Reads the journals that can contain lines after this start. The revision in a journal's name is
 /// not older than its entries.
 async fn journals(link: &StoreClient, start: &AuditStart) -> Result<Vec<ConfigMap>, StoreError> {
@@ -68,8 +79,7 @@ async fn journals(link: &StoreClient, start: &AuditStart) -> Result<Vec<ConfigMa
     let mut found = Vec::new();
     for metadata in link.list_metadata(&journals).await? {
         let name = metadata.name.unwrap_or_default();
-        let revision = name.rsplit('-').next().and_then(|number| number.parse::<i64>().ok());
-        if revision.is_some_and(|revision| revision >= position.order) {
+        if revision_of(&name).is_some_and(|revision| revision >= position.order) {
             found.extend(link.get(&name).await?);
         }
     }

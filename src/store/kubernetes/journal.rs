@@ -98,6 +98,23 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Erro
     }))
 }
 
+/// Returns the entries of several objects, and the journals that cannot be read, each with the
+/// reason. A runner can write such a journal, and it must not hide the others.
+pub(super) fn readable<'a>(
+    maps: impl IntoIterator<Item = &'a ConfigMap>,
+    faults: &ErrorMapper,
+) -> Result<(Vec<Entry>, Vec<(&'a ConfigMap, String)>), StoreError> {
+    let (mut all, mut unreadable) = (Vec::new(), Vec::new());
+    for map in maps {
+        match entries(map, faults) {
+            Ok(found) => all.extend(found),
+            Err(StoreError::Unreadable { cause, .. }) => unreadable.push((map, cause)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((all, unreadable))
+}
+
 /// Returns a journal's or lock's entries.
 pub(super) fn entries(map: &ConfigMap, faults: &ErrorMapper) -> Result<Vec<Entry>, StoreError> {
     match objects::kind(&map.metadata) {

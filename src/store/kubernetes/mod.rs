@@ -101,7 +101,8 @@ impl KubernetesStore {
     pub async fn open(url: &str, clock: Arc<dyn Clock>, options: KubernetesOptions) -> Result<Self, StoreError> {
         let parsed = url::parse(url)?;
         let faults = ErrorMapper::new(&parsed.address, &parsed.namespace);
-        let settings = ClusterSettings { request_timeout: Some(options.patience), ..parsed.cluster };
+        let settings =
+            ClusterSettings { request_timeout: Some(options.patience), trust: options.trust, ..parsed.cluster };
         let cluster = Cluster::new(settings, Arc::clone(&clock));
         let time = ToldTime::new(options.time, Arc::clone(&clock));
         let link = Arc::new(StoreClient::new(cluster, parsed.namespace, faults, clock, options.patience));
@@ -208,9 +209,14 @@ impl KubernetesStore {
 
     /// Reads the history under a label, in commit order.
     async fn history(&self, label: &str) -> Result<Vec<Entry>, StoreError> {
-        let mut entries = Vec::new();
-        for map in self.link.list(label).await? {
-            entries.extend(journal::entries(&map, &self.link.faults)?);
+        let maps = self.link.list(label).await?;
+        let (entries, unreadable) = journal::readable(&maps, &self.link.faults)?;
+        for (map, cause) in unreadable {
+            // An unreadable lock could contain the record itself.
+            if objects::kind(&map.metadata) == Some("lock") {
+                return Err(self.link.faults.unreadable(cause));
+            }
+            tracing::warn!("a journal cannot be read and is left out: {cause}");
         }
         Ok(journal::in_order(entries))
     }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use url::Url;
 
-use crate::{clock::Clock, kubernetes::ClusterSettings, store::StoreError};
+use crate::{clock::Clock, files::PathTrust, kubernetes::ClusterSettings, store::StoreError};
 
 /// Options for a Kubernetes cluster.
 #[derive(Clone, Debug)]
@@ -13,11 +13,13 @@ pub struct KubernetesOptions {
     pub patience: Duration,
     /// Replaces the API servers' clocks, for tests that control the time.
     pub time: Option<Arc<dyn Clock>>,
+    /// Whether files that other users can change are accepted.
+    pub trust: PathTrust,
 }
 
 impl Default for KubernetesOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), time: None }
+        Self { patience: Duration::from_secs(10), time: None, trust: PathTrust::Checked }
     }
 }
 

@@ -45,6 +45,11 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let (mut locks, mut bindings, mut entries) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken: HashMap<MaintenanceId, Pointer> = HashMap::new();
     let mut oddities = Vec::new();
+    // A runner can write an object that cannot be read. It costs only itself.
+    let or_oddity = |oddities: &mut Vec<String>, error: StoreError| match error {
+        StoreError::Unreadable { cause, .. } => Ok(oddities.push(format!("an object cannot be read: {cause}"))),
+        error => Err(error),
+    };
     for map in &maps {
         let name = map.metadata.name.as_deref().unwrap_or_default();
         if map.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
@@ -61,11 +66,14 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
                 Err(StoreError::Unreadable { cause, .. }) => locks.push(Row::quarantined(map, &cause, &link.faults)),
                 Err(error) => return Err(error),
             },
-            "bound" => bindings.push(bound(map, link)?),
-            "name" => {
-                let pointer = Pointer::of(map, &link.faults)?;
-                taken.insert(pointer.id.clone(), pointer);
-            }
+            "bound" => match bound(map, link) {
+                Ok(found) => bindings.push(found),
+                Err(error) => or_oddity(&mut oddities, error)?,
+            },
+            "name" => match Pointer::of(map, &link.faults) {
+                Ok(pointer) => drop(taken.insert(pointer.id.clone(), pointer)),
+                Err(error) => or_oddity(&mut oddities, error)?,
+            },
             _ => {}
         }
         if kind(map) == "lock" {
@@ -74,7 +82,8 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         match journal::entries(map, &link.faults) {
             // Unreadable locks are already reported.
             Err(StoreError::Unreadable { .. }) if kind(map) == "lock" => {}
-            found => entries.extend(found?),
+            Ok(found) => entries.extend(found),
+            Err(error) => or_oddity(&mut oddities, error)?,
         }
     }
     let entries = journal::in_order(entries);

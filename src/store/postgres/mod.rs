@@ -74,6 +74,7 @@ impl PostgresStore {
         clock: Arc<dyn Clock>,
         options: &PostgresOptions,
     ) -> Result<Self, StoreError> {
+        url::check_trust(url, options.trust)?;
         let parsed = url::parse(url)?;
         let faults = ErrorMapper::new(&parsed.address, options.patience);
         let (notifications, accepted) = (parsed.notifications, parsed.accept_lost_commits);

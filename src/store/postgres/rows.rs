@@ -132,7 +132,8 @@ impl LockRow {
 }
 
 /// One statement for one snapshot: the records selected by `$records` of the locks selected by
-/// `$which`.
+/// `$which`. A runner can write any end of a lease, even `infinity`, so ends are limited to a valid
+/// range.
 macro_rules! lock_query {
     ($records:literal, $which:literal) => {
         lock_query!($records, "", $which)
@@ -150,7 +151,7 @@ macro_rules! lock_query {
               coalesce(array_agg(a.used_by ORDER BY a.id), '{}') AS approval_uses \
               FROM metal.approvals AS a WHERE a.lock_key = l.lock_key) AS a, \
              LATERAL (SELECT coalesce(array_agg(s.runner_id), '{}') AS runners, \
-              coalesce(array_agg((extract(epoch FROM s.until) * 1000000)::bigint), '{}') AS untils \
+              coalesce(array_agg((extract(epoch FROM greatest('1970-01-01', least(s.until, '9000-01-01'))) * 1000000)::bigint), '{}') AS untils \
               FROM metal.leases AS s WHERE s.runner_id IN \
                (SELECT m.runner FROM metal.maintenances AS m WHERE m.lock_key = l.lock_key AND m.fate = 'active')) AS s, \
              LATERAL (SELECT coalesce(array_agg(m.uid ORDER BY m.id), '{}') AS uids, \

@@ -1,6 +1,6 @@
 //! `postgres://user:password@host:port/database?…`
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::{
     clock::Clock,
-    files::{self, FileError, Pipes},
+    files::{self, FileError, PathTrust, Pipes},
     loopback::is_loopback,
     store::StoreError,
 };
@@ -22,11 +22,18 @@ pub struct PostgresOptions {
     pub watch_interval: Duration,
     /// Replaces the server's time wherever it is extrapolated between two reads. For tests.
     pub time: Option<Arc<dyn Clock>>,
+    /// Whether files that other users can change are accepted.
+    pub trust: PathTrust,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_secs(5), time: None }
+        Self {
+            patience: Duration::from_secs(10),
+            watch_interval: Duration::from_secs(5),
+            time: None,
+            trust: PathTrust::Checked,
+        }
     }
 }
 
@@ -71,6 +78,26 @@ fn check_file(value: &str) -> Result<(), FileError> {
         Ok(_) | Err(FileError::Unreadable { .. }) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Variables that name a certificate, a key or a password file, which the driver reads.
+const VARIABLES: [&str; 4] = ["PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "PGPASSFILE"];
+
+/// Rejects files that other users can change and that the driver reads: those of the URL, of the
+/// environment, and the user's password file.
+pub(super) fn check_trust(url: &SecretString, trust: PathTrust) -> Result<(), StoreError> {
+    let of_url = Url::parse(url.expose_secret()).map(|url| {
+        let named = url.query_pairs().filter(|(name, _)| CERTIFICATES.contains(&name.as_ref()));
+        named.map(|(_, value)| PathBuf::from(value.into_owned())).collect::<Vec<_>>()
+    });
+    let of_env = VARIABLES.into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let usual = std::env::home_dir().map(|home| home.join(".pgpass"));
+    let all = of_url.into_iter().flatten().chain(of_env).chain(usual);
+    let is_name = |path: &PathBuf| !path.as_os_str().is_empty() && !path.to_string_lossy().contains("-----BEGIN");
+    all.filter(is_name).try_for_each(|path| {
+        files::check_existing(&path, trust)
+            .map_err(|error| StoreError::Forbidden { address: "postgres://".to_owned(), cause: error.to_string() })
+    })
 }
 
 /// Parses a URL as libpq does, with two more parameters. `notifications=off` is for a transaction

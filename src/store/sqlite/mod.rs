@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    files::refuse_writable,
+    files::{PathTrust, refuse_writable},
     maintenance::{
         ids::{LockKey, MaintenanceId, Runner, RunnerId, Uid},
         lock::{AuditEvent, Leases},
@@ -62,11 +62,18 @@ pub struct SqliteOptions {
     /// True if a file that other users can write is accepted. Each of them can then lock or release
     /// every server in it.
     pub shared: bool,
+    /// Whether the path is checked for other writers.
+    pub trust: PathTrust,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { patience: Duration::from_secs(10), watch_interval: Duration::from_millis(100), shared: false }
+        Self {
+            patience: Duration::from_secs(10),
+            watch_interval: Duration::from_millis(100),
+            shared: false,
+            trust: PathTrust::Checked,
+        }
     }
 }
 
@@ -93,7 +100,7 @@ impl SqliteStore {
         let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
         // A user with write access could lock or release every server.
-        if let Err(error) = refuse_writable(&path)
+        if let Err(error) = refuse_writable(&path, options.trust)
             && !options.shared
         {
             let cause = format!("{error}. Where users share it on purpose, add ?shared=true to coordination_url");

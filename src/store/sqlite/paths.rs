@@ -21,6 +21,7 @@ use std::{
 };
 
 use super::{file::FileId, reach};
+use crate::shown::shell_word;
 
 /// The files that SQLite keeps next to a database in WAL mode.
 const SUFFIXES: [&str; 2] = ["-wal", "-shm"];
@@ -52,7 +53,8 @@ pub(super) fn second_name(path: &Path) -> Option<String> {
         if links > 1 {
             return Some(format!(
                 "{shown} has {links} names (hard links), and runs that use different names do not see each other's locks. \
-                 Keep one name; find FOLDER -samefile {shown} lists them"
+                 Keep one name; find FOLDER -samefile {} lists them",
+                shell_word(&path.to_string_lossy())
             ));
         }
         if reach::is_mount_point(&path) {

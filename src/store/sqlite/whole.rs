@@ -53,18 +53,28 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         .fetch_all(&mut *db)
         .await
         .map_err(fault)?;
-    let audit: Vec<AuditRow> =
+    let lines: Vec<AuditRow> =
         sqlx::query_as("SELECT at, namespace, name, uid, generation, actor, what, detail FROM audit ORDER BY id")
             .fetch_all(&mut *db)
             .await
             .map_err(fault)?;
     db.end("COMMIT").await?;
+    let mut audit = Vec::new();
+    for line in lines {
+        match rows::event(line, faults) {
+            Ok(event) => audit.push(event),
+            Err(StoreError::Unreadable { cause, .. }) => {
+                oddities.push(format!("a line of the audit cannot be read: {cause}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
     Ok(Contents {
         store_id: store.id.clone(),
         locks,
         history,
         bindings: bindings.into_iter().map(|(name, key)| (name, LockKey(key))).collect(),
-        audit: audit.into_iter().map(|row| rows::event(row, faults)).collect::<Result<_, _>>()?,
+        audit,
         oddities,
     })
 }

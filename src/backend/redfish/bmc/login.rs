@@ -88,8 +88,9 @@ impl Bmc {
         }
         match self.log_in_at(SESSIONS).await {
             Err(error @ BackendError::Rejected { status: 404 | 405, .. }) => {
-                let root = self.exchange(&Method::GET, "/redfish/v1/", Ok).await?;
-                let root = self.read(&Method::GET, "/redfish/v1/", root).await?.body;
+                let until = self.until(&Method::GET);
+                let root = self.exchange(&Method::GET, "/redfish/v1/", until, Ok).await?;
+                let root = self.read(&Method::GET, "/redfish/v1/", root, until).await?.body;
                 match root["Links"]["Sessions"]["@odata.id"].as_str() {
                     Some(path) if path.trim_end_matches('/') != SESSIONS => self.log_in_at(path).await,
                     _ => Err(error),
@@ -101,11 +102,12 @@ impl Bmc {
 
     pub(super) async fn log_in_at(&self, at: &str) -> Result<(Arc<SecretString>, String), BackendError> {
         let body = json!({ "UserName": self.username, "Password": self.password.expose_secret() });
-        let response = self.exchange(&Method::POST, at, |request| Ok(request.json(&body))).await?;
+        let until = self.until(&Method::POST);
+        let response = self.exchange(&Method::POST, at, until, |request| Ok(request.json(&body))).await?;
         let token = response.headers().get("X-Auth-Token").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let location =
             response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let answer = self.read(&Method::POST, at, response).await?;
+        let answer = self.read(&Method::POST, at, response, until).await?;
         let path = location.as_deref().and_then(|location| self.own_path(location));
         let path = path.or_else(|| answer.body["@odata.id"].as_str().map(str::to_owned));
         match (token, path) {

@@ -19,6 +19,16 @@ impl Bmc {
         self.reply_lost(method, path, cause)
     }
 
+    /// Returns the error for an answer that did not arrive completely in time. A read is not repeated:
+    /// the BMC counts as unreachable for a moment.
+    pub(in crate::backend::redfish) fn unanswered(&self, method: &Method, path: &str, cause: String) -> BackendError {
+        if *method == Method::GET {
+            self.is_down(&cause);
+            return BackendError::Unreachable { address: self.address(), cause };
+        }
+        self.reply_lost(method, path, cause)
+    }
+
     pub(super) fn certificate_problem(&self, cause: &str) -> Option<String> {
         if !cause.contains("certificate") && !cause.contains("Certificate") {
             return None;
