@@ -38,12 +38,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("loopback", &[]),
     // Pure rules: they are given the time.
     ("maintenance", &[]),
+    // Where credentials may go, and every client that carries them.
+    ("outbound", &[]),
     // TLS of clients: what the machine trusts.
     ("tls", &[]),
     ("probe", &["clock", "tls"]),
     // How a cluster is reached and what its API says; no record, no machine.
-    ("kubernetes", &["clock", "files"]),
-    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback"]),
+    ("kubernetes", &["clock", "files", "outbound"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "outbound"]),
     // Of the words of maintenance only names, and what a machine, its place and its own maintenance
     // system are; no queue, lock or window.
     (
@@ -65,6 +67,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "files",
             "shown",
             "loopback",
+            "outbound",
         ],
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
@@ -87,8 +90,8 @@ const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 /// Crates that only some rooms may name.
 const CRATES: &[(&str, &[&str])] = &[
     ("tf_provider", &["provider"]),
-    ("sqlx", &["store"]),
-    ("kube", &["kubernetes", "store", "backend"]),
+    ("sqlx", &["store", "outbound"]),
+    ("kube", &["kubernetes", "store", "backend", "outbound"]),
     ("k8s_openapi", &["kubernetes", "store", "backend"]),
     ("clap", &["cli"]),
 ];
@@ -110,6 +113,26 @@ const TIME: &[&str] = &[
     "time::interval",
     "time::interval_at",
     "thread::sleep",
+];
+
+/// Ends of paths that create a client or open a connection. `outbound` alone may, because it checks
+/// where credentials go; `probe` has no credentials.
+const CLIENTS: &[&str] = &[
+    "reqwest::Client",
+    "reqwest::get",
+    "ClientBuilder::new",
+    "ClientBuilder::try_from",
+    "Client::try_from",
+    "Client::try_default",
+    "PgPoolOptions",
+    "PgPool::connect",
+    "PgPool::connect_with",
+    "PgPool::connect_lazy",
+    "PgPool::connect_lazy_with",
+    "PgConnection::connect",
+    "PgConnection::connect_with",
+    "PgListener::connect",
+    "TcpStream::connect",
 ];
 
 /// Parts of the standard library that are not pure.
@@ -134,8 +157,10 @@ fn rules() -> Rules {
         crates: CRATES,
         pure_room: "maintenance",
         impure: IMPURE,
-        time_room: "clock",
-        time: TIME,
+        only: &[
+            (&["clock"], TIME, "reads or waits for time"),
+            (&["outbound", "probe"], CLIENTS, "creates a client"),
+        ],
         longest: LONGEST,
         longer: LONGER,
     }

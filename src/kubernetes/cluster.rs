@@ -19,6 +19,7 @@ use super::{ClusterError, error::chain as words, exec};
 use crate::{
     clock::{Clock, within},
     files::{self, Pipes},
+    outbound,
 };
 
 /// A cluster's configured access. Missing settings come from `KUBECONFIG`, `~/.kube/config` or,
@@ -200,7 +201,7 @@ impl Cluster {
             let given = exec::credentials(&config.auth_info, plugin, self.patience()).await?;
             (config.auth_info, until) = (given.auth, given.until);
         }
-        let client = Client::try_from(config).map_err(|error| words(&error))?;
+        let client = outbound::kubernetes(config).await.map_err(|error| words(&*error))?;
         Ok(Connected { client, until })
     }
 

@@ -40,9 +40,8 @@ const SETTINGS: &[Setting] = &[
          its record.",
     ),
     cluster_block::REQUEST_TIMEOUT,
-    Setting::new(
-        cluster_block::BMC_AUTHORITY,
-        AttributeKind::Text,
+    cluster_block::BMC_NETWORKS,
+    cluster_block::authority_setting(
         "The authority that signed the BMCs' certificates, as PEM. BMCs are asked directly where the cluster does not drive a server in maintenance.",
     ),
     cluster_block::BMC_INSECURE,
@@ -87,7 +86,8 @@ impl BackendPlugin for Plugin {
         let settings = MetalOperatorSettings {
             cluster: Cluster::new(cluster, Arc::clone(clock)),
             namespace: cluster_block::namespace(block, env),
-            trust: cluster_block::bmc_trust(block)?,
+            trust: cluster_block::bmc_trust(block, env)?,
+            bmc_networks: cluster_block::bmc_networks(block, env)?,
             nodes: nodes.map(|nodes| Cluster::new(nodes, Arc::clone(clock))),
         };
         Ok(Connected::quiet(MetalOperatorBackend::new(settings, clock)))
