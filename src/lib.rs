@@ -3,7 +3,7 @@
 //!
 //! Layers and their allowed dependencies (enforced by `tests/layering.rs`): `{provider, cli} →
 //! settings → engine → {maintenance, store, backend, probe, clock}`; `{store, backend} →
-//! kubernetes`; `plugin` is the wire protocol, a separate crate.
+//! kubernetes → outbound`; `plugin` is the wire protocol, a separate crate.
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "these macros panic when the output cannot be written")]
 
 pub mod backend;
@@ -13,6 +13,7 @@ pub mod engine;
 pub mod files;
 pub mod kubernetes;
 mod loopback;
+pub mod outbound;
 pub mod probe;
 pub mod program;
 pub mod provider;

@@ -37,12 +37,14 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("loopback", &[]),
     // Pure rules: callers pass the time.
     ("maintenance", &[]),
+    // Where credentials can go, and every client that carries them.
+    ("outbound", &[]),
     // TLS for clients: trusted certificates.
     ("tls", &[]),
     ("probe", &["clock", "tls"]),
     // Access to a cluster's API. No record, no machine.
-    ("kubernetes", &["clock", "files"]),
-    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "shown"]),
+    ("kubernetes", &["clock", "files", "outbound"]),
+    ("store", &["maintenance", "kubernetes", "clock", "files", "loopback", "outbound", "shown"]),
     // From `maintenance`, only names and descriptions of machines. No queue, lock or window.
     (
         "backend",
@@ -63,6 +65,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
             "files",
             "shown",
             "loopback",
+            "outbound",
         ],
     ),
     ("engine", &["maintenance", "store", "backend", "probe", "clock"]),
@@ -84,8 +87,8 @@ const DATA: (&str, &[&str]) = ("maintenance/model/", &["maintenance::model"]);
 /// Crates that only some modules can use.
 const CRATES: &[(&str, &[&str])] = &[
     ("tf_provider", &["provider"]),
-    ("sqlx", &["store"]),
-    ("kube", &["kubernetes", "store", "backend"]),
+    ("sqlx", &["store", "outbound"]),
+    ("kube", &["kubernetes", "store", "backend", "outbound"]),
     ("k8s_openapi", &["kubernetes", "store", "backend"]),
     ("clap", &["cli"]),
 ];
@@ -144,6 +147,26 @@ const MAY_READ: &[(&str, &str)] = &[
     ("store/sqlite/reach.rs", "facts of the kernel"),
 ];
 
+/// Ends of paths that create a client or open a connection. `outbound` alone may, because it checks
+/// where credentials go; `probe` has no credentials.
+const CLIENTS: &[&str] = &[
+    "reqwest::Client",
+    "reqwest::get",
+    "ClientBuilder::new",
+    "ClientBuilder::try_from",
+    "Client::try_from",
+    "Client::try_default",
+    "PgPoolOptions",
+    "PgPool::connect",
+    "PgPool::connect_with",
+    "PgPool::connect_lazy",
+    "PgPool::connect_lazy_with",
+    "PgConnection::connect",
+    "PgConnection::connect_with",
+    "PgListener::connect",
+    "TcpStream::connect",
+];
+
 /// Impure parts of the standard library.
 const IMPURE: &[&str] = &[
     "std::env",
@@ -166,8 +189,7 @@ fn rules() -> Rules {
         crates: CRATES,
         pure_room: "maintenance",
         impure: IMPURE,
-        time_room: "clock",
-        time: TIME,
+        only: &[(&["clock"], TIME, "reads or waits for time"), (&["outbound", "probe"], CLIENTS, "creates a client")],
         longest: LONGEST,
         longer: LONGER,
     }

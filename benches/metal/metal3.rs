@@ -63,7 +63,9 @@ fn config(world: &World, folder: &Path, kubeconfig: &Path) -> Value {
     json!({
         "coordination_url": format!("sqlite://{}", folder.join("metal.db").display()),
         "owner": "bench",
-        "metal3": { "kubeconfig": kubeconfig, "namespace": world.namespace },
+        "metal3": {
+            "kubeconfig": kubeconfig, "namespace": world.namespace, "bmc_networks": ["127.0.0.0/8"], "bmc_insecure": true,
+        },
     })
 }
 

@@ -71,6 +71,15 @@ impl Setting {
         block.text(self.name).or_else(|| self.from_env(env))
     }
 
+    /// Returns the block's list, or the environment variable's parts; empty if both are unset.
+    #[must_use]
+    pub fn list(&self, block: &Block, env: Variables<'_>) -> Vec<String> {
+        let from_env = || self.from_env(env).unwrap_or_default();
+        let parts = |text: String| text.split(',').map(|part| part.trim().to_owned()).collect::<Vec<_>>();
+        let listed = block.list(self.name).map_or_else(|| parts(from_env()), <[String]>::to_vec);
+        listed.into_iter().filter(|part| !part.is_empty()).collect()
+    }
+
     /// Returns the block's secret, or the environment variable's value.
     #[must_use]
     pub fn secret(&self, block: &Block, env: Variables<'_>) -> Option<SecretString> {
@@ -93,6 +102,8 @@ pub enum AttributeKind {
     Duration,
     /// A map of strings.
     Texts,
+    /// A list of strings. An environment variable separates them by commas.
+    List,
     /// A map of objects with these attributes.
     Objects(&'static [Setting]),
 }
@@ -110,6 +121,8 @@ pub enum Given {
     Duration(Duration),
     /// A value for [`AttributeKind::Texts`].
     Texts(BTreeMap<String, String>),
+    /// A value for [`AttributeKind::List`].
+    List(Vec<String>),
     /// A value for [`AttributeKind::Objects`].
     Objects(BTreeMap<String, Block>),
     /// A value that Terraform supplies during apply.
@@ -168,6 +181,15 @@ impl Block {
         match self.0.get(name) {
             Some(Given::Texts(texts)) => texts.clone(),
             _ => BTreeMap::new(),
+        }
+    }
+
+    /// Returns a list of strings if it is set and known.
+    #[must_use]
+    pub fn list(&self, name: &str) -> Option<&[String]> {
+        match self.0.get(name)? {
+            Given::List(list) => Some(list),
+            _ => None,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::kubernetes::ClusterSettings;
+use crate::{
+    kubernetes::ClusterSettings,
+    outbound::{Network, Route, Within},
+};
 
 use super::{
     plug::{AttributeKind, Block, ExternalBootMethod, Problem, Setting, Variables, check_request_timeout, path_trust},
@@ -51,16 +54,31 @@ pub(super) const REQUEST_TIMEOUT: Setting = Setting::new(
     "Time limit for a request to the API server. Default: `\"10s\"`; at most `\"15s\"`.",
 );
 
-pub(super) const BMC_INSECURE: Setting =
-    Setting::new("bmc_insecure", AttributeKind::Flag, "Trust any certificate of any BMC. Default: `false`.");
+pub(super) const BMC_NETWORKS: Setting = Setting::new(
+    "bmc_networks",
+    AttributeKind::List,
+    "The networks of the BMCs, for example `[\"10.0.0.0/24\"]`. The cluster's BMC credentials go only to addresses within them, because everyone who can write the cluster's objects chooses those addresses.",
+)
+.or_env("METAL_BMC_NETWORKS", ", separated by commas, else no network");
+
+pub(super) const BMC_INSECURE: Setting = Setting::new(
+    "bmc_insecure",
+    AttributeKind::Flag,
+    "Within `bmc_networks`, trust any certificate of any BMC and allow `http`.",
+)
+.or_env("METAL_BMC_INSECURE", " (`true`), else `false`");
+
+/// Returns the setting for the BMCs' certificate authority. `text` is its description.
+pub(super) const fn authority_setting(text: &'static str) -> Setting {
+    Setting::new("bmc_ca_certificate_file", AttributeKind::Text, text).or_env("METAL_BMC_CA_CERTIFICATE_FILE", "")
+}
 
 /// Returns the setting for the backend's namespace. `text` describes the namespace's content.
 pub(super) const fn namespace_setting(text: &'static str) -> Setting {
     Setting::new("namespace", AttributeKind::Name, text).or_env("METAL_KUBE_NAMESPACE", ", else `default`")
 }
 
-/// The setting with the BMCs' certificate authority. Each backend supplies its own description.
-pub(super) const BMC_AUTHORITY: &str = "bmc_ca_certificate_file";
+const BMC_AUTHORITY: &str = authority_setting("").name;
 
 /// Validates these settings without the environment or files.
 pub(super) fn check(block: &Block) -> Vec<Problem> {
@@ -74,6 +92,9 @@ pub(super) fn check(block: &Block) -> Vec<Problem> {
         for name in [TOKEN_FILE.name, CA_CERTIFICATE_FILE.name].into_iter().filter(|name| block.is_known(name)) {
             problems.push(Problem::of(&[name], "it belongs to host; a kubeconfig names its own"));
         }
+    }
+    for network in block.list(BMC_NETWORKS.name).into_iter().flatten() {
+        problems.extend(network.parse::<Network>().err().map(|problem| Problem::of(&[BMC_NETWORKS.name], problem)));
     }
     let authority = block.text(BMC_AUTHORITY);
     let trusts = several_trusts(block.flag(BMC_INSECURE.name), None, authority.as_deref(), &[BMC_AUTHORITY]);
@@ -104,8 +125,27 @@ pub(super) fn namespace(block: &Block, env: Variables<'_>) -> String {
     namespace_setting("").value(block, env).unwrap_or_else(|| "default".to_owned())
 }
 
-/// Returns how BMC certificates are verified.
+/// Returns the networks to which BMC credentials may go.
+pub(super) fn bmc_networks(block: &Block, env: Variables<'_>) -> Result<Vec<Network>, Problem> {
+    let listed = BMC_NETWORKS.list(block, env);
+    let parsed = listed.iter().map(|network| network.parse()).collect::<Result<_, _>>();
+    parsed.map_err(|problem: String| Problem::of(&[BMC_NETWORKS.name], problem))
+}
+
+/// Returns the route of BMC credentials from a cluster. `networks` and `insecure` are the settings
+/// with their block, for messages.
+pub(super) fn bmc_route(allowed: &[Network], trust: &Trust, networks: &'static str, insecure: &'static str) -> Route {
+    let within = Within { networks: allowed.into(), setting: networks };
+    Route::new(*trust == Trust::Anything, insecure).within(within)
+}
+
+/// Returns how BMC certificates are verified. The environment counts only if the block sets
+/// nothing.
 pub(super) fn bmc_trust(block: &Block, env: Variables<'_>) -> Result<Trust, Problem> {
-    let authority = block.text(BMC_AUTHORITY);
-    certificate_trust(block.flag(BMC_INSECURE.name), None, authority.as_deref(), &[BMC_AUTHORITY], env)
+    let (mut insecure, mut authority) = (block.flag(BMC_INSECURE.name), block.text(BMC_AUTHORITY));
+    if insecure.is_none() && authority.is_none() {
+        insecure = BMC_INSECURE.from_env(env).map(|text| text == "true");
+        authority = authority_setting("").from_env(env);
+    }
+    certificate_trust(insecure, None, authority.as_deref(), &[BMC_AUTHORITY], env)
 }

@@ -81,6 +81,14 @@ pub enum BackendError {
         /// The certificate problem and its fix.
         cause: String,
     },
+    /// The configuration forbids sending credentials there.
+    #[error("{address}: {cause}")]
+    Withheld {
+        /// The address, without credentials.
+        address: String,
+        /// The reason, and the setting that allows it.
+        cause: String,
+    },
     /// The machine rejected user name or password. Tried once, to avoid locking the account.
     #[error("{address}: the BMC refused the credentials ({message})")]
     Unauthorized {
@@ -206,6 +214,7 @@ impl BackendError {
             self,
             Self::UnknownServer { .. }
                 | Self::Untrusted { .. }
+                | Self::Withheld { .. }
                 | Self::Unauthorized { .. }
                 | Self::NoSystem { .. }
                 | Self::NoServer { .. }

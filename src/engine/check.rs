@@ -102,6 +102,7 @@ fn advice(error: &BackendError) -> &'static str {
         BackendError::Untrusted { .. } => {
             "Compare the SHA-256 with what the BMC itself shows, then set certificate_sha256; or set ca_certificate_file."
         }
+        BackendError::Withheld { .. } => "The BMC received no request.",
         BackendError::NoSystem { .. } => "Set system_id.",
         BackendError::NoServer { .. } => "Check the server's name.",
         BackendError::NoLockKey { .. } => "Set a lock key for the server.",

@@ -16,6 +16,7 @@ use super::{ClusterError, error::chain as words, exec, kubeconfig};
 use crate::{
     clock::{Clock, within},
     files::PathTrust,
+    outbound,
 };
 
 /// A cluster's configured access. Missing settings come from `KUBECONFIG`, `~/.kube/config` or,
@@ -199,7 +200,7 @@ impl Cluster {
             let given = exec::credentials(&config.auth_info, plugin, self.patience(), self.0.settings.trust).await?;
             (config.auth_info, until) = (given.auth, given.until);
         }
-        let client = Client::try_from(config).map_err(|error| words(&error))?;
+        let client = outbound::kubernetes(config).await.map_err(|error| words(&*error))?;
         Ok(Connected { client, until })
     }
 

@@ -177,3 +177,19 @@ async fn a_token_that_is_refused_at_once_is_renewed_once() {
     assert!(matches!(refused, BackendError::Denied { .. }), "{refused}");
     assert_eq!((proxy.count("POST", "/v3/auth/tokens"), proxy.count("GET", "/v1/nodes/n1")), (2, 2));
 }
+
+#[tokio::test]
+async fn a_catalog_that_lists_an_address_without_tls_gets_no_token() {
+    let bench = Bench::active().await;
+    let theirs = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Linux connects this address to the listener, and it is not a loopback address.
+    let url = format!("http://0.0.0.0:{}/", theirs.local_addr().unwrap().port());
+    let listed = json!([{ "interface": "public", "region_id": "r1", "url": url }]);
+    let catalog = json!({ "token": { "catalog": [{ "type": "baremetal", "endpoints": listed }] } }).to_string();
+    let proxy = odd_keystone(&bench.ironic, 201, "X-Subject-Token: token-1\r\n", catalog.leak()).await;
+    let refused = cloud(&proxy, credential("s3cret"), "r1").machine("n1").unwrap().observe().await.unwrap_err();
+    assert!(matches!(refused, BackendError::Withheld { .. }), "{refused}");
+    assert!(refused.to_string().contains("ironic.plain_http = true"), "{refused}");
+    let nobody = tokio::time::timeout(std::time::Duration::from_millis(100), theirs.accept()).await;
+    assert!(nobody.is_err(), "a connection arrived");
+}

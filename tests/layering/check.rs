@@ -19,8 +19,8 @@ pub struct Rules {
     pub crates: &'static [(&'static str, &'static [&'static str])],
     pub pure_room: &'static str,
     pub impure: &'static [&'static str],
-    pub time_room: &'static str,
-    pub time: &'static [&'static str],
+    /// Ends of paths that only these rooms may name, and why.
+    pub only: &'static [(&'static [&'static str], &'static [&'static str], &'static str)],
     pub longest: usize,
     pub longer: &'static [(&'static str, usize, &'static str)],
 }
@@ -125,7 +125,7 @@ pub fn violations(rules: &Rules, sources: &[Source]) -> Vec<String> {
                 data_wall(rules, &source.file, named),
                 crate_wall(rules, &room, named),
                 pure_wall(rules, &room, named),
-                time_wall(rules, &room, named),
+                only_wall(rules, &room, named),
             ];
             let problems = problems.into_iter().flatten();
             found.extend(problems.map(|why| format!("{}:{}: {why}", source.file, named.line)));
@@ -191,16 +191,13 @@ fn pure_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     impure.map(|part| format!("`{room}` is pure and names `{part}`"))
 }
 
-fn time_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
-    if room == rules.time_room {
-        return None;
-    }
+fn only_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     let path = named.segments.join("::");
-    let reader = rules
-        .time
-        .iter()
-        .find(|end| path == **end || path.ends_with(&format!("::{end}")) || path.starts_with(&format!("{end}::")));
-    reader.map(|_| format!("`{path}` reads or waits for time; only `{}` may", rules.time_room))
+    let fits =
+        |end: &&str| path == **end || path.ends_with(&format!("::{end}")) || path.starts_with(&format!("{end}::"));
+    let (rooms, _, why) =
+        rules.only.iter().find(|(rooms, ends, _)| !rooms.contains(&room) && ends.iter().any(|end| fits(&end)))?;
+    Some(format!("`{path}` {why}; only `{}` may", rooms[0]))
 }
 
 fn length(rules: &Rules, source: &Source, test_lines: usize) -> Option<String> {

@@ -115,7 +115,7 @@ fn only_some_rooms_name_some_crates() {
     refused("engine/mod.rs", "use tf_provider::value::Value;", "only provider may");
     refused("cli/mod.rs", "fn f() -> tf_provider::Schema {}", "only provider may");
     allowed("provider/shared/schema.rs", "use tf_provider::schema::Schema;");
-    refused("backend/mod.rs", "use sqlx::Row;", "only store may");
+    refused("backend/mod.rs", "use sqlx::Row;", "only store, outbound may");
 }
 
 #[test]
@@ -128,6 +128,16 @@ fn only_the_clock_reads_time() {
     refused("probe/mod.rs", "async fn f() { time::sleep(d).await }", "only `clock` may");
     refused("store/mod.rs", "use tokio::time::Instant;", "only `clock` may");
     refused("store/mod.rs", "fn f() { std::thread::sleep(d) }", "only `clock` may");
+    for sample in [
+        "fn f() { reqwest::Client::builder(); }",
+        "use reqwest::Client; fn f() { Client::builder(); }",
+        "fn f() { reqwest::ClientBuilder::new(); }",
+        "use kube::{Client, Config}; fn f(config: Config) { Client::try_from(config); }",
+        "use sqlx::postgres::PgPoolOptions;",
+        "use tokio::net::TcpStream; async fn f() { TcpStream::connect(a).await; }",
+    ] {
+        refused("store/mod.rs", sample, "creates a client; only `outbound` may");
+    }
     allowed("clock.rs", "fn f() { std::time::SystemTime::now(); tokio::time::sleep(d); }");
     allowed("probe/mod.rs", "use tokio::time::timeout; use std::time::Duration;");
 }

@@ -28,13 +28,18 @@ use crate::support::{
 
 /// Returns the backend for this namespace.
 pub fn backend(world: &World, hold: Hold) -> Metal3Backend {
+    backend_within(world, hold, Trust::Anything, &["127.0.0.0/8"])
+}
+
+fn backend_within(world: &World, hold: Hold, trust: Trust, networks: &[&str]) -> Metal3Backend {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let cluster = ClusterSettings { kubeconfig: Some(world.kubernetes.kubeconfig()), ..ClusterSettings::default() };
     let settings = Metal3Settings {
         cluster: Cluster::new(cluster, Arc::clone(&clock)),
         namespace: world.namespace.clone(),
         hold,
-        trust: Trust::System,
+        trust,
+        bmc_networks: networks.iter().map(|network| network.parse().unwrap()).collect(),
         lock_keys: BTreeMap::new(),
     };
     Metal3Backend::new(settings, &clock)
@@ -462,12 +467,57 @@ async fn a_host_of_another_protocol_is_held_and_not_driven() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plan_tells_of_a_password_that_goes_in_clear() {
+async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
     let world = World::empty(1, Options::default()).await;
-    let bmc = json!({"address": "redfish+http://192.0.2.1/redfish/v1/Systems/1", "credentialsName": "x"});
-    world.add("node1", json!({"bmc": bmc})).await;
-    let backend = backend(&world, Hold::Detach);
-    let held = Held::new(&backend, "node1", "m1");
+    let theirs = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let port = theirs.local_addr().unwrap().port();
+    let secret = json!({"stringData": {"username": "admin", "password": "hunter2"}});
+    world.create("Secret", "stolen", secret).await;
+    let system = "redfish/v1/Systems/1";
+    let attacks = [
+        (format!("redfish+http://127.0.0.2:{port}/{system}"), false),
+        (format!("redfish://127.0.0.2:{port}/{system}"), false),
+        (format!("redfish://127.0.0.2:{port}/{system}"), true),
+        (format!("redfish+http://0.0.0.0:{port}/{system}"), true),
+    ];
+    for (networks, trust, words) in [
+        (&[][..], Trust::Anything, "metal3.bmc_networks, which is not set"),
+        (&["127.0.0.1/32"], Trust::Anything, "is not within metal3.bmc_networks"),
+        (&["127.0.0.1/32"], Trust::System, "no credentials were sent"),
+    ] {
+        for (n, (address, insecure)) in attacks.iter().enumerate() {
+            let name = format!("node{n}-{}-{}", networks.len(), trust == Trust::System);
+            let bmc = json!({
+                "address": address, "credentialsName": "stolen", "disableCertificateVerification": insecure,
+            });
+            world.create("BareMetalHost", &name, json!({"spec": {"online": true, "bmc": bmc}})).await;
+            let backend = backend_within(&world, Hold::Detach, trust.clone(), networks);
+            let refused = backend.machine(&name).unwrap().observe().await.unwrap_err();
+            assert!(matches!(refused, BackendError::Withheld { .. }), "{address}: {refused}");
+            assert!(refused.to_string().contains(words), "{address}: {refused}");
+        }
+    }
+    let outlook = Held::new(&backend(&world, Hold::Detach), "node0-0-false", "m1");
+    let lines = outlook.machine.maintenance_system().unwrap().outlook(&outlook.wish).await.unwrap().lines.join("\n");
+    assert!(lines.contains("has not logged in with Secret stolen"), "{lines}");
+    let nobody = tokio::time::timeout(Duration::from_millis(100), theirs.accept()).await;
+    assert!(nobody.is_err(), "a connection arrived");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn within_the_networks_plain_text_and_unverified_certificates_need_a_second_setting() {
+    let world = World::empty(1, Options::default()).await;
+    for (name, address, insecure) in
+        [("plain", "redfish+http://192.0.2.1/redfish/v1/Systems/1", false), ("unverified", "redfish://192.0.2.1", true)]
+    {
+        let bmc = json!({"address": address, "credentialsName": "x", "disableCertificateVerification": insecure});
+        world.create("BareMetalHost", name, json!({"spec": {"online": true, "bmc": bmc}})).await;
+        let backend = backend_within(&world, Hold::Detach, Trust::System, &["192.0.2.0/24"]);
+        let refused = backend.machine(name).unwrap().observe().await.unwrap_err().to_string();
+        assert!(refused.contains("metal3.bmc_insecure = true"), "{refused}");
+    }
+    let backend = backend_within(&world, Hold::Detach, Trust::Anything, &["192.0.2.0/24"]);
+    let held = Held::new(&backend, "plain", "m1");
     let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
     assert!(outlook.contains("the password goes in clear to 192.0.2.1"), "{outlook}");
 }

@@ -50,7 +50,8 @@ fn later(world: &World, held: &Held, after: SignedDuration) -> Held {
         cluster: Cluster::new(cluster, Arc::clone(&clock)),
         namespace: world.namespace.clone(),
         hold: Hold::Detach,
-        trust: Trust::System,
+        trust: Trust::Anything,
+        bmc_networks: vec!["127.0.0.0/8".parse().unwrap()],
         lock_keys: BTreeMap::new(),
     };
     let machine = Metal3Backend::new(settings, &clock).machine("node1").unwrap();

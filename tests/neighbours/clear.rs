@@ -135,3 +135,55 @@ async fn no_password_goes_to_a_database_that_speaks_no_tls() {
     open("disable").await;
     assert!(heard.lock().unwrap().concat().contains("runner"), "it said nothing, so that this shows nothing");
 }
+
+/// Each backend is led to a server without TLS on another machine, for which `0.0.0.0` stands:
+/// Linux connects it to this one.
+#[test]
+fn no_account_or_token_goes_to_another_machine_without_tls_or_to_a_proxy() {
+    let (address, heard) = listener(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let (proxy, overheard) = listener(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    let elsewhere = format!("http://0.0.0.0:{}", address.port());
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(
+        &kubeconfig,
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: '{elsewhere}'}}}}], users: \
+             [{{name: c, user: {{token: {PASSWORD}}}}}], contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}"
+        ),
+    )
+    .unwrap();
+    let kubeconfig = kubeconfig.display().to_string();
+    let clouds = folder.path().join("clouds.yaml");
+    let auth = format!("{{auth_url: '{elsewhere}', username: u, password: {PASSWORD}, project_name: p}}");
+    fs::write(&clouds, format!("clouds: {{lab: {{auth: {auth}}}}}")).unwrap();
+    let clouds = clouds.display().to_string();
+    for (backend, variables, setting) in [
+        (
+            "ironic",
+            vec![
+                ("METAL_IRONIC_ENDPOINT", elsewhere.as_str()),
+                ("METAL_IRONIC_USERNAME", "admin"),
+                ("METAL_IRONIC_PASSWORD", PASSWORD),
+            ],
+            "ironic.plain_http",
+        ),
+        ("ironic", vec![("OS_CLOUD", "lab"), ("OS_CLIENT_CONFIG_FILE", &clouds)], "ironic.plain_http"),
+        ("metal3", vec![("METAL_KUBECONFIG", &kubeconfig)], "insecure-skip-tls-verify"),
+        ("metal_operator", vec![("METAL_KUBECONFIG", &kubeconfig)], "insecure-skip-tls-verify"),
+    ] {
+        for proxied in [false, true] {
+            let proxies = ["HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"].into_iter().filter(|_| proxied);
+            let output = Command::new(super::program())
+                .args(["--backend", backend, "check", "node1"])
+                .env("METAL_COORDINATION_URL", format!("sqlite://{}/c.sqlite", folder.path().display()))
+                .envs(variables.iter().copied())
+                .envs(proxies.map(|name| (name, format!("http://{proxy}"))))
+                .output()
+                .unwrap();
+            let all = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+            assert!(!output.status.success() && all.contains(setting) && !all.contains(PASSWORD), "{backend}: {all}");
+        }
+    }
+    assert_eq!((heard.lock().unwrap().clone(), overheard.lock().unwrap().clone()), (vec![], vec![]));
+}

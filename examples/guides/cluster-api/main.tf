@@ -31,6 +31,12 @@ variable "workload_kubeconfig" {
   default     = null
 }
 
+variable "bmc_networks" {
+  description = "The networks of the BMCs, such as 10.0.0.0/24. Default: METAL_BMC_NETWORKS."
+  type        = list(string)
+  default     = null
+}
+
 provider "metal" {
   cluster_api = {
     kubeconfig          = var.kubeconfig
@@ -38,8 +44,9 @@ provider "metal" {
   }
 
   metal3 = {
-    kubeconfig = var.kubeconfig
-    namespace  = var.namespace
+    kubeconfig   = var.kubeconfig
+    namespace    = var.namespace
+    bmc_networks = var.bmc_networks
   }
 }
 

@@ -19,9 +19,16 @@ variable "kubeconfig" {
   default     = null
 }
 
+variable "bmc_networks" {
+  description = "The networks of the BMCs, such as 10.0.0.0/24. Default: METAL_BMC_NETWORKS."
+  type        = list(string)
+  default     = null
+}
+
 provider "metal" {
   metal_operator = {
-    kubeconfig = var.kubeconfig
+    kubeconfig   = var.kubeconfig
+    bmc_networks = var.bmc_networks
   }
 }
 

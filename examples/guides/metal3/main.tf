@@ -25,10 +25,17 @@ variable "kubeconfig" {
   default     = null
 }
 
+variable "bmc_networks" {
+  description = "The networks of the BMCs, such as 10.0.0.0/24. Default: METAL_BMC_NETWORKS."
+  type        = list(string)
+  default     = null
+}
+
 provider "metal" {
   metal3 = {
-    kubeconfig = var.kubeconfig
-    namespace  = var.namespace
+    kubeconfig   = var.kubeconfig
+    namespace    = var.namespace
+    bmc_networks = var.bmc_networks
   }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reqwest::{Method, RequestBuilder, Response, header, redirect::Policy};
+use reqwest::{Method, RequestBuilder, Response, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use tokio::sync::{OnceCell, Semaphore};
@@ -17,6 +17,7 @@ use crate::{
         web::{self, BodyError},
     },
     clock::{Clock, no_answer_within, within},
+    outbound::{self, HttpClient, Refused, Route},
     tls,
 };
 
@@ -42,7 +43,7 @@ const LARGEST: usize = 64 << 20;
 /// A connection to an Ironic service.
 #[derive(Debug)]
 pub(super) struct Client {
-    http: reqwest::Client,
+    http: Http,
     endpoint: Option<Url>,
     access: Access,
     pub(super) clock: Arc<dyn Clock>,
@@ -60,6 +61,37 @@ enum Access {
     Keystone(Box<Keystone>),
 }
 
+/// Clients for both schemes: a catalog can contain either.
+#[derive(Clone, Debug)]
+pub(super) struct Http {
+    secure: HttpClient,
+    plain: HttpClient,
+}
+
+impl Http {
+    fn new(settings: &IronicSettings) -> Result<Self, String> {
+        // Without an account, no request carries credentials.
+        let plain_text = settings.plain_http || matches!(settings.access, IronicAccess::Open);
+        let client = |secure| {
+            HttpClient::new(secure, Route::new(plain_text, "ironic.plain_http = true"), |builder| {
+                let builder = builder.connect_timeout(settings.request_timeout.min(settings.read_timeout));
+                Ok(match &settings.trust {
+                    IronicTrust::System => {
+                        builder.tls_backend_preconfigured(tls::of_this_machine(None, &["h2", "http/1.1"])?)
+                    }
+                    IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
+                    IronicTrust::Authority(pem) => web::only_authorities(builder, pem)?,
+                })
+            })
+        };
+        Ok(Self { secure: client(true)?, plain: client(false)? })
+    }
+
+    pub(super) fn request(&self, method: Method, url: Url) -> Result<RequestBuilder, Refused> {
+        if url.scheme() == "https" { self.secure.request(method, url) } else { self.plain.request(method, url) }
+    }
+}
+
 struct Way {
     base: String,
     token: Option<SecretString>,
@@ -67,34 +99,14 @@ struct Way {
 
 impl Client {
     pub(super) fn new(settings: &IronicSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
-        let limit = settings.read_timeout;
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(settings.request_timeout.min(limit))
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
-        let plain = |url: &Url| url.scheme() == "http";
-        let auth_url = match &settings.access {
-            IronicAccess::Keystone(keystone) => Some(&keystone.auth_url),
-            _ => None,
-        };
-        if settings.endpoint.as_ref().is_some_and(plain) || auth_url.is_some_and(plain) {
-            // An environment proxy would see passwords that are sent without TLS.
-            builder = builder.no_proxy();
-        }
-        builder = match &settings.trust {
-            IronicTrust::System => builder.tls_backend_preconfigured(tls::of_this_machine(None, &["h2", "http/1.1"])?),
-            IronicTrust::Anything => builder.tls_danger_accept_invalid_certs(true),
-            IronicTrust::Authority(pem) => web::only_authorities(builder, pem)?,
-        };
-        let http = builder.build().map_err(|error| format!("no TLS client: {error}"))?;
+        let http = Http::new(settings)?;
         let access = match &settings.access {
             IronicAccess::Open => Access::Open,
             IronicAccess::Basic { username, password } => {
                 Access::Basic { username: username.clone(), password: password.clone() }
             }
             IronicAccess::Keystone(keystone) => {
-                let keystone = Keystone::new(*keystone.clone(), http.clone(), limit, Arc::clone(clock));
+                let keystone = Keystone::new(*keystone.clone(), http.clone(), settings.read_timeout, Arc::clone(clock));
                 Access::Keystone(Box::new(keystone))
             }
         };
@@ -163,6 +175,10 @@ impl Client {
     /// Returns true if the service supports an API version.
     pub(super) async fn has(&self, minor: u32) -> Result<bool, BackendError> {
         Ok(self.newest().await? >= minor)
+    }
+
+    fn withheld(&self, cause: String) -> BackendError {
+        BackendError::Withheld { address: self.address(), cause }
     }
 
     pub(super) fn unsupported(&self, what: String) -> BackendError {
@@ -275,7 +291,10 @@ impl Client {
         way: &Way,
         dress: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response, BackendError> {
-        let mut request = self.http.request(method.clone(), format!("{}{path}", way.base));
+        let url = Url::parse(&format!("{}{path}", way.base));
+        let url = url.map_err(|_| self.odd(method, path, "its address is not a valid URL"))?;
+        let request = self.http.request(method.clone(), url);
+        let mut request = request.map_err(|refused| self.withheld(refused.to_string()))?;
         request = request.header(header::ACCEPT, "application/json");
         request = match (&way.token, &self.access) {
             (Some(token), _) => {
@@ -294,6 +313,9 @@ impl Client {
         match within(limit, dress(request).send()).await {
             Some(Ok(response)) => Ok(response),
             Some(Err(error)) if error.is_connect() || error.is_builder() => {
+                if let Some(refused) = outbound::refusal(&error) {
+                    return Err(self.withheld(refused));
+                }
                 Err(BackendError::Unreachable { address: self.address(), cause: web::cause(&error) })
             }
             Some(Err(error)) => Err(self.reply_lost(method, path, web::cause(&error))),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use reqwest::Client;
+use reqwest::Method;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -19,10 +19,12 @@ use crate::{
         web::{self, BodyError},
     },
     clock::{Clock, no_answer_within, within},
+    outbound,
 };
 
 use super::{
     answer,
+    client::Http,
     settings::{KeystoneAccount, KeystoneName, KeystoneScope, KeystoneSettings},
 };
 
@@ -43,7 +45,7 @@ pub(super) struct Token {
 #[derive(Debug)]
 pub(super) struct Keystone {
     settings: KeystoneSettings,
-    http: Client,
+    http: Http,
     limit: std::time::Duration,
     clock: Arc<dyn Clock>,
     token: Mutex<Option<Token>>,
@@ -52,7 +54,7 @@ pub(super) struct Keystone {
 impl Keystone {
     pub(super) fn new(
         settings: KeystoneSettings,
-        http: Client,
+        http: Http,
         limit: std::time::Duration,
         clock: Arc<dyn Clock>,
     ) -> Self {
@@ -85,10 +87,12 @@ impl Keystone {
         let base = address.trim_end_matches("/v3");
         let request = "POST /v3/auth/tokens";
         let away = |cause: String| BackendError::Unreachable { address: address.clone(), cause };
-        let sent = self.http.post(format!("{base}/v3/auth/tokens")).json(&body(&self.settings.account)).send();
-        let response = match within(self.limit, sent).await {
+        let refused = |cause: String| BackendError::Withheld { address: address.clone(), cause };
+        let url = Url::parse(&format!("{base}/v3/auth/tokens")).map_err(|error| refused(error.to_string()))?;
+        let sent = self.http.request(Method::POST, url).map_err(|error| refused(error.to_string()))?;
+        let response = match within(self.limit, sent.json(&body(&self.settings.account)).send()).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Err(away(web::cause(&error))),
+            Some(Err(error)) => return Err(outbound::refusal(&error).map_or_else(|| away(web::cause(&error)), refused)),
             None => return Err(away(no_answer_within(self.limit))),
         };
         let status = response.status().as_u16();

@@ -57,6 +57,11 @@ const SETTINGS: &[Setting] = &[
     ),
     Setting::new("insecure", AttributeKind::Flag, "Trust any certificate of Ironic and Keystone. Default: `false`."),
     Setting::new(
+        "plain_http",
+        AttributeKind::Flag,
+        "Send credentials and tokens to `http` addresses of other machines, including those of the catalog. Default: `false`.",
+    ),
+    Setting::new(
         "lock_keys",
         AttributeKind::Texts,
         "Lock keys (system UUIDs) by node name or UUID. Needed for a node whose inspection did not record its system UUID. The node's UUID in Ironic would not match the same machine's lock key under Redfish.",
@@ -187,13 +192,15 @@ impl BackendPlugin for Plugin {
         let Cloud { access, endpoint, ca_certificate_file, insecure } = access(block, env)?;
         let mut warnings = Vec::new();
         let clear = endpoint.as_ref().is_some_and(|url| url.scheme() == "http");
-        if clear && !matches!(access, IronicAccess::Open) {
+        let plain_http = block.flag("plain_http") == Some(true);
+        if plain_http && clear && !matches!(access, IronicAccess::Open) {
             warnings.push(Warning {
                 summary: "Ironic is reached without TLS",
                 detail: "The credentials of ironic are sent in clear: use an https endpoint.".to_owned(),
             });
         }
         if let IronicAccess::Keystone(keystone) = &access
+            && plain_http
             && keystone.auth_url.scheme() == "http"
         {
             warnings.push(Warning {
@@ -212,6 +219,7 @@ impl BackendPlugin for Plugin {
         };
         let mut settings = IronicSettings::new(endpoint, access);
         settings.trust = trust;
+        settings.plain_http = block.flag("plain_http").unwrap_or(settings.plain_http);
         settings.lock_keys = block.texts("lock_keys");
         settings.soft_power_timeout = block.duration("soft_power_timeout").unwrap_or(settings.soft_power_timeout);
         settings.image_download_source = block.text("image_download_source").unwrap_or(settings.image_download_source);
@@ -277,6 +285,8 @@ mod tests {
         assert!(connect(&block(&[]), &[("METAL_IRONIC_ENDPOINT", "http://ironic:6385")]).unwrap().warnings.is_empty());
         let account = block(&[("endpoint", "http://ironic:6385"), ("username", "u")]);
         assert_eq!(connect(&account, &[]).unwrap_err().at, ["password"]);
+        let mut account = account;
+        account.set("plain_http", Given::Flag(true));
         assert_eq!(connect(&account, &[("METAL_IRONIC_PASSWORD", "p")]).unwrap().warnings.len(), 1, "in clear");
     }
 
@@ -290,7 +300,8 @@ mod tests {
             let auth = format!("auth_url: \"{scheme}://keystone:5000\", username: ci, password: p, project_name: ops");
             std::fs::write(&path, format!("clouds: {{ lab: {{ auth: {{ {auth} }}{more} }} }}")).unwrap();
         };
-        let block = block(&[("cloud", "lab"), ("clouds_file", &file)]);
+        let mut block = block(&[("cloud", "lab"), ("clouds_file", &file)]);
+        block.set("plain_http", Given::Flag(true));
         write("http", "");
         let warned = connect(&block, &[]).unwrap().warnings;
         assert!(warned.iter().any(|warning| warning.summary.contains("Keystone")) && warned.len() == 1);

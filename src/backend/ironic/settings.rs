@@ -104,6 +104,8 @@ pub struct IronicSettings {
     pub access: IronicAccess,
     /// Certificate verification.
     pub trust: IronicTrust,
+    /// True if credentials and tokens may go to `http` addresses beyond this machine.
+    pub plain_http: bool,
     /// Lock keys by server name, which replace Ironic's identity.
     pub lock_keys: BTreeMap<String, String>,
     /// How long Ironic waits for an operating system to shut down. The node stays locked during
@@ -131,6 +133,7 @@ impl IronicSettings {
             endpoint,
             access,
             trust: IronicTrust::System,
+            plain_http: false,
             lock_keys: BTreeMap::new(),
             soft_power_timeout: Duration::from_mins(2),
             image_download_source: "http".to_owned(),

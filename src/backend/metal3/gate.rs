@@ -247,7 +247,13 @@ impl Gate for HostMachine {
         }
         let address = BmcAddress::read(host.bmc_address());
         match &address {
-            BmcAddress::Redfish { endpoint, .. } => lines.extend(in_clear(endpoint)),
+            BmcAddress::Redfish { endpoint, .. } => {
+                match self.hosts.route.check(endpoint).await {
+                    Ok(()) => lines.extend(in_clear(endpoint)),
+                    Err(refused) => lines.push(format!("BMC: {refused}.")),
+                }
+                lines.extend(host.unproven_credentials());
+            }
             other => lines.push(format!("BMC: {}.", no_redfish(other))),
         }
         if let Some(reuse) = host.reuse() {

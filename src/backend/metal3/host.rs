@@ -285,6 +285,16 @@ impl<'a> Host<'a> {
         text(self.0, "/spec/bmc/credentialsName").unwrap_or_default()
     }
 
+    /// Returns a warning if the operator has not logged in with the host's Secret.
+    pub(super) fn unproven_credentials(self) -> Option<String> {
+        let (wanted, proven) = (self.credentials(), text(self.0, "/status/goodCredentials/credentials/name"));
+        (proven != Some(wanted)).then(|| {
+            format!(
+                "BMC: the operator has not logged in with Secret {wanted} (status.goodCredentials); check who names it."
+            )
+        })
+    }
+
     /// Returns true if the BMC's certificate is not verified.
     pub(super) fn is_insecure(self) -> bool {
         self.flag("/spec/bmc/disableCertificateVerification")

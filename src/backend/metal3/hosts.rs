@@ -9,12 +9,13 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        BackendError, cluster,
+        BackendError, cluster, cluster_block,
         redfish::{Clients, Trust},
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror},
     maintenance::gate::ExternalRequest,
+    outbound::Route,
 };
 
 use super::{
@@ -36,6 +37,8 @@ pub(super) struct Hosts {
     pub(super) namespace: String,
     pub(super) hold: Hold,
     pub(super) trust: Trust,
+    /// Where BMC credentials may go.
+    pub(super) route: Route,
     /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
@@ -64,6 +67,12 @@ impl Hosts {
             namespace,
             hold: settings.hold,
             trust: settings.trust.clone(),
+            route: cluster_block::bmc_route(
+                &settings.bmc_networks,
+                &settings.trust,
+                "metal3.bmc_networks",
+                "metal3.bmc_insecure = true",
+            ),
             clients: Clients::default(),
             clock,
             settings,

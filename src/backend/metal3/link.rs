@@ -65,6 +65,16 @@ impl BmcLink {
             let named = format!("{} names no Secret with the account of its BMC", host.shown());
             return Err(unsupported(format!("{named} (spec.bmc.credentialsName)")));
         }
+        let withheld = |cause| BackendError::Withheld { address: host.shown(), cause };
+        // `disableCertificateVerification` is not the provider's configuration.
+        if key.insecure && hosts.trust == Trust::System {
+            return Err(withheld(
+                "no credentials were sent, because the host disables certificate verification: set \
+                 metal3.bmc_ca_certificate_file, or metal3.bmc_insecure = true to trust any certificate"
+                    .to_owned(),
+            ));
+        }
+        hosts.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string()))?;
         let (username, password) = hosts.credentials(&key.secret).await?;
         let settings = ServerSettings {
             endpoint,
@@ -74,9 +84,10 @@ impl BmcLink {
             username,
             password,
             media: MediaSettings::default(),
-            trust: if key.insecure { Trust::Anything } else { hosts.trust.clone() },
+            trust: hosts.trust.clone(),
         };
-        let backend = RedfishBackend::of_one(name, settings, &hosts.clients, &hosts.clock).map_err(unsupported)?;
+        let backend = RedfishBackend::of_one(name, settings, &hosts.route, &hosts.clients, &hosts.clock);
+        let backend = backend.map_err(unsupported)?;
         let machine = backend.machine(name)?;
         let account = format!("Secret {}/{}", hosts.namespace, key.secret);
         *open = Some(Open { key, account, machine: Arc::clone(&machine), backend });

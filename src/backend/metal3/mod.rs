@@ -32,6 +32,7 @@ use crate::{
     clock::Clock,
     kubernetes::Cluster,
     maintenance::location::{ClusterIdentity, Location},
+    outbound::Network,
 };
 
 use super::{
@@ -57,8 +58,10 @@ pub struct Metal3Settings {
     pub namespace: String,
     /// The hold mode.
     pub hold: Hold,
-    /// BMC certificate verification, for hosts that do not disable it.
+    /// BMC certificate verification. [`Trust::Anything`] also allows `http`.
     pub trust: Trust,
+    /// The networks to which BMC credentials may go.
+    pub bmc_networks: Vec<Network>,
     /// Lock keys by host, for hosts whose BMC is not queried.
     pub lock_keys: BTreeMap<String, String>,
 }

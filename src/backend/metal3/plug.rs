@@ -35,10 +35,9 @@ const SETTINGS: &[Setting] = &[
         "Lock keys by host name, instead of the system UUID that the BMC reports. Needed for a host whose BMC the provider cannot reach by Redfish.",
     ),
     cluster_block::REQUEST_TIMEOUT,
-    Setting::new(
-        cluster_block::BMC_AUTHORITY,
-        AttributeKind::Text,
-        "The authority that signed the BMCs' certificates, as PEM. A host with `disableCertificateVerification` trusts any certificate.",
+    cluster_block::BMC_NETWORKS,
+    cluster_block::authority_setting(
+        "The authority that signed the BMCs' certificates, as PEM. A host's `disableCertificateVerification` has no effect then.",
     ),
     cluster_block::BMC_INSECURE,
 ];
@@ -77,6 +76,7 @@ impl BackendPlugin for Plugin {
             namespace: cluster_block::namespace(block, env),
             hold: block.text("hold").and_then(|hold| Hold::named(&hold)).unwrap_or_default(),
             trust: cluster_block::bmc_trust(block, env)?,
+            bmc_networks: cluster_block::bmc_networks(block, env)?,
             lock_keys: block.texts("lock_keys"),
         };
         Ok(Connected::quiet(Metal3Backend::new(settings, clock)))

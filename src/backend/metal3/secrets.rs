@@ -22,6 +22,15 @@ const RECENT: Duration = Duration::from_secs(20);
 /// v0.14).
 const LABEL: &str = "environment.metal3.io=baremetal";
 
+/// Warns about a Secret that the operator does not use. Its label alone proves nothing, because the
+/// operator sets it on every Secret that a host names.
+fn warn_without_label(found: &DynamicObject, shown: &str) {
+    let label = LABEL.split_once('=').and_then(|(key, value)| Some((found.metadata.labels.as_ref()?.get(key)?, value)));
+    if label.is_none_or(|(is, wanted)| is != wanted) {
+        tracing::warn!("{shown} lacks the operator's label {LABEL}: check whether it is a BMC's account");
+    }
+}
+
 pub(super) type Account = (String, SecretString);
 
 #[derive(Debug)]
@@ -52,6 +61,7 @@ impl Secrets {
 fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<Account, BackendError> {
     let shown = format!("Secret {}/{name}", hosts.namespace);
     let (username, password) = cluster::credentials(found, &hosts.cluster.address(), &shown)?;
+    found.into_iter().for_each(|found| warn_without_label(found, &shown));
     let (username, password) = (username.trim(), password.expose_secret().trim());
     // The operator rejects these too, and each failed login counts at the BMC.
     for (part, value) in [("username", username), ("password", password)] {

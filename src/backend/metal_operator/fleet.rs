@@ -17,11 +17,12 @@ use tokio::sync::OnceCell;
 
 use crate::{
     backend::{
-        BackendError, before_change, cluster,
+        BackendError, before_change, cluster, cluster_block,
         redfish::{Clients, Trust},
     },
     clock::Clock,
     kubernetes::{Cluster, ClusterError, Mirror, ResourceRef},
+    outbound::Route,
 };
 
 use super::{
@@ -54,6 +55,8 @@ pub(super) struct ClusterObjects {
     pub(super) namespace: String,
     pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
+    /// Where BMC credentials may go.
+    pub(super) route: Route,
     /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
     pub(super) clock: Arc<dyn Clock>,
@@ -81,7 +84,9 @@ const SERVER: &str = "/spec/serverRef/name";
 
 impl ClusterObjects {
     pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
-        let MetalOperatorSettings { cluster, namespace, trust, nodes } = settings;
+        let MetalOperatorSettings { cluster, namespace, trust, bmc_networks, nodes } = settings;
+        let settings = ["metal_operator.bmc_networks", "metal_operator.bmc_insecure = true"];
+        let route = cluster_block::bmc_route(&bmc_networks, &trust, settings[0], settings[1]);
         let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
         Self {
             servers: mirror("Server"),
@@ -98,6 +103,7 @@ impl ClusterObjects {
             namespace,
             shelf: IgnitionCache::default(),
             trust,
+            route,
             clients: Clients::default(),
             clock,
         }

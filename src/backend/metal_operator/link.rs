@@ -23,6 +23,8 @@ pub(super) async fn machine(
     name: &str,
 ) -> Result<(Arc<dyn Machine>, RedfishBackend), BackendError> {
     let (endpoint, secret) = endpoint(fleet, server, name).await?;
+    let withheld = |cause| BackendError::Withheld { address: format!("Server {name}"), cause };
+    fleet.route.check(&endpoint).await.map_err(|refused| withheld(refused.to_string()))?;
     let (username, password) = fleet.bmc_credentials(&secret).await?;
     let settings = ServerSettings {
         endpoint,
@@ -35,15 +37,19 @@ pub(super) async fn machine(
         trust: fleet.trust.clone(),
     };
     let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
-    let backend = RedfishBackend::of_one(name, settings, &fleet.clients, &fleet.clock).map_err(unsupported)?;
+    let backend = RedfishBackend::of_one(name, settings, &fleet.route, &fleet.clients, &fleet.clock);
+    let backend = backend.map_err(unsupported)?;
     Ok((backend.machine(name)?, backend))
 }
 
-/// Returns the plan warning for an unencrypted BMC connection. An unreadable BMC is reported by the
-/// apply.
+/// Returns the plan warning for a BMC that receives no credentials, or receives them unencrypted.
+/// An unreadable BMC is reported by the apply.
 pub(super) async fn in_clear(fleet: &ClusterObjects, server: &DynamicObject, name: &str) -> Option<String> {
     let (endpoint, _) = endpoint(fleet, server, name).await.ok()?;
-    redfish::in_clear(&endpoint)
+    match fleet.route.check(&endpoint).await {
+        Ok(()) => redfish::in_clear(&endpoint),
+        Err(refused) => Some(format!("BMC: {refused}.")),
+    }
 }
 
 /// Returns the Redfish endpoint of a Server's BMC, and the secret with its account.

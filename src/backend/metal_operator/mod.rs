@@ -34,6 +34,7 @@ use crate::{
     clock::Clock,
     kubernetes::Cluster,
     maintenance::location::{ClusterIdentity, Location},
+    outbound::Network,
 };
 
 use super::{
@@ -55,8 +56,10 @@ pub struct MetalOperatorSettings {
     pub cluster: Cluster,
     /// The namespace for our own objects.
     pub namespace: String,
-    /// BMC certificate verification.
+    /// BMC certificate verification. [`Trust::Anything`] also allows `http`.
     pub trust: Trust,
+    /// The networks to which BMC credentials may go.
+    pub bmc_networks: Vec<Network>,
     /// The cluster whose Nodes run on the servers, if it is a different cluster.
     pub nodes: Option<Cluster>,
 }

@@ -43,9 +43,8 @@ const SETTINGS: &[Setting] = &[
         "The namespace for the provider's ServerMaintenances and Secrets. An existing maintenance keeps its record's namespace.",
     ),
     cluster_block::REQUEST_TIMEOUT,
-    Setting::new(
-        cluster_block::BMC_AUTHORITY,
-        AttributeKind::Text,
+    cluster_block::BMC_NETWORKS,
+    cluster_block::authority_setting(
         "The authority that signed the BMCs' certificates, as PEM. The provider contacts a BMC directly if the cluster does not control a server in maintenance.",
     ),
     cluster_block::BMC_INSECURE,
@@ -92,6 +91,7 @@ impl BackendPlugin for Plugin {
             cluster: Cluster::new(cluster, Arc::clone(clock)),
             namespace: cluster_block::namespace(block, env),
             trust: cluster_block::bmc_trust(block, env)?,
+            bmc_networks: cluster_block::bmc_networks(block, env)?,
             nodes: nodes.map(|nodes| Cluster::new(nodes, Arc::clone(clock))),
         };
         Ok(Connected::quiet(MetalOperatorBackend::new(settings, clock)))

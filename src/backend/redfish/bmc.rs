@@ -349,8 +349,9 @@ impl Bmc {
         }
         let reuses = path.starts_with(SESSIONS) || *method == Method::GET;
         let client = if reuses { &self.trusting.client } else { &self.trusting.fresh };
-        Ok(client
-            .request(method.clone(), url)
+        let request = client.request(method.clone(), url);
+        Ok(request
+            .map_err(|refused| BackendError::Withheld { address: self.address(), cause: refused.to_string() })?
             .header("OData-Version", "4.0")
             .header(header::ACCEPT, "application/json")
             // Compression weakens entity tags, and some BMCs then reject them.

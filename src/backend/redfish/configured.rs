@@ -239,7 +239,7 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
 }
 
 /// Returns a plan's warning for a BMC whose address comes from another system and sends passwords
-/// unencrypted. Such an address is not rejected, because that system already sends passwords to it.
+/// unencrypted.
 pub(in crate::backend) fn in_clear(endpoint: &Url) -> Option<String> {
     let host = endpoint.host_str().filter(|_| endpoint.scheme() == "http" && !is_here(endpoint))?;
     Some(format!("BMC: the password goes in clear to {host}: its address begins with http."))

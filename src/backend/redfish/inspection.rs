@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpStream;
 use url::{Host, Url};
 
 use crate::{
     backend::{Account, BackendError, BmcInspection, Certificate, Timing},
     clock::{no_answer_within, within},
+    outbound::Route,
 };
 
 use super::{
@@ -24,10 +24,8 @@ use super::{
 const MOST_ACCOUNTS: usize = 20;
 
 /// Reads an address's certificate in DER form; `Err` is the reason if that fails.
-async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
-    let (Some(host), Some(port)) = (endpoint.host(), endpoint.port_or_known_default()) else {
-        return Err("the endpoint has no host".to_owned());
-    };
+async fn presented(route: &Route, endpoint: &Url) -> Result<Vec<u8>, String> {
+    let host = endpoint.host().ok_or("the endpoint has no host")?;
     let name = match &host {
         Host::Domain(name) => (*name).to_owned(),
         Host::Ipv4(address) => address.to_string(),
@@ -35,7 +33,7 @@ async fn presented(endpoint: &Url) -> Result<Vec<u8>, String> {
     };
     // This connection carries no data.
     let config = trust::judged_by_fingerprint(None, Arc::default(), &[])?;
-    let stream = TcpStream::connect((name.as_str(), port)).await.map_err(|error| error.to_string())?;
+    let stream = route.connect(endpoint).await?;
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
@@ -87,7 +85,7 @@ impl BmcInspection for RedfishMachine {
         }
         let limit = self.bmc.limits.read;
         let unreachable = |cause: String| BackendError::Unreachable { address: self.bmc.address(), cause };
-        match within(limit, presented(&self.bmc.endpoint)).await {
+        match within(limit, presented(self.bmc.route(), &self.bmc.endpoint)).await {
             Some(Ok(der)) => Ok(Some(read_certificate(&der, self.bmc.judged_by()))),
             Some(Err(cause)) => Err(unreachable(cause)),
             None => Err(unreachable(no_answer_within(limit))),

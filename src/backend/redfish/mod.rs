@@ -34,7 +34,7 @@ use std::{
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::{clock::Clock, maintenance::location::Location};
+use crate::{clock::Clock, maintenance::location::Location, outbound::Route};
 
 use super::{Backend, BackendError, Listed, Machine, machines::end_sessions, plug::BackendPlugin as _};
 
@@ -62,11 +62,12 @@ pub struct RedfishBackend {
 }
 
 impl RedfishBackend {
-    /// Creates a backend for one server, with settings from another backend and that backend's
-    /// `clients`. The error names the unusable setting.
+    /// Creates a backend for one server, with settings, `route` and `clients` from another backend.
+    /// The error names the unusable setting.
     pub(super) fn of_one(
         name: &str,
         server: ServerSettings,
+        route: &Route,
         clients: &Clients,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, String> {
@@ -75,16 +76,21 @@ impl RedfishBackend {
             authentication: Authentication::Session,
             ..RedfishSettings::default()
         };
-        Self::with(settings, clients, clock)
+        Self::with(settings, Some(route), clients, clock)
     }
 
     /// Creates a backend without sending a request. The error names the server with unusable
     /// settings.
     pub fn new(settings: RedfishSettings, clock: &Arc<dyn Clock>) -> Result<Self, String> {
-        Self::with(settings, &Clients::default(), clock)
+        Self::with(settings, None, &Clients::default(), clock)
     }
 
-    fn with(settings: RedfishSettings, clients: &Clients, clock: &Arc<dyn Clock>) -> Result<Self, String> {
+    fn with(
+        settings: RedfishSettings,
+        route: Option<&Route>,
+        clients: &Clients,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self, String> {
         // Grouped by address, account and trust. BMCs that differ only by password share a list.
         let mut bmcs: HashMap<String, Vec<(SecretString, Arc<Bmc>)>> = HashMap::new();
         let (mut machines, mut listed) = (BTreeMap::new(), BTreeMap::new());
@@ -96,7 +102,9 @@ impl RedfishBackend {
                 backend: Plugin.name(),
             };
             listed.insert(name.clone(), entry);
-            let trusting = clients.of(&server.trust, settings.request_timeout);
+            let configured = || Route::new(server.trust == Trust::Anything, "insecure = true");
+            let (route, secure) = (route.cloned().unwrap_or_else(configured), server.endpoint.scheme() == "https");
+            let trusting = clients.of(&server.trust, route, secure, settings.request_timeout);
             let trusting = trusting.map_err(|problem| format!("server {name:?}: {problem}"))?;
             // Address, account and trust identify a BMC.
             let identity = format!("{}|{}|{:?}", server.endpoint, server.username, server.trust);

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Client, redirect::Policy};
 use rustls::{
     DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -15,7 +14,11 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{backend::web, tls};
+use crate::{
+    backend::web,
+    outbound::{HttpClient, Route},
+    tls,
+};
 
 use super::{settings::Trust, signature};
 
@@ -102,10 +105,10 @@ pub(super) fn judged_by_fingerprint(
 /// A TLS client and, with a fingerprint, the last received certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Trusting {
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     /// A client without idle connections, for changes. Some BMCs (HPE) reset idle connections,
     /// which would leave a change's outcome unknown.
-    pub(super) fresh: Client,
+    pub(super) fresh: HttpClient,
     /// The only accepted certificate, with a fingerprint.
     pub(super) expected: Option<[u8; 32]>,
     pub(super) seen: Arc<Mutex<Option<[u8; 32]>>>,
@@ -113,34 +116,32 @@ pub(super) struct Trusting {
     pub(super) judged_by: &'static str,
 }
 
-/// A backend's HTTP clients, one per kind of trust. Creating a client costs as much as several
-/// requests, and a fleet can have a thousand BMCs.
+/// A backend's HTTP clients, one per kind of trust, route and scheme. Creating a client costs as
+/// much as several requests, and a fleet can have a thousand BMCs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<Trust, Trusting>>>);
+pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<(Trust, Route, bool), Trusting>>>);
 
 impl Clients {
-    /// Returns the client for a trust setting. `timeout` applies to connections and must be equal
-    /// in each call.
-    pub(super) fn of(&self, trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
+    /// Returns the client for a trust setting and a route, for https (`secure`) or http. `timeout`
+    /// applies to connections and must be equal in each call.
+    pub(super) fn of(&self, trust: &Trust, route: Route, secure: bool, timeout: Duration) -> Result<Trusting, String> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = made.get(trust) {
+        let key = (trust.clone(), route, secure);
+        if let Some(made) = made.get(&key) {
             return Ok(made.clone());
         }
-        let new = client(trust, timeout)?;
-        made.insert(trust.clone(), new.clone());
+        let new = client(trust, &key.1, secure, timeout)?;
+        made.insert(key, new.clone());
         Ok(new)
     }
 }
 
-/// Returns a client with this verification. It does not follow redirects, so that credentials do
-/// not reach other hosts.
-pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, String> {
+/// Returns a client with this verification.
+pub(super) fn client(trust: &Trust, route: &Route, secure: bool, timeout: Duration) -> Result<Trusting, String> {
     let seen: Arc<Mutex<Option<[u8; 32]>>> = Arc::default();
-    let build = |idle: usize| -> Result<Client, String> {
-        let builder = Client::builder()
+    let adapt = |idle: usize, builder: reqwest::ClientBuilder| {
+        let builder = builder
             .connect_timeout(timeout)
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
             .pool_max_idle_per_host(idle)
             // BMCs are in a separate network, and an environment proxy would see their passwords.
             .no_proxy()
@@ -149,9 +150,8 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
             .http1_only()
             .http1_ignore_invalid_headers_in_responses(true)
             .http1_allow_spaces_after_header_name_in_responses(true)
-            .http1_allow_obsolete_multiline_headers_in_responses(true)
-            .user_agent(concat!("terraform-provider-metal/", env!("CARGO_PKG_VERSION")));
-        let builder = match trust {
+            .http1_allow_obsolete_multiline_headers_in_responses(true);
+        Ok(match trust {
             Trust::System => builder.tls_backend_preconfigured(tls::of_this_machine(None, &["http/1.1"])?),
             Trust::Anything => builder.tls_danger_accept_invalid_certs(true),
             Trust::Authority(pem) => web::only_authorities(builder, pem)?,
@@ -159,9 +159,9 @@ pub(super) fn client(trust: &Trust, timeout: Duration) -> Result<Trusting, Strin
                 let config = judged_by_fingerprint(Some(*expected), Arc::clone(&seen), &["http/1.1"])?;
                 builder.tls_backend_preconfigured(config)
             }
-        };
-        builder.build().map_err(|error| format!("no TLS client: {error}"))
+        })
     };
+    let build = |idle: usize| HttpClient::new(secure, route.clone(), |builder| adapt(idle, builder));
     let (client, fresh) = (build(super::bmc::MOST_AT_ONCE)?, build(0)?);
     let expected = if let Trust::Fingerprint(expected) = trust { Some(*expected) } else { None };
     let judged_by = match trust {

@@ -27,12 +27,13 @@ fn attributes(settings: &[Setting]) -> Attributes {
 }
 
 fn attribute(setting: &Setting) -> Attribute {
-    use AttributeType::{AttributeMap, Bool, Map, String};
+    use AttributeType::{AttributeMap, Bool, List, Map, String};
     let kind = match setting.kind {
         AttributeKind::Secret => return secret(&setting.description()),
         AttributeKind::Text | AttributeKind::Name | AttributeKind::Duration => String,
         AttributeKind::Flag => Bool,
         AttributeKind::Texts => Map(Box::new(String)),
+        AttributeKind::List => List(Box::new(String)),
         AttributeKind::Objects(settings) => AttributeMap(attributes(settings)),
     };
     if setting.required { required(kind, &setting.description()) } else { optional(kind, &setting.description()) }
@@ -93,6 +94,14 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: At
                 _ => None,
             });
             Some(Given::Texts(texts.collect()))
+        }
+        (AttributeKind::List, ValueAny::List(_)) if value.has_unknown() => Some(Given::Unknown),
+        (AttributeKind::List, ValueAny::List(texts)) => {
+            let texts = texts.iter().filter_map(|text| match text {
+                ValueAny::String(text) => Some(text.clone()),
+                _ => None,
+            });
+            Some(Given::List(texts.collect()))
         }
         (AttributeKind::Objects(settings), ValueAny::Map(objects)) => {
             let mut blocks = BTreeMap::new();

@@ -143,6 +143,7 @@ pub(in crate::provider) fn silent(error: &BackendError) -> &'static str {
         BackendError::Unreachable { .. } | BackendError::Rejected { transient: true, .. } => "BMC did not answer",
         BackendError::ClusterAway { .. } => "The cluster did not answer",
         BackendError::Untrusted { .. } => "A BMC is not trusted",
+        BackendError::Withheld { .. } => "Credentials were not sent",
         BackendError::Unauthorized { .. } => "A BMC refused the credentials",
         BackendError::NoSystem { .. } => "A system is not behind its BMC",
         BackendError::NoServer { .. } => "A server does not exist",
@@ -187,6 +188,7 @@ pub(in crate::provider) fn of_machine(server: &str, error: &BackendError) -> Dia
             AttributePath::root(),
         ),
         BackendError::Untrusted { .. } => (format!("The BMC of {server} is not trusted"), "", AttributePath::root()),
+        BackendError::Withheld { .. } => (format!("No credentials were sent for {server}"), "", AttributePath::root()),
         BackendError::Unauthorized { .. } => (
             format!("The BMC of {server} refused the credentials"),
             "It was tried once, so that no account is locked out. Check the user name and password.",

@@ -13,13 +13,12 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    PgPool, Postgres,
-    pool::PoolConnection,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{PgPool, Postgres, pool::PoolConnection};
 
-use crate::clock::{Clock, within};
+use crate::{
+    clock::{Clock, within},
+    outbound::{self, GuardedPostgres},
+};
 
 /// The most connections per process, not counting the listener. Hundreds of processes share a
 /// server, which allows a hundred connections by default.
@@ -32,19 +31,6 @@ const TIDY: Duration = Duration::from_secs(3);
 /// The time limit for closing a connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Returns a pool that opens connections on demand and never closes them automatically.
-pub(super) fn pool(options: PgConnectOptions, most: u32, limit: Duration) -> PgPool {
-    PgPoolOptions::new()
-        .min_connections(0)
-        .max_connections(most)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .acquire_timeout(limit)
-        // Saves a round trip; a broken connection shows when it is used.
-        .test_before_acquire(false)
-        .connect_lazy_with(options)
-}
-
 /// Closes a pool within [`GOODBYE`], so that the program can exit.
 pub(super) async fn close(pool: &PgPool) {
     let _ = within(GOODBYE, pool.close()).await;
@@ -54,6 +40,7 @@ pub(super) async fn close(pool: &PgPool) {
 #[derive(Debug)]
 pub(super) struct Connections {
     pool: PgPool,
+    options: GuardedPostgres,
     clock: Arc<dyn Clock>,
     /// Connections in use now, and the peak since the last cleanup.
     used: AtomicU32,
@@ -77,15 +64,15 @@ impl Drop for Used {
 }
 
 impl Connections {
-    pub(super) fn new(options: PgConnectOptions, limit: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let pool = pool(options, CONNECTIONS, limit);
+    pub(super) fn new(options: GuardedPostgres, limit: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let pool = outbound::pool(&options, CONNECTIONS, limit);
         let (used, most) = (AtomicU32::new(0), AtomicU32::new(0));
-        Arc::new(Self { pool, clock, used, most, tidied: AtomicBool::new(false) })
+        Arc::new(Self { pool, options, clock, used, most, tidied: AtomicBool::new(false) })
     }
 
     /// Returns options for a connection outside this pool.
-    pub(super) fn options(&self) -> PgConnectOptions {
-        (*self.pool.connect_options()).clone()
+    pub(super) fn options(&self) -> GuardedPostgres {
+        self.options.clone()
     }
 
     /// Takes a connection for exclusive use.
@@ -134,7 +121,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_pool_has_what_starts_the_maintenance_of_sqlx() {
-        let pool = pool(PgConnectOptions::new(), 1, Duration::from_secs(1));
+        let options = sqlx::postgres::PgConnectOptions::new().host("127.0.0.1");
+        let pool = outbound::pool(&GuardedPostgres::new(options, false).unwrap(), 1, Duration::from_secs(1));
         assert_eq!(pool.options().get_idle_timeout(), None);
         assert_eq!(pool.options().get_max_lifetime(), None);
         assert_eq!(pool.options().get_min_connections(), 0);

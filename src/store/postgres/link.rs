@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{ConnectOptions as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{ConnectOptions as _, PgConnection};
 
 use super::{
     connections::{Connections, Taken},
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    outbound::GuardedPostgres,
     store::{StoreError, patience::Patience},
 };
 
@@ -31,20 +32,18 @@ pub(super) struct StoreClient {
 
 impl StoreClient {
     pub(super) fn new(
-        options: PgConnectOptions,
+        options: GuardedPostgres,
         faults: ErrorMapper,
         clock: Arc<dyn Clock>,
         limit: Duration,
         pooled: bool,
     ) -> Self {
         let patience = Patience::new(faults.address(), Arc::clone(&clock), limit);
-        let options = options.disable_statement_logging();
-        let options = if pooled {
+        let options = options.tuned(|options| {
+            let options = options.disable_statement_logging();
             // Poolers support neither prepared statements nor start-up parameters.
-            options.statement_cache_capacity(0).extra_float_digits(None)
-        } else {
-            options
-        };
+            if pooled { options.statement_cache_capacity(0).extra_float_digits(None) } else { options }
+        });
         let connections = Connections::new(options, limit, Arc::clone(&clock));
         Self { connections, faults, clock, patience, limit, pooled }
     }

@@ -10,6 +10,7 @@ use crate::{
     clock::Clock,
     files::{self, FileError, PathTrust, Pipes},
     loopback::is_loopback,
+    outbound::GuardedPostgres,
     store::StoreError,
 };
 
@@ -40,7 +41,7 @@ impl Default for PostgresOptions {
 /// A parsed URL.
 #[derive(Clone, Debug)]
 pub(super) struct Parsed {
-    pub(super) connect: PgConnectOptions,
+    pub(super) connect: GuardedPostgres,
     pub(super) address: String,
     pub(super) notifications: bool,
     /// True if the user accepts that a fail-over can lose changes.
@@ -163,14 +164,15 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
         None => connect.application_name("terraform-provider-metal"),
     };
     let here = is_here(&connect);
-    let said = said_elsewhere || names.iter().any(|name| name == "sslmode");
+    let in_url = names.iter().any(|name| name == "sslmode");
+    let said = said_elsewhere || in_url;
     let connect = if said || here { connect } else { connect.ssl_mode(PgSslMode::VerifyFull) };
     let unverified = match connect.get_ssl_mode() {
         _ if here => None,
         PgSslMode::VerifyFull => None,
         PgSslMode::VerifyCa => Some("accepts any server that the authority knows, under any name"),
         PgSslMode::Require => Some("encrypts, and accepts any server"),
-        _ => Some("may send the password and everything else in clear, to any server"),
+        _ => Some("sends the password and everything else in clear, to any server"),
     };
     let unverified = unverified.map(|what| {
         let host = connect.get_host();
@@ -185,6 +187,8 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
         None => format!("{}:{}", connect.get_host(), connect.get_port()),
     };
     let address = format!("postgres://{place}/{database}");
+    let plain_text = in_url && matches!(connect.get_ssl_mode(), PgSslMode::Disable);
+    let connect = GuardedPostgres::new(connect, plain_text).map_err(|error| refused(error.to_string()))?;
     Ok(Parsed { connect, address, notifications, accept_lost_commits, unverified })
 }
 
@@ -211,17 +215,10 @@ mod tests {
         let beside = |url: &str, elsewhere| parse_beside(&SecretString::from(url), elsewhere).unwrap();
         for remote in ["postgres://u@db.example.com/m", "postgres://u@10.0.0.7/m", "postgres://u@[2001:db8::1]/m"] {
             let parsed = beside(remote, false);
-            assert!(matches!(parsed.connect.get_ssl_mode(), PgSslMode::VerifyFull), "{remote}");
+            assert!(matches!(parsed.connect.options().get_ssl_mode(), PgSslMode::VerifyFull), "{remote}");
             assert_eq!(parsed.unverified, None, "{remote}");
         }
-        for (mode, warns) in [
-            ("verify-full", false),
-            ("verify-ca", true),
-            ("require", true),
-            ("prefer", true),
-            ("allow", true),
-            ("disable", true),
-        ] {
+        for (mode, warns) in [("verify-full", false), ("verify-ca", true), ("require", true), ("disable", true)] {
             let parsed = beside(&format!("postgres://u:hunter2@db.example.com/m?sslmode={mode}"), false);
             assert_eq!(parsed.unverified.is_some(), warns, "{mode}");
             assert!(!parsed.unverified.unwrap_or_default().contains("hunter2"), "{mode}");
@@ -234,10 +231,26 @@ mod tests {
             "postgres://u@127.0.0.1/m?sslmode=disable",
         ] {
             let parsed = beside(here, false);
-            assert!(!matches!(parsed.connect.get_ssl_mode(), PgSslMode::VerifyFull), "{here}");
+            assert!(!matches!(parsed.connect.options().get_ssl_mode(), PgSslMode::VerifyFull), "{here}");
             assert_eq!(parsed.unverified, None, "{here}");
         }
-        assert!(beside("postgres://u@db.example.com/m", true).unverified.is_some(), "PGSSLMODE is a word, too");
+    }
+
+    #[test]
+    fn only_the_url_allows_plain_text_and_only_by_its_name() {
+        for (url, elsewhere) in [
+            ("postgres://u:hunter2@192.0.2.1/m?sslmode=prefer", false),
+            ("postgres://u:hunter2@192.0.2.1/m?sslmode=allow", false),
+            ("postgres://u:hunter2@0.0.0.0/m?sslmode=prefer", false),
+            ("postgres://u:hunter2@db.invalid/m?sslmode=prefer", false),
+            ("postgres://u:hunter2@192.0.2.1/m", true),
+        ] {
+            let told = parse_beside(&SecretString::from(url), elsewhere).unwrap_err().to_string();
+            assert!(told.contains("sslmode=disable in coordination_url") && !told.contains("hunter2"), "{told}");
+        }
+        // The driver does not resolve the name again.
+        let here = read("postgres://u@localhost/m?sslmode=prefer").unwrap();
+        assert!(here.connect.options().get_host().parse::<std::net::IpAddr>().unwrap().is_loopback());
     }
 
     #[test]

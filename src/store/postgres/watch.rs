@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     maintenance::ids::LockKey,
+    outbound,
     store::{StoreError, watchers::Watchers},
 };
 
@@ -129,7 +130,7 @@ impl NotificationListener {
         let clock = Arc::clone(&watch.link.clock);
         let task = tokio::spawn(async move {
             loop {
-                let pool = connections::pool(options.clone(), 1, limit);
+                let pool = outbound::pool(&options, 1, limit);
                 let (said, pause) = match listen(&pool, &tell).await {
                     Ok(()) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),
                     Err(error) if has_no_connection_left(&error) => (Hearing::Crowded, PAUSE_WHEN_CROWDED),

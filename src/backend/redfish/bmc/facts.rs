@@ -1,6 +1,7 @@
 //! BMC facts that do not require a request.
 
 use super::{Bmc, Duration, PoisonError};
+use crate::outbound::Route;
 
 impl Bmc {
     /// Returns the slowest answered read in this process.
@@ -27,6 +28,11 @@ impl Bmc {
 
     pub(in crate::backend::redfish) fn username(&self) -> &str {
         &self.username
+    }
+
+    /// Returns where this BMC's client may connect.
+    pub(in crate::backend::redfish) fn route(&self) -> &Route {
+        self.trusting.client.route()
     }
 
     /// Returns the setting that decides about trust.

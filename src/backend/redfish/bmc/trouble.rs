@@ -1,11 +1,14 @@
 //! Handles a BMC that does not answer or whose answer is unusable.
 
 use super::{BackendError, Bmc, Duration, Method, PoisonError, no_answer_within, show_fingerprint};
-use crate::backend::web;
+use crate::{backend::web, outbound};
 
 impl Bmc {
     pub(super) fn undelivered(&self, method: &Method, path: &str, error: &reqwest::Error) -> BackendError {
         let cause = if error.is_timeout() { no_answer_within(self.limit(method)) } else { web::cause(error) };
+        if let Some(cause) = outbound::refusal(error) {
+            return BackendError::Withheld { address: self.address(), cause };
+        }
         if error.is_connect() {
             if let Some(problem) = self.certificate_problem(&cause) {
                 return BackendError::Untrusted { address: self.address(), cause: problem };
