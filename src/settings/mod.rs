@@ -27,6 +27,7 @@ use crate::{
     },
     clock::{Clock, SystemClock},
     engine::{Engine, Parts, Tuning},
+    files::PathTrust,
     maintenance::power::Limits,
     probe::{HttpProbe, ProbeSettings},
     store::{MemoryStore, StoppableStore, Store},
@@ -72,6 +73,16 @@ fn of_block(block: &str, problem: Problem) -> SettingsError {
     SettingsError::Value { attribute, problem: problem.problem }
 }
 
+fn image_probe(input: &Input, trust: PathTrust) -> Result<HttpProbe, SettingsError> {
+    let attribute = || vec!["image_ca_certificate_file".to_owned()];
+    let mut probe =
+        ProbeSettings { allow_local_redirects: input.allow_local_image_redirects, ..ProbeSettings::default() };
+    if let Some(path) = &input.image_ca_certificate_file {
+        probe.ca_certificate_pem = Some(secrets::read_file(path, attribute(), trust)?);
+    }
+    HttpProbe::new(&probe).map_err(|problem| SettingsError::Value { attribute: attribute(), problem })
+}
+
 /// Builds the engine; `stop` ends its work. Opens the store; does not contact any BMC.
 pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) -> Result<Built, SettingsError> {
     env.check()?;
@@ -92,13 +103,7 @@ pub async fn build(input: Input, env: &Environment, stop: &CancellationToken) ->
     let connected = plugin.connect(&input.backend.block, &variable, &clock);
     all_text()?;
     let Connected { backend, mut warnings } = connected.map_err(|problem| of_block(plugin.name(), problem))?;
-    let mut probe =
-        ProbeSettings { allow_local_redirects: input.allow_local_image_redirects, ..ProbeSettings::default() };
-    if let Some(path) = &input.image_ca_certificate_file {
-        probe.ca_certificate_pem = Some(secrets::read_file(path, vec!["image_ca_certificate_file".to_owned()], trust)?);
-    }
-    let probe = HttpProbe::new(&probe)
-        .map_err(|problem| SettingsError::Value { attribute: vec!["image_ca_certificate_file".to_owned()], problem })?;
+    let probe = image_probe(&input, trust)?;
     let missing =
         if input.makes_no_store { store::missing_store(input.coordination_url.as_deref(), env)? } else { None };
     let (store, embedded) = match missing {

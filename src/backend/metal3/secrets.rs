@@ -61,7 +61,9 @@ impl Secrets {
 fn account(hosts: &Hosts, name: &str, found: Option<&DynamicObject>) -> Result<Account, BackendError> {
     let shown = format!("Secret {}/{name}", hosts.namespace);
     let (username, password) = cluster::credentials(found, &hosts.cluster.address(), &shown)?;
-    found.into_iter().for_each(|found| warn_without_label(found, &shown));
+    if let Some(found) = found {
+        warn_without_label(found, &shown);
+    }
     let (username, password) = (username.trim(), password.expose_secret().trim());
     // The operator rejects these too, and each failed login counts at the BMC.
     for (part, value) in [("username", username), ("password", password)] {

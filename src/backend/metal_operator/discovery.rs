@@ -33,6 +33,7 @@ pub(super) enum ApprovalFormat {
 }
 
 /// The cluster's metal-operator features.
+#[allow(clippy::struct_excessive_bools, reason = "each is a separate feature of the cluster")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClusterFeatures {
     pub(super) way: Way,

@@ -223,13 +223,13 @@ impl Machine for OperatorMachine {
             // Without a maintenance, the operator performs the changes.
             return Ok(match self.held {
                 Some(_) => listed,
-                None => Capabilities { resets: union(listed.resets), resets_by: operator(), ..listed },
+                None => Capabilities { resets: union(listed.resets), resets_by: Some(OPERATOR.to_owned()), ..listed },
             });
         }
         self.server(false).await?;
         Ok(Capabilities {
             resets: union(vec![ResetType::GracefulShutdown]),
-            resets_by: operator(),
+            resets_by: Some(OPERATOR.to_owned()),
             boot_targets: vec![BOOT_OPERATOR.target()],
             http_boot_uri: true,
             ..Capabilities::default()
@@ -246,10 +246,8 @@ fn ignition_secret(object: &DynamicObject, sha256: &str) -> String {
     format!("{}-ignition-{}", name(object), sha256.get(..8).unwrap_or(sha256))
 }
 
-/// Names the system that changes a server's power outside a maintenance.
-fn operator() -> Option<String> {
-    Some("metal-operator".to_owned())
-}
+/// The system that changes a server's power outside a maintenance.
+const OPERATOR: &str = "metal-operator";
 
 /// Adds the operator annotation's operations to the listed resets.
 fn union(mut resets: Vec<ResetType>) -> Vec<ResetType> {

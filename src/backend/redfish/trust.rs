@@ -119,7 +119,10 @@ pub(super) struct Trusting {
 /// A backend's HTTP clients, one per kind of trust, route and scheme. Creating a client costs as
 /// much as several requests, and a fleet can have a thousand BMCs.
 #[derive(Clone, Debug, Default)]
-pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<(Trust, Route, bool), Trusting>>>);
+pub(in crate::backend) struct Clients(Arc<Mutex<HashMap<ClientKey, Trusting>>>);
+
+/// Trust, route, and true for https.
+type ClientKey = (Trust, Route, bool);
 
 impl Clients {
     /// Returns the client for a trust setting and a route, for https (`secure`) or http. `timeout`

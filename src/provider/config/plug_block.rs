@@ -87,7 +87,9 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: At
         (AttributeKind::Duration, ValueAny::String(text)) => {
             duration(diags, &Value::Value(text.clone()), at).map(Given::Duration)
         }
-        (AttributeKind::Texts, ValueAny::Map(_)) if value.has_unknown() => Some(Given::Unknown),
+        (AttributeKind::Texts, ValueAny::Map(_)) | (AttributeKind::List, ValueAny::List(_)) if value.has_unknown() => {
+            Some(Given::Unknown)
+        }
         (AttributeKind::Texts, ValueAny::Map(texts)) => {
             let texts = texts.iter().filter_map(|(name, text)| match text {
                 ValueAny::String(text) => Some((name.clone(), text.clone())),
@@ -95,7 +97,6 @@ fn given(diags: &mut Diagnostics, value: &ValueAny, kind: &AttributeKind, at: At
             });
             Some(Given::Texts(texts.collect()))
         }
-        (AttributeKind::List, ValueAny::List(_)) if value.has_unknown() => Some(Given::Unknown),
         (AttributeKind::List, ValueAny::List(texts)) => {
             let texts = texts.iter().filter_map(|text| match text {
                 ValueAny::String(text) => Some(text.clone()),

@@ -226,7 +226,7 @@ impl Resource for ServerMaintenance {
         }
         if ended::ends_revoked(&prior, &model) {
             let states = (prior, model);
-            let kept = self.end_revoked(diags, &engine, &uid, states, &private, &control).await;
+            let kept = Box::pin(self.end_revoked(diags, &engine, &uid, states, &private, &control)).await;
             return Some((Value::Value(kept), private));
         }
         if effect::is_quiet(&prior, &model) {

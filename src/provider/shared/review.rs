@@ -50,8 +50,8 @@ pub(in crate::provider) async fn maintenance(
     asked: &PlannedRequest<'_>,
 ) -> Option<LockKey> {
     let boot_at = AttributePath::new("boot_configuration");
-    let seen = server(diags, engine, asked.spec, Some(&boot_at), asked.replaces.is_some()).await?;
-    effects(diags, engine, asked, seen).await
+    let seen = Box::pin(server(diags, engine, asked.spec, Some(&boot_at), asked.replaces.is_some())).await?;
+    Box::pin(effects(diags, engine, asked, seen)).await
 }
 
 /// Reviews a boot configuration before its creation.
@@ -61,10 +61,10 @@ pub(in crate::provider) async fn boot_configuration(
     asked: &PlannedRequest<'_>,
     hold: Option<&str>,
 ) {
-    let Some(seen) = server(diags, engine, asked.spec, None, asked.replaces.is_some()).await else { return };
+    let Some(seen) = Box::pin(server(diags, engine, asked.spec, None, asked.replaces.is_some())).await else { return };
     match hold {
         None => {
-            let key = effects(diags, engine, asked, seen).await;
+            let key = Box::pin(effects(diags, engine, asked, seen)).await;
             together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
         }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
@@ -102,7 +102,7 @@ pub(in crate::provider) async fn operation(
     hold: Option<&str>,
 ) {
     let spec = asked.spec;
-    let Some(seen) = server(diags, engine, spec, None, false).await else { return };
+    let Some(seen) = Box::pin(server(diags, engine, spec, None, false)).await else { return };
     let wants_boot = spec.operation.as_ref().is_some_and(|operation| operation.proof == CompletionProof::Boot);
     if wants_boot && seen.view.as_ref().is_some_and(|view| view.boot_progress.is_none()) {
         bad(
@@ -115,7 +115,7 @@ pub(in crate::provider) async fn operation(
     }
     match hold {
         None => {
-            let key = effects(diags, engine, asked, seen).await;
+            let key = Box::pin(effects(diags, engine, asked, seen)).await;
             together::turn(diags, engine, key.as_ref(), asked.id, &asked.spec.server);
         }
         Some(hold) => under(diags, engine, asked, hold, seen.view.as_ref()).await,
@@ -234,13 +234,10 @@ pub(in crate::provider) async fn server(
             return Some(PlanCheck { view: None, capabilities: None, key: None });
         }
         Err(error) => {
-            let problem = of_machine(&spec.server, &error);
             // OpenTofu plans changes before a destroy, and an error would prevent the destroy.
-            if exists && matches!(error, BackendError::NoServer { .. }) {
-                diags.add_warning(problem);
-            } else {
-                diags.add_error(problem);
-            }
+            let warns = exists && matches!(error, BackendError::NoServer { .. });
+            let found = if warns { &mut diags.warnings } else { &mut diags.errors };
+            found.push(of_machine(&spec.server, &error));
             return None;
         }
     };

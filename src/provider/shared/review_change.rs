@@ -40,7 +40,7 @@ pub(in crate::provider) async fn changed(
     uid: Option<&Uid>,
     patience: Duration,
 ) {
-    let Some(seen) = server(diags, engine, spec, boot_at, true).await else { return };
+    let Some(seen) = Box::pin(server(diags, engine, spec, boot_at, true)).await else { return };
     let Some(effect) = effect else { return };
     if let Some((summary, start)) = starts::armed(spec, seen.view.as_ref()) {
         diags.add_warning(diagnostic(summary, start, AttributePath::root()));
@@ -50,7 +50,7 @@ pub(in crate::provider) async fn changed(
     let mut lines = vec![format!("{}.", effect::on(spec, effect, power)), format!("Now: {shown}.")];
     let seen = SeenServer { machine: seen.view, media: None, capabilities: seen.capabilities };
     let prospect = match uid {
-        Some(uid) => of_record(engine, spec, uid, seen, patience).await,
+        Some(uid) => Box::pin(of_record(engine, spec, uid, seen, patience)).await,
         None => None,
     };
     lines.extend(prospect.iter().flat_map(Prospect::consent_lines));

@@ -98,12 +98,15 @@ pub(super) fn object(name: &str, key: &LockKey, entries: &[Entry], faults: &Erro
     }))
 }
 
+/// A journal that cannot be read, and the reason.
+pub(super) type UnreadableJournal<'a> = (&'a ConfigMap, String);
+
 /// Returns the entries of several objects, and the journals that cannot be read, each with the
 /// reason. A runner can write such a journal, and it must not hide the others.
 pub(super) fn readable<'a>(
     maps: impl IntoIterator<Item = &'a ConfigMap>,
     faults: &ErrorMapper,
-) -> Result<(Vec<Entry>, Vec<(&'a ConfigMap, String)>), StoreError> {
+) -> Result<(Vec<Entry>, Vec<UnreadableJournal<'a>>), StoreError> {
     let (mut all, mut unreadable) = (Vec::new(), Vec::new());
     for map in maps {
         match entries(map, faults) {

@@ -47,7 +47,10 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
     let mut oddities = Vec::new();
     // A runner can write an object that cannot be read. It costs only itself.
     let or_oddity = |oddities: &mut Vec<String>, error: StoreError| match error {
-        StoreError::Unreadable { cause, .. } => Ok(oddities.push(format!("an object cannot be read: {cause}"))),
+        StoreError::Unreadable { cause, .. } => {
+            oddities.push(format!("an object cannot be read: {cause}"));
+            Ok(())
+        }
         error => Err(error),
     };
     for map in &maps {
