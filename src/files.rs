@@ -90,8 +90,8 @@ pub enum FileError {
 /// How long a pipe can stay silent.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Reads at most `most` bytes from a file or pipe that carries trust, a secret or a program. Rejects
-/// a path that other users can change.
+/// Reads at most `most` bytes from a file or pipe that carries trust, a secret or a program.
+/// Rejects a path that other users can change.
 pub fn read(path: impl AsRef<Path>, most: u64, trust: PathTrust) -> Result<String, FileError> {
     refuse_writable(path.as_ref(), trust)?;
     read_text(path.as_ref(), most, Pipes::Allowed)

@@ -196,8 +196,8 @@ pub fn check_request_timeout(block: &Block) -> Option<Problem> {
     })
 }
 
-/// Returns whether the configuration accepts files that other users can change. The provider block's
-/// value replaces the environment variable's (`settings/mod.rs`).
+/// Returns whether the configuration accepts files that other users can change. The provider
+/// block's value replaces the environment variable's (`settings/mod.rs`).
 #[must_use]
 pub fn path_trust(env: Variables<'_>) -> PathTrust {
     PathTrust::of(env(PathTrust::VARIABLE).as_deref())

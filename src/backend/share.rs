@@ -1,8 +1,8 @@
 //! Limits how long one server can delay a plan.
 //!
-//! A plan reads many servers. A BMC that answers each read just in time would delay it by the sum of
-//! all reads. So the reads of one server share a time limit while a plan or refresh runs. The mark is
-//! task-local, like the guard of a call (`backend/guard.rs`).
+//! A plan reads many servers. A BMC that answers each read just in time would delay it by the sum
+//! of all reads. So the reads of one server share a time limit while a plan or refresh runs. The
+//! mark is task-local, like the guard of a call (`backend/guard.rs`).
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -40,8 +40,8 @@ pub(super) struct CountedRead<'a> {
 }
 
 impl PlanShare {
-    /// Returns the remaining time for a read with this limit, which counts from now on. Outside of a
-    /// plan, it is `None`.
+    /// Returns the remaining time for a read with this limit, which counts from now on. Outside of
+    /// a plan, it is `None`.
     pub(super) fn begin<'a>(
         &'a self,
         limit: Duration,

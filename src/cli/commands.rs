@@ -426,11 +426,10 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
         Finish::Stuck(cause) | Finish::TimedOut(cause) | Finish::Refused(cause) | Finish::NotUpdated { cause, .. } => {
             Err(CommandError::Stuck { id: record.id.clone(), cause: cause.clone() })
         }
-        Finish::Interrupted => Err(CommandError::Other(format!(
-            "interrupted: {} is {}; run the command again to resume",
-            record.id,
-            record.phase.name()
-        ))),
+        Finish::Interrupted => {
+            let (id, state) = (&record.id, record.phase.name());
+            Err(CommandError::Other(format!("interrupted: {id} is {state}; run the command again to resume")))
+        }
         Finish::Lost => Err(CommandError::Other(format!("another process took over {} meanwhile", record.id))),
     }
 }
@@ -438,12 +437,11 @@ async fn ended(engine: &Engine, driven: &ReconcileResult, json: bool) -> Result<
 /// Returns the power after a maintenance: observed, otherwise as restored.
 async fn power_now(engine: &Engine, record: &Maintenance, prior: &PriorState) -> String {
     let restored = record.phase.is_over() && restore::verifies(record);
-    let seen = if restored { engine.observed(record).await.power.ok() } else { None };
-    match seen.filter(|power| power.restored().is_some()) {
-        Some(power) => power.to_string(),
-        None if restored => restore::power_restored(record, prior),
-        None => prior.power.to_string(),
+    if !restored {
+        return prior.power.to_string();
     }
+    let seen = engine.observed(record).await.power.ok().filter(|power| power.restored().is_some());
+    seen.map_or_else(|| restore::power_restored(record, prior), |power| power.to_string())
 }
 
 /// Formats a JSON answer.

@@ -69,8 +69,8 @@ impl PlannedRequests {
         machines.0
     }
 
-    /// Notes a maintenance that keeps its server, reviewed since `begun`. Returns a request that never
-    /// applies together with it.
+    /// Notes a maintenance that keeps its server, reviewed since `begun`. Returns a request that
+    /// never applies together with it.
     ///
     /// A turn can come first if its review ended earlier: hosts plan dependents later.
     pub fn add_lasting(&self, key: &LockKey, lasting: Lasting, begun: u64) -> Option<PlannedName> {

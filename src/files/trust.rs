@@ -32,8 +32,8 @@ impl PathTrust {
 /// Rejects a path that another user can change or redirect.
 ///
 /// Every folder, link and file must belong to root or to this user. A folder in which every user
-/// can write must be sticky, so that only the owner of an entry can replace it. The file itself must
-/// not be writable by its group or by every user. An anonymous pipe of a shell is accepted.
+/// can write must be sticky, so that only the owner of an entry can replace it. The file itself
+/// must not be writable by its group or by every user. An anonymous pipe of a shell is accepted.
 #[cfg(unix)]
 pub fn refuse_writable(path: &Path, trust: PathTrust) -> Result<(), FileError> {
     use std::{collections::VecDeque, ffi::OsString, os::unix::fs::MetadataExt as _, path::PathBuf};

@@ -1,7 +1,7 @@
 //! A kubeconfig's exec plugins: programs that print credentials.
 //!
-//! Each plugin runs in a separate process group, which is killed after the plugin ended or timed out.
-//! A child that starts its own group survives. Standard input is empty and standard error is
+//! Each plugin runs in a separate process group, which is killed after the plugin ended or timed
+//! out. A child that starts its own group survives. Standard input is empty and standard error is
 //! discarded. The provider's own streams belong to Terraform, which logs them.
 //!
 //! A plugin does not receive the variables that contain accounts of BMCs, OpenStack or the store.

@@ -107,8 +107,8 @@ impl HttpProbe {
         }
     }
 
-    /// Returns the address to which an answer redirects. Never leads from TLS to plain HTTP, or to a
-    /// local address of another host than the configured one.
+    /// Returns the address to which an answer redirects. Never leads from TLS to plain HTTP, or to
+    /// a local address of another host than the configured one.
     fn next(&self, first: &Url, at: &Url, response: &reqwest::Response) -> Result<Option<Url>, String> {
         let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
         let (Some(location), 301 | 302 | 303 | 307 | 308) = (location, response.status().as_u16()) else {

@@ -66,7 +66,8 @@ impl Environment {
         self.get(name).map(str::to_owned)
     }
 
-    /// Returns this environment with the provider block's `trust_world_writable_paths`, if it is set.
+    /// Returns this environment with the provider block's `trust_world_writable_paths`, if it is
+    /// set.
     pub(super) fn with_path_trust(mut self, accepted: Option<bool>) -> Self {
         if let Some(accepted) = accepted {
             self.variables.insert(PathTrust::VARIABLE.to_owned(), accepted.to_string());

@@ -79,7 +79,8 @@ for_each_host! {
         run.says("node1 is held in this configuration").says("Set maintenance_id to the id of that metal_server_maintenance");
         assert!(fleet.changes("node1").is_empty());
 
-        // Possible: another server, a queue position, an earlier operation, and an operation under the maintenance.
+        // Possible: another server, a queue position, an earlier operation, and an operation under
+        // the maintenance.
         let ends = "server_power = \"Off\"\n  wait_for = \"Enqueued\"";
         let before = "lifecycle {\n    create_before_destroy = false\n  }\n  depends_on = [metal_server_operation.now]";
         let held = maintenance("node1", "first", before);

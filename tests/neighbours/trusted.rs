@@ -1,5 +1,5 @@
-//! What other users of the machine and a hostile BMC reach: files that they can change, variables of
-//! an exec plugin, and the time of a plan.
+//! What other users of the machine and a hostile BMC reach: files that they can change, variables
+//! of an exec plugin, and the time of a plan.
 
 use std::{
     collections::BTreeMap,

@@ -95,8 +95,8 @@ async fn blocker(
     Ok(Ok(unready(state, text(server, "/status/powerState").unwrap_or("unknown"))))
 }
 
-/// Returns the reason for the wait if nothing blocks a claim. metal-operator binds it to a Server that
-/// is Available and off.
+/// Returns the reason for the wait if nothing blocks a claim. metal-operator binds it to a Server
+/// that is Available and off.
 fn unready(state: &str, power: &str) -> String {
     match (state, power) {
         ("Available", "Off") => "metal-operator to bind the Server".to_owned(),

@@ -1,5 +1,5 @@
-//! Plan and apply agree: for each generated lock state, a run sends the forecast calls, releases the
-//! forecast maintenance, and ends as forecast.
+//! Plan and apply agree: for each generated lock state, a run sends the forecast calls, releases
+//! the forecast maintenance, and ends as forecast.
 
 use super::*;
 use crate::maintenance::{

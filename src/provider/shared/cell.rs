@@ -44,8 +44,8 @@ impl Cell {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = configured;
     }
 
-    /// Runs a plan's or refresh's read unless the process is stopped first, so that a silent BMC cannot
-    /// block Ctrl-C. All reads of one server share a time limit.
+    /// Runs a plan's or refresh's read unless the process is stopped first, so that a silent BMC
+    /// cannot block Ctrl-C. All reads of one server share a time limit.
     pub(in crate::provider) async fn unless_stopped<T>(&self, reading: impl Future<Output = T> + Send) -> Option<T> {
         tokio::select! {
             read = planning(reading) => Some(read),

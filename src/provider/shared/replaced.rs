@@ -1,4 +1,4 @@
-//! A replacement under the same name: `effect` names the earlier release.
+//! A replacement under the same name: `effect` names the release before it.
 //!
 //! Hosts drop all warnings of a forced replacement (`-replace`, `replace_triggered_by`), so only
 //! `effect` shows the release. Hosts repeat this plan during apply without the old state, and

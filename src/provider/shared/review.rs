@@ -375,8 +375,8 @@ async fn effects(
             let text = of_engine(&spec.server, &error);
             let detail = format!("{}: {}. {}", spec.server, text.summary, text.detail);
             let at = AttributePath::new("name");
-            // Hosts repeat this plan during apply. Under create_before_destroy the predecessor still has
-            // the name then, and a plan error would leave a deposed object in the state.
+            // Hosts repeat this plan during apply. Under create_before_destroy the predecessor
+            // still has the name then, and a plan error would leave a deposed object in the state.
             if replaced::is_announced(engine, id).await {
                 diags.add_warning(diagnostic(NAME_IN_USE, detail, at));
             } else {

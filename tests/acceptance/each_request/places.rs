@@ -42,6 +42,14 @@ pub struct Metal3 {
     block: Value,
 }
 
+/// The simulators' networks. Their certificates have no authority.
+const LOOPBACK: [&str; 1] = ["127.0.0.0/8"];
+
+fn metal3_block(hosts: &metal3::world::World, kubeconfig: &Path) -> Value {
+    let namespace = &hosts.namespace;
+    json!({"kubeconfig": kubeconfig, "namespace": namespace, "bmc_networks": LOOPBACK, "bmc_insecure": true})
+}
+
 impl Metal3 {
     /// Starts a host. `block` is merged into the provider block.
     pub async fn new(block: Value) -> Self {
@@ -59,7 +67,7 @@ impl Place for Metal3 {
     }
 
     fn config(&self, kubeconfig: &Path, _: &Path) -> Value {
-        let mut block = json!({"kubeconfig": kubeconfig, "namespace": self.world.namespace});
+        let mut block = metal3_block(&self.world, kubeconfig);
         block.as_object_mut().unwrap().extend(self.block.as_object().unwrap().clone());
         json!({"metal3": block})
     }
@@ -94,7 +102,7 @@ impl Place for Chain {
     fn config(&self, kubeconfig: &Path, _: &Path) -> Value {
         json!({
             "cluster_api": {"kubeconfig": kubeconfig},
-            "metal3": {"kubeconfig": kubeconfig, "namespace": self.hosts.namespace},
+            "metal3": metal3_block(&self.hosts, kubeconfig),
         })
     }
 
@@ -166,7 +174,7 @@ impl Place for MetalOperator {
     }
 
     fn config(&self, kubeconfig: &Path, _: &Path) -> Value {
-        json!({"metal_operator": {"kubeconfig": kubeconfig, "bmc_insecure": true}})
+        json!({"metal_operator": {"kubeconfig": kubeconfig, "bmc_networks": LOOPBACK, "bmc_insecure": true}})
     }
 
     async fn traces(&self) -> Vec<String> {

@@ -22,8 +22,8 @@ impl Bmc {
         self.reply_lost(method, path, cause)
     }
 
-    /// Returns the error for an answer that did not arrive completely in time. A read is not repeated:
-    /// the BMC counts as unreachable for a moment.
+    /// Returns the error for an answer that did not arrive completely in time. A read is not
+    /// repeated: the BMC counts as unreachable for a moment.
     pub(in crate::backend::redfish) fn unanswered(&self, method: &Method, path: &str, cause: String) -> BackendError {
         if *method == Method::GET {
             self.is_down(&cause);
