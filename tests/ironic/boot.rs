@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use bmc_simulator::SystemConfig;
 use reqwest::Method;
-use serde_json::json;
 use terraform_provider_metal::{
     backend::{Backend as _, BackendError, Machine, ironic::IronicAccess},
     maintenance::{
@@ -167,18 +165,17 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
     let missing = bench.machine().identify().await.unwrap_err().to_string();
     assert!(missing.contains("lock_keys") && missing.contains("no inventory"), "{missing}");
     assert!(missing.contains("masks"), "{missing}");
-    let inspect = json!({ "target": "inspect" });
-    bench.ironic.call(Method::PUT, "/v1/nodes/n1/states/provision", Some(inspect)).await;
-    let until = std::time::Instant::now() + Duration::from_mins(1);
-    let found = loop {
-        match bench.machine().identify().await {
-            Ok(found) => break found,
-            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
-    let uuid = SystemConfig::default_uuid(&redfish.system).to_string();
-    assert_eq!(found.uuid.map(|uuid| uuid.to_lowercase()), Some(uuid.to_lowercase()));
+    // As stored by a Redfish inspection (drivers/modules/redfish/inspect.py).
+    bench
+        .ironic
+        .sql(
+            r#"insert into node_inventory (version, node_id, inventory_data, plugin_data) values ('1.0', 1, '{"system_vendor":
+            {"system_uuid": "6F9619FF-8B86-D011-B42D-00C04FC964FF", "serial_number": "S1", "manufacturer": "M"}}', '{}')"#,
+        )
+        .await;
+    let found = bench.machine().identify().await.unwrap();
+    assert_eq!(found.uuid.as_deref(), Some("6F9619FF-8B86-D011-B42D-00C04FC964FF"));
+    assert_eq!((found.serial_number.as_deref(), found.manufacturer.as_deref()), (Some("S1"), Some("M")));
 
     let fake = Bench::active().await;
     assert!(fake.machine().identify().await.is_err());

@@ -196,7 +196,7 @@ fn only_wall(rules: &Rules, room: &str, named: &Named) -> Option<String> {
     let fits =
         |end: &&str| path == **end || path.ends_with(&format!("::{end}")) || path.starts_with(&format!("{end}::"));
     let (rooms, _, why) =
-        rules.only.iter().find(|(rooms, ends, _)| !rooms.contains(&room) && ends.iter().any(|end| fits(end)))?;
+        rules.only.iter().find(|(rooms, ends, _)| !rooms.contains(&room) && ends.iter().any(&fits))?;
     Some(format!("`{path}` {why}; only `{}` may", rooms[0]))
 }
 

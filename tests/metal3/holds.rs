@@ -428,8 +428,8 @@ async fn where_a_key_would_not_hold_it_is_refused() {
     let conditions = json!([{"type": "ChangeDetected", "status": "True"}, {"type": "Valid", "status": "True"}]);
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": conditions})).await;
     refused("HostFirmwareSettings").await;
-    let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
-    assert!(outlook.contains("onReboot") && outlook.contains("refused"), "{outlook}");
+    let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap();
+    assert!(outlook.lines.join("\n").contains("onReboot") && outlook.rejection.is_some(), "{outlook:?}");
     world.merge_status("HostFirmwareSettings", "node1", json!({"conditions": []})).await;
 
     world.create("DataImage", "node1", json!({"spec": {"url": "https://images.example/tools.iso"}})).await;
@@ -492,7 +492,7 @@ async fn a_tenant_who_names_a_secret_and_an_address_gets_no_password() {
             });
             world.create("BareMetalHost", &name, json!({"spec": {"online": true, "bmc": bmc}})).await;
             let backend = backend_within(&world, Hold::Detach, trust.clone(), networks);
-            let refused = backend.machine(&name).unwrap().observe().await.unwrap_err();
+            let refused = backend.machine(&name).unwrap().identify().await.unwrap_err();
             assert!(matches!(refused, BackendError::Withheld { .. }), "{address}: {refused}");
             assert!(refused.to_string().contains(words), "{address}: {refused}");
         }
@@ -513,7 +513,7 @@ async fn within_the_networks_plain_text_and_unverified_certificates_need_a_secon
         let bmc = json!({"address": address, "credentialsName": "x", "disableCertificateVerification": insecure});
         world.create("BareMetalHost", name, json!({"spec": {"online": true, "bmc": bmc}})).await;
         let backend = backend_within(&world, Hold::Detach, Trust::System, &["192.0.2.0/24"]);
-        let refused = backend.machine(name).unwrap().observe().await.unwrap_err().to_string();
+        let refused = backend.machine(name).unwrap().identify().await.unwrap_err().to_string();
         assert!(refused.contains("metal3.bmc_insecure = true"), "{refused}");
     }
     let backend = backend_within(&world, Hold::Detach, Trust::Anything, &["192.0.2.0/24"]);

@@ -91,7 +91,7 @@ impl ServerMaintenance {
             let touches = goes_on || drifted || effect::acts(prior, model);
             match (&spec, &engine) {
                 (Some(spec), Some(engine)) if goes_on && given(&prior.state) == Some("Pending") => {
-                    self.cell.unless_stopped(self.review(diags, engine, model, spec, None)).await;
+                    self.cell.unless_stopped(self.review(diags, engine, model, spec, prior.name_id().as_ref())).await;
                 }
                 (Some(spec), Some(engine)) => {
                     let at = AttributePath::new("boot_configuration");

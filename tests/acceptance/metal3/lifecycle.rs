@@ -78,7 +78,7 @@ for_one_host! {
         release(&workspace).await.succeeded().says("is as it was");
         is_as_before(&world, &workspace).await;
         // The configuration still exists. It can acquire the host again after `release --allow`.
-        workspace.apply().await.failed().says("was released by a person");
+        workspace.apply().await.failed().says("A released name is refused");
         workspace.metal(&["release", "--allow", "ops/bios"]).await.succeeded();
         workspace.apply().await.succeeded();
         assert_eq!(world.host("node1").await["status"]["operationalStatus"], "detached");
