@@ -214,10 +214,15 @@ for_one_host! {
             let explained = |text: &Run| {
                 text.says(&format!("n1 and n2 report the same system UUID {uuid}")).says("set lock_key for one of them");
             };
-            let plan = workspace.plan().await;
-            plan.run.says("Servers share one lock");
-            explained(&plan.run);
-            let failed = workspace.apply().await.failed();
+            // One configuration with both can never apply. Two configurations wait for each other.
+            let plan = workspace.try_plan().await.failed();
+            plan.says("Servers share one lock").says("is needed twice in this configuration");
+            explained(&plan);
+            let second = workspace.beside();
+            configure(&fleet, &workspace, &servers(""), &maintenances(&["n1"], limited));
+            configure(&fleet, &second, &servers(""), &maintenances(&["n2"], limited));
+            workspace.apply().await.succeeded();
+            let failed = second.apply().await.failed();
             failed.says("was not available in time");
             explained(&failed);
             assert_eq!(fleet.resets("n1").len() + fleet.resets("n2").len(), 1, "both were switched off");
@@ -226,16 +231,14 @@ for_one_host! {
             explained(&check(&fleet, &mut workspace).await.failed());
 
             // The remedy: a lock key for the server that waits.
-            let waits = if fleet.resets("n1").is_empty() { "n1" } else { "n2" };
-            let key = "lock_key = \"rack1-second\"";
-            let told_apart = ["n1", "n2"].map(|name| (name, name, if name == waits { key } else { "" }));
-            configure(&fleet, &workspace, &told_apart, &maintenances(&["n1", "n2"], limited));
-            workspace.apply().await.succeeded().is_silent_about("Servers share one lock");
+            configure(&fleet, &second, &servers("lock_key = \"rack1-second\""), &maintenances(&["n2"], limited));
+            second.apply().await.succeeded().is_silent_about("Servers share one lock");
             for name in ["n1", "n2"] {
                 fleet.until(name, PowerState::Off).await;
             }
             workspace.metal(&["queue"]).await.succeeded().says("tests/n1").says("tests/n2").is_silent_about("report the same");
             workspace.metal(&["store", "check"]).await.succeeded();
+            second.destroy().await.succeeded();
             workspace.destroy().await.succeeded();
             for name in ["n1", "n2"] {
                 fleet.until(name, PowerState::On).await;

@@ -254,7 +254,7 @@ for_one_host! {
         let (place, fleet, mut workspace) = (Place::new().await, Fleet::new(1).await, Workspace::new(host));
         let held = maintenance("node1", "m", "");
         fleet.configure_with(&workspace, &place.minded(""), &held);
-        let nowhere = "failed to read kubeconfig";
+        let nowhere = "does not exist; and this process does not";
         workspace.plan().await.run.says("whether it is held was not checked").says(nowhere);
         workspace.apply().await.failed().says(nowhere);
 

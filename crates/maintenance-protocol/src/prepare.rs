@@ -213,13 +213,6 @@ fn configure_boot(
     let wanted = if there { wanted } else { boot::with_mode(wanted, before, found) };
     let action = Action::SetBoot { wanted: wanted.clone(), clear_http_boot_uri: false };
     let accepted = is_accepted(&action, progress);
-    if found.is_none() {
-        let Some(has) = &facts.capabilities else { return Verdict::Look(Need::Capabilities) };
-        // A machine with one target and without an override always boots that target.
-        if wanted.target.as_ref().is_some_and(|target| has.boot_targets.as_slice() == std::slice::from_ref(target)) {
-            return Verdict::Done;
-        }
-    }
     let is_set = |found: &BootOverride| boot::refused(&boot::requested(&wanted, found, accepted)).is_none();
     // Another team's one-time override can equal the requested override. Because of this write, the
     // release arms it again.

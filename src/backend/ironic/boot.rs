@@ -120,10 +120,12 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
     let begun = fleet.client.clock.monotonic();
     let seen = match fleet.part(node, DEVICE, LEAST).await {
         Ok(body) => {
-            let devices = supported(fleet, node).await?;
-            // A node without a choice of devices has no override that anyone could end.
-            let told = view(&body, node).filter(|_| devices.len() > 1);
-            Boot::new(or_none(told, node, can_clear(&devices), fleet.is_cleared(&node.uuid)), begun)
+            let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
+            let asks = cleared || told.is_none();
+            let devices = if asks { supported(fleet, node).await? } else { Vec::new() };
+            // A node without a choice of devices has no override that a clear could end.
+            let told = told.filter(|_| !cleared || devices.len() > 1);
+            Boot::new(or_none(told, node, can_clear(&devices), cleared), begun)
         }
         Err(error) if is_missing(&error) => Boot::new(None, begun),
         Err(error @ BackendError::Rejected { transient: true, .. }) => {
@@ -187,6 +189,8 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
 pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     if devices.len() <= 1 {
+        fleet.cleared().insert(node.uuid.clone());
+        fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
         return Ok(());
     }
     if !can_clear(&devices) {

@@ -69,7 +69,7 @@ fn in_context(world: &World, name: &str, group: &str) -> String {
 }
 
 /// Boot configuration under the hold.
-pub const RESCUE: &str = r#"
+const RESCUE: &str = r#"
 resource "metal_server_boot_configuration" "rescue" {
   server         = "node1"
   maintenance_id = metal_server_maintenance.held.id
@@ -80,7 +80,7 @@ resource "metal_server_boot_configuration" "rescue" {
 "#;
 
 /// A server claimed with an ignition, whose Node approves every maintenance.
-pub const OWNED: &str = r#"
+const OWNED: &str = r#"
 resource "metal_server_claim" "db" {
   server       = "node1"
   namespace    = "default"

@@ -20,7 +20,6 @@ mod moved;
 mod operations;
 mod outages;
 mod races;
-mod rights;
 mod silence;
 pub mod strangers;
 mod tolerations;
