@@ -61,7 +61,7 @@ for_one_host! {
         fleet.configure(&again, &off(""));
         again.apply().await.succeeded();
         release(&workspace, &[]).await;
-        again.apply().await.failed().says("tests/m was released by a person");
+        again.apply().await.failed().says("released tests/m").says("node needed");
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m may ask again");
         workspace.metal(&["release", "--allow", "tests/m"]).await.failed().says("tests/m is not refused");
         again.apply().await.succeeded();
