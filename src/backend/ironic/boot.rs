@@ -231,6 +231,12 @@ impl BootControl for NodeMachine {
         if wanted.enabled.is_none() && wanted.target.is_none() {
             return Ok(());
         }
+        // A node without a choice of devices always boots the one that it has.
+        if supported(&self.fleet, &node).await?.len() <= 1 {
+            self.fleet.cleared().remove(&node.uuid);
+            self.fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
+            return Ok(());
+        }
         let found = read(&self.fleet, &node).await?.device;
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
         let device = target.as_deref().and_then(device_of).ok_or_else(|| {
