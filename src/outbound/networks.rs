@@ -2,67 +2,41 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
+use ipnet::IpNet;
+
 /// An IP network, for example `10.0.0.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Network {
-    address: IpAddr,
-    prefix: u8,
-}
+pub struct Network(IpNet);
 
 impl Network {
     /// Returns the network that messages suggest for an address: /24 in IPv4, /64 in IPv6.
     pub(super) fn around(address: IpAddr) -> Self {
         let prefix = if address.is_ipv4() { 24 } else { 64 };
-        let masked = bits(address) & mask(address, prefix);
-        let address = match address {
-            IpAddr::V4(_) => IpAddr::V4(u32::try_from(masked).unwrap_or_default().into()),
-            IpAddr::V6(_) => IpAddr::V6(masked.into()),
-        };
-        Self { address, prefix }
+        Self(IpNet::new(address, prefix).map_or_else(|_| address.into(), |network| network.trunc()))
     }
 
     pub(super) fn contains(&self, address: IpAddr) -> bool {
         // An IPv4 address can be written as IPv6 (RFC 4291, section 2.5.5.2).
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4()
-            && (bits(address) ^ bits(self.address)) & mask(self.address, self.prefix) == 0
+        self.0.contains(&address.to_canonical())
     }
-}
-
-fn bits(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-fn mask(of: IpAddr, prefix: u8) -> u128 {
-    let width = if of.is_ipv4() { 32 } else { 128 };
-    let all = u128::MAX >> (128 - width);
-    all & all.checked_shl(width - u32::from(prefix)).unwrap_or(0)
 }
 
 impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a network. Write it as \"10.0.0.0/24\" or \"fd00::/64\"");
-        let (address, prefix) = text.trim().split_once('/').ok_or_else(wrong)?;
-        let (address, prefix): (IpAddr, u8) =
-            (address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?);
-        if prefix > if address.is_ipv4() { 32 } else { 128 } {
-            return Err(wrong());
-        }
-        if bits(address) & !mask(address, prefix) != 0 {
+        let wrong = |_| format!("{text:?} is not a network. Write it as \"10.0.0.0/24\" or \"fd00::/64\"");
+        let network: IpNet = text.trim().parse().map_err(wrong)?;
+        if network != network.trunc() {
             return Err(format!("{text:?} is an address within a network. Write the network's first address"));
         }
-        Ok(Self { address, prefix })
+        Ok(Self(network))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
+        self.0.fmt(f)
     }
 }
 
