@@ -75,7 +75,7 @@ pub enum FileError {
     #[error(
         "{path} {why}. {advice}. Where every path is open to other users on purpose, as in some CI executors, set \
          trust_world_writable_paths (or {})",
-        trust::VARIABLE
+        PathTrust::VARIABLE
     )]
     Writable {
         /// The file.

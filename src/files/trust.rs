@@ -5,9 +5,6 @@ use std::{fs, path::Path};
 use super::{FileError, metadata};
 use crate::shown::shell_word;
 
-/// The environment variable for commands without a provider block.
-pub(super) const VARIABLE: &str = "METAL_TRUST_WORLD_WRITABLE_PATHS";
-
 /// Whether files that other users can change are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathTrust {
@@ -20,7 +17,7 @@ pub enum PathTrust {
 
 impl PathTrust {
     /// The environment variable with `true` or `false`, for commands without a provider block.
-    pub const VARIABLE: &str = VARIABLE;
+    pub const VARIABLE: &str = "METAL_TRUST_WORLD_WRITABLE_PATHS";
 
     /// Converts the variable's value. Everything except `true` keeps the check.
     #[must_use]
