@@ -189,8 +189,7 @@ pub(super) async fn capabilities(fleet: &IronicNodes, node: &Node, has: &mut Cap
 pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), BackendError> {
     let devices = supported(fleet, node).await?;
     if devices.len() <= 1 {
-        fleet.cleared().insert(node.uuid.clone());
-        fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
+        note_cleared(fleet, node, true);
         return Ok(());
     }
     if !can_clear(&devices) {
@@ -200,8 +199,18 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
         )));
     }
     set(fleet, node, DISK, false).await?;
-    fleet.cleared().insert(node.uuid.clone());
+    note_cleared(fleet, node, true);
     Ok(())
+}
+
+/// Notes whether the node counts as one without an override, and drops its last read device.
+fn note_cleared(fleet: &IronicNodes, node: &Node, cleared: bool) {
+    if cleared {
+        fleet.cleared().insert(node.uuid.clone());
+    } else {
+        fleet.cleared().remove(&node.uuid);
+    }
+    fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
 }
 
 async fn set(fleet: &IronicNodes, node: &Node, device: &str, persistent: bool) -> Result<(), BackendError> {
@@ -233,8 +242,7 @@ impl BootControl for NodeMachine {
         }
         // A node without a choice of devices always boots the one that it has.
         if supported(&self.fleet, &node).await?.len() <= 1 {
-            self.fleet.cleared().remove(&node.uuid);
-            self.fleet.boots.lock().unwrap_or_else(PoisonError::into_inner).remove(&node.uuid);
+            note_cleared(&self.fleet, &node, false);
             return Ok(());
         }
         let found = read(&self.fleet, &node).await?.device;

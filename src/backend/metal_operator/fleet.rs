@@ -85,8 +85,12 @@ const SERVER: &str = "/spec/serverRef/name";
 impl ClusterObjects {
     pub(super) fn new(settings: MetalOperatorSettings, clock: Arc<dyn Clock>) -> Self {
         let MetalOperatorSettings { cluster, namespace, trust, bmc_networks, nodes } = settings;
-        let settings = ["metal_operator.bmc_networks", "metal_operator.bmc_insecure = true"];
-        let route = cluster_block::bmc_route(&bmc_networks, &trust, settings[0], settings[1]);
+        let route = cluster_block::bmc_route(
+            &bmc_networks,
+            &trust,
+            "metal_operator.bmc_networks",
+            "metal_operator.bmc_insecure = true",
+        );
         let mirror = |kind| Mirror::new(cluster.clone(), resource(METAL, kind), None);
         Self {
             servers: mirror("Server"),
