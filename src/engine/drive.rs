@@ -42,11 +42,6 @@ pub struct ReconcileResult {
     pub waited: Duration,
 }
 
-/// Another process records the end within this many reads.
-const LOOKS: u8 = 6;
-/// The pause between two looks.
-const LOOK: Duration = Duration::from_millis(500);
-
 /// One process driving one record.
 #[derive(Debug)]
 pub(super) struct Reconciler<'a> {
@@ -198,16 +193,13 @@ impl<'a> Reconciler<'a> {
         let finish = result.map_err(|error| self.under_way(error))?;
         let left = self.deadline.saturating_sub(self.engine.parts.clock.monotonic());
         let control = Control { timeout: left, ..control.clone() };
-        let (mut patience, mut looks) = (Patience::new(self.engine, &control), 0);
+        let mut patience = Patience::new(self.engine, &control);
         loop {
             let record = self.record_now().await;
             if !patience.again(silence(&record)).await {
-                let record = record.map_err(|error| self.under_way(error))?;
-                // A person's release records its reason a moment after it fenced a waiter.
-                if given_up && record.phase == Phase::Pending && looks < LOOKS {
-                    looks += 1;
-                    self.engine.parts.clock.sleep(LOOK).await;
-                    continue;
+                let mut record = record.map_err(|error| self.under_way(error))?;
+                if given_up && record.phase == Phase::Pending {
+                    record = self.with_release(record).await;
                 }
                 // The reply to the last change was lost: the record has ended as requested.
                 let as_asked = |its: &Ending| given_up && Some(its) == ending.as_ref();
@@ -217,6 +209,17 @@ impl<'a> Reconciler<'a> {
                 return Ok(ReconcileResult { record, finish, waited });
             }
         }
+    }
+
+    /// Returns a waiter as ended if a person released it. Its record is deleted then, and the lock
+    /// keeps the refused name with the reason.
+    async fn with_release(&self, mut record: Maintenance) -> Maintenance {
+        let Ok(view) = self.in_time(self.engine.store().view(&self.key)).await else { return record };
+        if let Some(released) = view.lock.release_of(&record.id).filter(|released| released.uid == record.uid) {
+            let (by, reason, seen) = (released.by.clone(), released.reason.clone(), released.generation);
+            record.phase = Phase::Completed { at: released.at, ending: Ending::Released { by, reason, seen } };
+        }
+        record
     }
 
     async fn drive(&mut self, goal: Goal, control: &Control) -> Result<Finish, EngineError> {

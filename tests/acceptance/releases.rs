@@ -32,18 +32,20 @@ for_one_host! {
         let resets = fleet.resets("node1");
         // The next CI run, with and without the state.
         let fresh = workspace.beside();
-        for run in [&workspace, &fresh] {
+        for (run, plans) in [(&workspace, true), (&fresh, false)] {
             fleet.configure(run, &off(""));
             // The plan of the state that had the maintenance only warns: see `names.rs`.
             let plan = run.try_plan().await;
+            assert_eq!(plan.status.success(), plans, "{}", plan.output);
             plan.says("released tests/m at").says("(\"node needed\", generation").says("release --allow tests/m");
             let refused = run.apply().await.failed();
-            refused.says("released").says("(\"node needed\", generation").says("triggers");
+            refused.says("A released name is refused for node1");
+            refused.says("(\"node needed\", generation").says("triggers");
             assert_eq!(fleet.resets("node1"), resets, "{}", refused.output);
             assert!(run.resource(HELD).await.is_none());
             // A new reason does not start a new run.
             fleet.configure(run, &off("reason = \"again\""));
-            run.apply().await.failed().says("released").says("tests/m").says("node needed");
+            run.apply().await.failed().says("A released name is refused for node1");
         }
         workspace.metal(&["show", "tests/m"]).await.succeeded().says("stays refused");
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -61,7 +63,7 @@ for_one_host! {
         fleet.configure(&again, &off(""));
         again.apply().await.succeeded();
         release(&workspace, &[]).await;
-        again.apply().await.failed().says("released tests/m").says("node needed");
+        again.apply().await.failed().says("A released name is refused for node1");
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded().says("tests/m may ask again");
         workspace.metal(&["release", "--allow", "tests/m"]).await.failed().says("tests/m is not refused");
         again.apply().await.succeeded();
@@ -83,9 +85,9 @@ for_one_host! {
         fleet.command_line(&mut workspace);
         release(&workspace, &[]).await;
         let ended = waiting.wait(SOON).await.failed();
-        ended.says("The request for node1 was ended").is_silent_about("Lost the lock");
+        ended.says("The request for node1 was ended").says("\"node needed\"").is_silent_about("Lost the lock");
         holder.destroy().await.succeeded();
-        waiter.apply().await.failed().says("released tests/m").says("node needed");
+        waiter.apply().await.failed().says("A released name is refused for node1");
         workspace.metal(&["release", "--allow", "tests/m"]).await.succeeded();
         waiter.apply().await.succeeded();
         waiter.destroy().await.succeeded();
