@@ -279,6 +279,14 @@ pub(in crate::provider) fn maintenance_schema() -> Schema {
 }
 
 impl MaintenanceModel {
+    /// Marks the outputs as unknown that an update can change.
+    pub(in crate::provider) fn unknown_after_update(&mut self) {
+        let kept = self.clone();
+        self.unknown_outputs();
+        (self.id, self.lock_key) = (kept.id, kept.lock_key);
+        (self.requested_at, self.managed_by) = (kept.requested_at, kept.managed_by);
+    }
+
     /// Fills in default values.
     pub(in crate::provider) fn set_defaults(&mut self) {
         or_default(&mut self.priority, 0);

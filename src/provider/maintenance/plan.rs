@@ -47,12 +47,13 @@ impl ServerMaintenance {
         if replaced.is_empty() && over && !ended::may_change(diags, prior, model, None) {
             return None;
         }
+        // An apply plans again in another process, without a refresh.
+        if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
+            engine.note_managed(&uid);
+            let successor = model.name_id().filter(|id| !replaced.is_empty() && Some(id) != prior.name_id().as_ref());
+            engine.announce(&uid, successor.as_ref().filter(|_| prior.server == model.server));
+        }
         if !replaced.is_empty() {
-            if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
-                engine.note_managed(&uid);
-                let successor = model.name_id().filter(|id| Some(id) != prior.name_id().as_ref());
-                engine.announce(&uid, successor.as_ref().filter(|_| prior.server == model.server));
-            }
             review_change::renamed(diags, prior, model);
             // Here, because the host drops what the creation that it plans next warns of.
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
@@ -62,18 +63,10 @@ impl ServerMaintenance {
             model.unknown_outputs();
             return Some(replaced);
         }
-        if let (Some(uid), Some(engine)) = (Private::uid(private), self.cell.engine_if_ready()) {
-            engine.announce(&uid, None);
-        }
         if ended::ends_revoked(prior, model) {
             self.cell.unless_stopped(self.release_warning(diags, prior, private)).await;
             model.effect = effect::of_revoked(model);
-            let planned = model.clone();
-            model.unknown_outputs();
-            model.id = planned.id;
-            model.lock_key = planned.lock_key;
-            model.requested_at = planned.requested_at;
-            model.managed_by = planned.managed_by;
+            model.unknown_after_update();
             return Some(Vec::new());
         }
         if let (Some(spec), Some(engine)) = (&spec, self.cell.engine_if_ready()) {
@@ -91,7 +84,7 @@ impl ServerMaintenance {
             let touches = goes_on || drifted || effect::acts(prior, model);
             match (&spec, &engine) {
                 (Some(spec), Some(engine)) if goes_on && given(&prior.state) == Some("Pending") => {
-                    self.cell.unless_stopped(self.review(diags, engine, model, spec, prior.name_id().as_ref())).await;
+                    self.cell.unless_stopped(self.review(diags, engine, model, spec, None)).await;
                 }
                 (Some(spec), Some(engine)) => {
                     let at = AttributePath::new("boot_configuration");
@@ -110,12 +103,7 @@ impl ServerMaintenance {
                 model.managed_by = Value::Unknown;
             }
             if !effect::is_quiet(prior, model) {
-                let planned = model.clone();
-                model.unknown_outputs();
-                model.id = planned.id;
-                model.lock_key = planned.lock_key;
-                model.requested_at = planned.requested_at;
-                model.managed_by = planned.managed_by;
+                model.unknown_after_update();
             }
         }
         Some(Vec::new())

@@ -21,7 +21,7 @@ use crate::{
     store::LockView,
 };
 
-use crate::provider::{shared::others, shared::standing::NameStatus as NameStanding, shared::values::shown_duration};
+use crate::provider::{shared::others, shared::standing::NameStatus, shared::values::shown_duration};
 
 /// Summary of a warning: the owner has not approved.
 pub(in crate::provider) const APPROVAL_MISSING: &str = "An approval is missing";
@@ -95,7 +95,7 @@ pub(in crate::provider) struct Prospect {
     /// The digest to which an approval would be bound.
     pub(in crate::provider) digest: String,
     /// Name and block status.
-    name: NameStanding,
+    name: NameStatus,
     /// The sentence about the owner.
     owner_line: Option<String>,
     /// When the window opens and closes; `None` without a window or if it never opens.
@@ -131,7 +131,7 @@ impl Prospect {
             prospect.ask_owner(engine, spec, id, view, &planned);
             prospect.hand_over = hand_over(engine, asked, view).await;
             prospect.take(engine, asked, view, &planned);
-            prospect.name = NameStanding::of(engine, asked, view);
+            prospect.name = NameStatus::of(engine, asked, view);
             if wait_for != WaitFor::Enqueued {
                 prospect.others = others::released(&prospect, &planned, view, patience);
             }
