@@ -237,6 +237,7 @@ for_one_host! {
                 fleet.until(name, PowerState::Off).await;
             }
             workspace.metal(&["queue"]).await.succeeded().says("tests/n1").says("tests/n2").is_silent_about("report the same");
+            workspace.metal(&["show", "tests/n2", "--json"]).await.succeeded().says("rack1-second");
             workspace.metal(&["store", "check"]).await.succeeded();
             second.destroy().await.succeeded();
             workspace.destroy().await.succeeded();

@@ -161,7 +161,7 @@ for_one_host! {
                 ironic::configure(&ironic, &workspace, &(held.clone() + DEPENDENT));
                 let (plan, apply) = (workspace.try_plan().await.succeeded(), workspace.apply().await.failed());
                 for run in [plan, apply] {
-                    run.says("n1 does not exist").is_silent_about("system_id");
+                    run.says("revoked the server").says("n1 does not exist").is_silent_about("system_id");
                 }
                 assert!(!workspace.folder().join("worked").exists(), "the dependent ran");
                 is_destroyed(&workspace).await;
