@@ -186,7 +186,7 @@ impl Gate for OperatorMachine {
             others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();
         if !others.is_empty() {
             ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
-            lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
+            lines.push(format!("Other ServerMaintenances: {}.", others.join(", ")));
         }
         let rejection = match self.look(wish, false).await.map(|view| view.standing) {
             Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => Some(Rejection::for_now(why)),

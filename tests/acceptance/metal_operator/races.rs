@@ -34,7 +34,7 @@ for_one_host! {
         until_request(&world, &disk, "InMaintenance").await;
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &maintenance("Enforced", "priority = 3"));
-        workspace.try_plan().await.succeeded().says("ServerMaintenances there: others/disk (reason \"swap disk 3\")");
+        workspace.try_plan().await.succeeded().says("Other ServerMaintenances: others/disk (reason \"swap disk 3\")");
         let apply = workspace.start_apply();
         apply.until_it_logs("waiting for others/disk (reason \"swap disk 3\") to release the server", SOON).await;
         // Two more requests arrive; one has a higher priority.
