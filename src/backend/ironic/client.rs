@@ -155,8 +155,7 @@ impl Client {
         let status = response.status().as_u16();
         match newest {
             Some(newest) if newest < LEAST => Err(self.unsupported(format!(
-                "its newest API version is 1.{newest}; 1.{LEAST} or newer is required, because older versions do not \
-                 report faults"
+                "its newest API version is 1.{newest}; 1.{LEAST} or newer is required, because it reports faults"
             ))),
             Some(newest) => Ok(newest),
             // A proxy answers this way while its Ironic is unreachable. 404 means a wrong address.
