@@ -13,8 +13,8 @@ use rustls_platform_verifier::Verifier;
 /// No authorities are installed, as in small container images.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this machine has no certificate authorities: install its package of them (ca-certificates), or name a file of them in \
-     SSL_CERT_FILE"
+    "this machine does not have certificate authorities: install its package ca-certificates, or set SSL_CERT_FILE to \
+     a file of them"
 )]
 struct NoAuthorities;
 
@@ -96,7 +96,7 @@ fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let read = read.map_err(|error| error.to_string())?;
     if read.is_empty() {
-        return Err("it holds no certificate".to_owned());
+        return Err("it does not contain a certificate".to_owned());
     }
     for authority in &read {
         RootCertStore::empty().add(authority.clone()).map_err(|error| error.to_string())?;

@@ -193,7 +193,7 @@ impl Block {
         }
     }
 
-    /// Returns the objects of a map, none if it is unset or unknown.
+    /// Returns a map's objects, or none if it is unset or unknown.
     pub fn objects(&self, name: &str) -> impl Iterator<Item = (&String, &Self)> {
         let objects = match self.0.get(name) {
             Some(Given::Objects(objects)) => Some(objects),

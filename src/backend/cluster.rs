@@ -165,7 +165,7 @@ pub(super) async fn uid(
     match now(cluster, &kind, None, "kube-system").await.map_err(meaning) {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
         Err(BackendError::Denied { message }) => {
-            tracing::debug!("the cluster is told by its own objects only: {message}");
+            tracing::debug!("the cluster's UID cannot be read: {message}");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -204,13 +204,13 @@ pub(super) fn credentials(
     shown: &str,
 ) -> Result<(String, SecretString), BackendError> {
     let missing = |what: &str| BackendError::Missing { address: address.to_owned(), what: format!("{shown} {what}") };
-    let found = found.ok_or_else(|| missing("is not there"))?;
+    let found = found.ok_or_else(|| missing("does not exist"))?;
     let encoded = json!({ "data": found.data.get("data").cloned().unwrap_or_default() });
-    let decoded: Secret = serde_json::from_value(encoded).map_err(|_| missing("holds data that is not base64"))?;
+    let decoded: Secret = serde_json::from_value(encoded).map_err(|_| missing("contains data that is not base64"))?;
     let data = decoded.data.unwrap_or_default();
     let part = |key: &str| {
         let bytes = data.get(key).ok_or_else(|| missing(&format!("has no {key}")))?;
-        String::from_utf8(bytes.0.clone()).map_err(|_| missing(&format!("has a {key} that is not a text")))
+        String::from_utf8(bytes.0.clone()).map_err(|_| missing(&format!("has a {key} that is not UTF-8")))
     };
     Ok((part("username")?, SecretString::from(part("password")?)))
 }
@@ -248,7 +248,7 @@ pub(super) fn error(problem: ClusterError, attribute: impl Fn(&FieldProblem) -> 
             BackendError::Rejected { address, request, status: code, message, retry_after: None, transient }
         }
         ClusterError::AlreadyExists { address, request } => {
-            let message = "it exists already".to_owned();
+            let message = "it already exists".to_owned();
             not_now(address, request, message)
         }
         ClusterError::NotFound { address, request } => {

@@ -85,12 +85,12 @@ pub(super) fn check(block: &Block) -> Vec<Problem> {
     let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
     // An unknown value can still turn out to be null.
     if block.is_known(HOST.name) && (block.is_known(KUBECONFIG.name) || block.is_known(CONTEXT.name)) {
-        let problem = "host is instead of a kubeconfig: leave out kubeconfig and context, or host";
+        let problem = "host replaces a kubeconfig: set either host, or kubeconfig and context";
         problems.push(Problem::of(&[HOST.name], problem));
     }
     if !block.has(HOST.name) {
         for name in [TOKEN_FILE.name, CA_CERTIFICATE_FILE.name].into_iter().filter(|name| block.is_known(name)) {
-            problems.push(Problem::of(&[name], "it belongs to host; a kubeconfig names its own"));
+            problems.push(Problem::of(&[name], "it requires host; a kubeconfig contains its own"));
         }
     }
     for network in block.list(BMC_NETWORKS.name).into_iter().flatten() {
@@ -125,7 +125,7 @@ pub(super) fn namespace(block: &Block, env: Variables<'_>) -> String {
     namespace_setting("").value(block, env).unwrap_or_else(|| "default".to_owned())
 }
 
-/// Returns the networks to which BMC credentials may go.
+/// Returns the networks that can receive BMC credentials.
 pub(super) fn bmc_networks(block: &Block, env: Variables<'_>) -> Result<Vec<Network>, Problem> {
     let listed = BMC_NETWORKS.list(block, env);
     let parsed = listed.iter().map(|network| network.parse()).collect::<Result<_, _>>();

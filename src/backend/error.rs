@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The configuration does not list this server.
-    #[error("no server named {server:?} is configured; configured are: {known}")]
+    #[error("server {server:?} is not configured; configured servers: {known}")]
     UnknownServer {
         /// The requested name.
         server: String,
@@ -53,7 +53,7 @@ pub enum BackendError {
         answer: String,
     },
     /// The machine accepted a change, but the task for it failed.
-    #[error("{address}: {request} was accepted, and its task failed: {message}")]
+    #[error("{address}: {request} was accepted, but its task failed: {message}")]
     TaskFailed {
         /// The address, without credentials.
         address: String,
@@ -65,7 +65,7 @@ pub enum BackendError {
         nothing_changed: bool,
     },
     /// A later request of the same call was not sent, because the process lost its lock or cannot
-    /// confirm it. Observe the effect of the earlier requests.
+    /// confirm it. Observe the earlier requests' effect.
     #[error("{request} was not sent: {cause}")]
     NotSent {
         /// Method and path.
@@ -178,7 +178,7 @@ pub enum BackendError {
         message: String,
     },
     /// The address belongs to another server than the record's locked server.
-    #[error("{address} is another server than the one that is held: it shows {shown}; nothing was done to it")]
+    #[error("{address} is not the locked server: it reports {shown}; it was not changed")]
     OtherServer {
         /// The address.
         address: String,

@@ -70,7 +70,7 @@ pub(super) fn named_twice(block: &Block, attribute: &str, what: &str) -> Vec<Pro
         }
         Entry::Occupied(known) => {
             let problem =
-                format!("The {what} {} is that of {} already. A {what} runs on one server", known.key(), known.get());
+                format!("The {what} {} already belongs to {}. A {what} runs on one server", known.key(), known.get());
             Some(Problem::of(&[attribute, &server], problem))
         }
     });

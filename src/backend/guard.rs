@@ -78,7 +78,7 @@ mod tests {
             before_change("POST /b").await
         };
         let error = guarded(replaced.clone(), call).await.unwrap_err();
-        assert!(error.outcome_unknown(), "the first one was sent: {error:?}");
+        assert!(error.outcome_unknown(), "the first request was sent: {error:?}");
         assert_eq!(error.to_string(), "POST /b was not sent: replaced");
         assert_eq!(replaced.0.load(Ordering::Relaxed), 1);
         // Each call starts over, and unguarded changes pass.

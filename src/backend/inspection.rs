@@ -16,7 +16,7 @@ pub struct Certificate {
     pub subject: Option<String>,
     /// The issuer, if readable.
     pub issuer: Option<String>,
-    /// The end of the validity period, if readable.
+    /// The expiry time, if readable.
     pub expires: Option<Timestamp>,
     /// The setting that decides about trust.
     pub judged_by: &'static str,

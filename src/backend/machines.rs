@@ -45,6 +45,6 @@ impl<M> Machines<M> {
 /// sessions.
 pub(super) async fn end_sessions<F: Future<Output = ()> + Send>(sessions: impl IntoIterator<Item = F>) {
     if within(GOODBYE, join_all(sessions)).await.is_none() {
-        tracing::debug!("not every session was ended in time; they end by themselves");
+        tracing::debug!("not every session was ended in time; the BMCs expire the others");
     }
 }

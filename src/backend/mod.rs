@@ -306,7 +306,7 @@ pub trait Gate: Send + Sync {
     fn by_hand(&self, wish: &ExternalRequest, order: QueueAuthority) -> String;
 
     /// Returns the consequence of withdrawing a request before the server was restored, for
-    /// display; `None` if there is nothing specific.
+    /// display; `None` without a specific consequence.
     fn after_no_restore(&self) -> Option<&'static str> {
         None
     }
@@ -367,7 +367,7 @@ pub trait MaintenanceSystem: Gate {
 /// Work of an external system that ends automatically.
 #[async_trait]
 pub trait ServiceControl: Send + Sync {
-    /// Returns the current blockers for a plan, a sentence each; empty if there are none.
+    /// Returns the current blockers for a plan, a sentence each; empty without blockers.
     async fn problems(&self, service: &ServiceSpec) -> Result<Vec<String>, BackendError>;
 
     /// Reads the progress. `since` is the stamp from before the start; `None` if it was not

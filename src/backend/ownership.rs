@@ -121,7 +121,7 @@ pub struct GateState {
 /// A request for a server, as its own system has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalWaiter {
-    /// The maintenance of this provider, or the request's name there.
+    /// This provider's maintenance, or the request's name there.
     pub id: String,
     /// The maintenance's store, if it belongs to this provider.
     pub store: Option<String>,
@@ -175,7 +175,7 @@ pub struct OwnershipTexts {
     pub flag: &'static str,
     /// The system's term for a claim.
     pub claim: &'static str,
-    /// The limits of its approvals: a sentence without its full stop.
+    /// Its approvals' limits: a sentence without its full stop.
     pub limits: &'static str,
     /// An approval's scope: completes "One approval on a claim".
     pub counts: &'static str,

@@ -42,7 +42,7 @@ pub fn plugin_at(location: Option<&Location>) -> Option<&'static dyn BackendPlug
 
 /// A backend's configuration interface.
 pub trait BackendPlugin: Sync + Debug {
-    /// Returns the name of the provider block, and the `backend` value in records and data sources.
+    /// Returns the provider block's name, which is also `backend` in records and data sources.
     fn name(&self) -> &'static str;
 
     /// Returns the block's Markdown description.
@@ -191,7 +191,7 @@ impl Connected {
 #[must_use]
 pub fn check_request_timeout(block: &Block) -> Option<Problem> {
     block.duration("request_timeout").filter(|limit| *limit > LONGEST_REQUEST).map(|_| {
-        let problem = "a request may take at most 15s: longer ones could outlive the right to make them";
+        let problem = "it must be at most 15s: a longer request could outlive the lock";
         Problem::of(&["request_timeout"], problem)
     })
 }

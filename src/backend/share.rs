@@ -1,8 +1,8 @@
 //! Limits how long one server can delay a plan.
 //!
-//! A plan reads many servers. A BMC that answers each read just in time would delay it by the sum
-//! of all reads. So the reads of one server share a time limit while a plan or refresh runs. The
-//! mark is task-local, like the guard of a call (`backend/guard.rs`).
+//! A plan reads many servers. A BMC that answers each read just in time would add up to a long
+//! delay. So one server's reads share a time limit while a plan or refresh runs. The mark is
+//! task-local, like a call's guard (`backend/guard.rs`).
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -13,12 +13,12 @@ tokio::task_local! {
     static PLANNING: ();
 }
 
-/// Runs the reads of a plan or refresh. Covers only reads in the same task.
+/// Runs a plan's or refresh's reads. Covers only reads in the same task.
 pub async fn planning<T>(reading: impl Future<Output = T> + Send) -> T {
     PLANNING.scope((), reading).await
 }
 
-/// How many read limits the reads of one server can take in one plan.
+/// The time limit of one server's reads in one plan, as a multiple of the read limit.
 const LIMITS: u32 = 2;
 
 /// The time that one server's reads took in this process's plan. Concurrent reads count once.
@@ -28,7 +28,7 @@ pub(super) struct PlanShare(Mutex<Spent>);
 #[derive(Debug, Default)]
 struct Spent {
     before: Duration,
-    /// The number of current reads, and the start of the first one.
+    /// The number of current reads, and when the first read started.
     current: (usize, Duration),
 }
 
@@ -40,8 +40,8 @@ pub(super) struct CountedRead<'a> {
 }
 
 impl PlanShare {
-    /// Returns the remaining time for a read with this limit, which counts from now on. Outside of
-    /// a plan, it is `None`.
+    /// Returns the remaining time for a read with this limit, which counts from now on. Returns
+    /// `None` outside a plan.
     pub(super) fn begin<'a>(
         &'a self,
         limit: Duration,

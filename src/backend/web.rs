@@ -56,7 +56,7 @@ pub(super) fn only_authorities(builder: ClientBuilder, pem: &str) -> Result<Clie
     let certificates = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
         .map_err(|error| format!("the CA certificate cannot be read: {error}"))?;
     if certificates.is_empty() {
-        return Err("the CA certificate file holds no certificate".to_owned());
+        return Err("the CA certificate file does not contain a certificate".to_owned());
     }
     Ok(builder.tls_certs_only(certificates))
 }

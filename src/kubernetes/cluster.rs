@@ -218,8 +218,8 @@ impl Cluster {
     }
 
     /// Sends a request within a time limit and converts its error. Retries after 429. Retries once
-    /// with new credentials after 401, which the server returns before any effect. `make` is called
-    /// for each attempt.
+    /// with new credentials after 401, which the server returns before any effect. Calls `make` for
+    /// each attempt.
     pub async fn call<T, F>(
         &self,
         request: RequestInfo<'_>,

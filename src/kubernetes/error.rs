@@ -26,7 +26,7 @@ impl fmt::Display for FieldProblem {
 /// A failed request to an API server. Messages contain no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// There is no usable configuration; no request was sent.
+    /// The configuration is not usable; no request was sent.
     #[error("{address}: {cause}")]
     Configuration {
         /// The configured source.
@@ -62,7 +62,8 @@ pub enum ClusterError {
     },
     /// Authorization failed (403). Names the permission that a role needs.
     #[error(
-        "{address}: {request} is not allowed; a Role or ClusterRole has to give the verb {verb:?} on {resource} ({message})"
+        "{address}: {request} is not allowed; a Role or ClusterRole must grant the verb {verb:?} on {resource} \
+         ({message})"
     )]
     Forbidden {
         /// The address, without credentials.
@@ -77,7 +78,7 @@ pub enum ClusterError {
         message: String,
     },
     /// The role allows the request, but an admission webhook or plugin rejected it (403).
-    #[error("{address}: a rule of the cluster denied {request}, which no role changes: {message}")]
+    #[error("{address}: a cluster policy denied {request}; roles do not affect it: {message}")]
     Denied {
         /// The address, without credentials.
         address: String,
@@ -95,7 +96,7 @@ pub enum ClusterError {
         request: String,
     },
     /// The object already exists (409 `AlreadyExists`).
-    #[error("{address}: {request}: it exists already")]
+    #[error("{address}: {request}: it already exists")]
     AlreadyExists {
         /// The address, without credentials.
         address: String,
@@ -124,7 +125,7 @@ pub enum ClusterError {
         message: String,
     },
     /// The server is overloaded (429); the request was not applied.
-    #[error("{address}: the API server has too much to do ({request}: {message})")]
+    #[error("{address}: the API server is overloaded ({request}: {message})")]
     Busy {
         /// The address, without credentials.
         address: String,
@@ -349,15 +350,15 @@ mod tests {
             ClusterError::said(&status, request, "https://api").to_string()
         };
         let role = said("nodes \"n1\" is forbidden: User \"ci\" cannot patch resource \"nodes\" in API group \"\"");
-        assert!(role.contains("has to give the verb \"patch\" on \"nodes\""), "{role}");
-        assert!(said("").contains("has to give the verb"), "without a message it is the role");
+        assert!(role.contains("must grant the verb \"patch\" on \"nodes\""), "{role}");
+        assert!(said("").contains("must grant the verb"), "without a message it is the role");
         for message in [
             "admission webhook \"baremetalhost.metal3.io\" denied the request: BMC address can not be changed",
             "nodes \"n1\" is forbidden: ValidatingAdmissionPolicy 'night' with binding 'night' denied request: not at night",
             "configmaps \"lock-1\" is forbidden: exceeded quota: small, requested: count/configmaps=1, used: 2, limited: 2",
         ] {
             let denied = said(message);
-            assert!(!denied.contains("has to give the verb") && denied.contains(message), "{denied}");
+            assert!(!denied.contains("must grant the verb") && denied.contains(message), "{denied}");
         }
     }
 }

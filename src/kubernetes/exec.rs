@@ -82,7 +82,7 @@ pub(super) async fn credentials(
     let name = plugin.command.clone().ok_or("its user has an exec plugin without a command")?;
     let told = |cause: &str| format!("{cause} (exec plugin {name})");
     if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
-        return Err(told("interactiveMode Always needs a terminal, and the provider has none"));
+        return Err(told("interactiveMode Always requires a terminal, which the provider does not have"));
     }
     let started = command(plugin, &name, trust).and_then(|mut command| {
         command.spawn().map_err(|error| format!("the exec plugin cannot be started: {}", error.kind()))
@@ -91,7 +91,7 @@ pub(super) async fn credentials(
     let Some(printed) = within(limit, running.output()).await else {
         running.kill().await;
         let limit = no_answer_within(limit);
-        return Err(told(&format!("the credentials were not there in time: {limit}")));
+        return Err(told(&format!("the credentials did not arrive in time: {limit}")));
     };
     let printed = printed.map_err(|cause| told(&cause))?;
     parse(&printed, user).ok_or_else(|| told("the exec plugin printed no valid ExecCredential"))
@@ -101,7 +101,7 @@ pub(super) async fn credentials(
 /// change it. A program that does not exist keeps its name: the start reports it.
 fn program(name: &str, trust: PathTrust) -> Result<PathBuf, String> {
     let given = PathBuf::from(name);
-    // On Windows, programs are outside of the profile, and rights are not read.
+    // On Windows, programs are outside the profile, and permissions are not read.
     if cfg!(not(unix)) {
         return Ok(given);
     }
@@ -453,7 +453,7 @@ mod tests {
         }
     }
 
-    /// A plugin whose token has no expiry, and a server that accepts at most the second token.
+    /// A plugin whose token does not expire, and a server that accepts at most the second token.
     #[tokio::test]
     async fn credentials_that_are_refused_are_asked_for_again_and_not_without_end() {
         for (refused, expected) in [("token-1", ["token-1", "token-2"]), ("token", ["token", "token"])] {

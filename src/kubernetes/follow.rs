@@ -190,7 +190,7 @@ impl Replica {
                 ClusterError::Protocol {
                     address: self.cluster.address(),
                     request: self.request("list").to_string(),
-                    what: "the list has no resourceVersion".to_owned(),
+                    what: "the list lacks a resourceVersion".to_owned(),
                 }
             });
         }

@@ -24,7 +24,7 @@ pub(super) async fn load(settings: &ClusterSettings) -> Result<Config, String> {
         if let Some(path) = &settings.ca_certificate_file {
             let pem = files::read(path, files::SMALL, settings.trust).map_err(told)?;
             let parsed: Result<Vec<_>, _> = x509_parser::pem::Pem::iter_from_buffer(pem.as_bytes()).collect();
-            let pems = parsed.map_err(|error| format!("{} holds no certificate: {error}", path.display()))?;
+            let pems = parsed.map_err(|error| format!("{} does not contain a certificate: {error}", path.display()))?;
             config.root_cert = Some(pems.into_iter().map(|pem| pem.contents).collect());
         }
         if let Some(path) = &settings.token_file {
@@ -43,7 +43,7 @@ pub(super) async fn load(settings: &ClusterSettings) -> Result<Config, String> {
     let paths = usual();
     let missing = match paths.iter().find(|path| !path.exists()) {
         Some(path) => format!("the kubeconfig {} does not exist", path.display()),
-        None if paths.is_empty() => "there is no home directory with a kubeconfig".to_owned(),
+        None if paths.is_empty() => "the home directory, and so the default kubeconfig, is unknown".to_owned(),
         None => match of(merged(&paths, settings.trust)?, &options, settings.trust).await {
             Ok(config) => return Ok(config),
             Err(cause) => cause,
@@ -102,7 +102,7 @@ async fn of(read: Kubeconfig, options: &KubeConfigOptions, trust: PathTrust) -> 
     Ok(config)
 }
 
-/// Returns the files of the selected context's cluster and user.
+/// Returns the files that the selected context's cluster and user name.
 fn named_files(read: &Kubeconfig, options: &KubeConfigOptions) -> Vec<String> {
     let name = options.context.as_ref().or(read.current_context.as_ref());
     let context = read.contexts.iter().find(|it| Some(&it.name) == name).and_then(|it| it.context.as_ref());

@@ -161,7 +161,7 @@ impl NodeLeases {
     }
 
     fn contended(&self, node: &str) -> NodeLeaseError {
-        let message = "others write it at the same time, again and again".to_owned();
+        let message = "other writers changed it at the same time in every attempt".to_owned();
         let request = self.request("update", &name(node)).to_string();
         ClusterError::Conflict { address: self.cluster.address(), request, message }.into()
     }

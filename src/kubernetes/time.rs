@@ -22,7 +22,7 @@ impl Cluster {
         let date = Box::pin(asked).await?;
         let wrong =
             |what: String| ClusterError::Protocol { address: self.address(), request: request.to_string(), what };
-        let date = date.ok_or_else(|| wrong("the answer has no Date".to_owned()))?;
+        let date = date.ok_or_else(|| wrong("the answer lacks a Date".to_owned()))?;
         let at = rfc2822::parse(&date).map_err(|error| wrong(format!("the Date {date:?}: {error}")))?;
         // Halfway through the reported second.
         Ok(at.timestamp() + SignedDuration::from_millis(500))

@@ -24,9 +24,9 @@ pub(super) fn check(
         return Ok(());
     }
     Err(about.forbidden(format!(
-        "the lock of {key} is full: with one more maintenance it would have {used} {unit} of {capacity}, and only {FOR_NEW} % \
-         may be filled by the queue, so that the present holder can always be released. Wait until some of the queue has \
-         ended, or withdraw some of it"
+        "the lock of {key} is full: one more maintenance would use {used} {unit} of {capacity}, and the queue can use \
+         only {FOR_NEW} %, so that the current holder can always be released. Wait until queued maintenances have \
+         ended, or withdraw some"
     )))
 }
 

@@ -26,7 +26,7 @@ pub enum StoreError {
         cause: String,
     },
     /// The store denies access: failed login, missing permission, or unusable URL.
-    #[error("the coordination store {address} refuses: {cause}")]
+    #[error("the coordination store {address} denied access: {cause}")]
     Forbidden {
         /// The store, without credentials.
         address: String,
@@ -61,7 +61,7 @@ pub enum StoreError {
         key: LockKey,
     },
     /// A server's name now refers to a different machine.
-    #[error("{server} was {bound} and is now {found}")]
+    #[error("{server} was {bound} but is now {found}")]
     OtherIdentity {
         /// The server's name.
         server: String,
@@ -81,8 +81,8 @@ pub enum StoreError {
     },
     /// An export starts after a line that the store does not have.
     #[error(
-        "the coordination store {address} has no audit line {id:?}: it was pruned, or belongs to another store. Lines after it can \
-         be missing, too. Next: audit export --since DURATION"
+        "the coordination store {address} does not contain audit line {id:?}: it was pruned, or belongs to another \
+         store. Lines after it can be missing, too. Next: audit export --since DURATION"
     )]
     NoSuchLine {
         /// The store, without credentials.

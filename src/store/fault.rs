@@ -55,7 +55,7 @@ impl StoreErrors {
     }
 
     pub(super) fn record(&self, what: impl Display, error: impl Display) -> StoreError {
-        self.unreadable(format!("the record {what} is not understood: {error}"))
+        self.unreadable(format!("the record {what} is not valid: {error}"))
     }
 
     pub(super) fn newer(&self, format: impl Display, supported: i64) -> StoreError {
@@ -70,7 +70,7 @@ impl StoreErrors {
         match error {
             MigrateError::VersionMissing(version) => self.newer(version, FORMAT),
             MigrateError::VersionMismatch(version) => {
-                self.unreadable(format!("part {version} of its schema is not the one of this program"))
+                self.unreadable(format!("migration {version} of its schema differs from this program's"))
             }
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => sqlx(error),
             other => self.unavailable(other.to_string()),

@@ -105,7 +105,7 @@ impl Store for MemoryStore {
     }
 
     fn reach_warning(&self) -> Option<String> {
-        Some("It lives in the memory of this process, so that no other process sees its locks.".to_owned())
+        Some("It exists only in this process's memory, so other processes cannot read its locks.".to_owned())
     }
 
     async fn transact(&self, key: &LockKey, transition: &mut Transition<'_>) -> Result<(), StoreError> {

@@ -125,7 +125,7 @@ mod tests {
         patience.repeat(ask).await.unwrap_err();
         let waited = clock.monotonic().saturating_sub(began);
         assert!(waited > Duration::from_secs(9) && waited <= Duration::from_secs(10), "{waited:?}");
-        assert!(asked.swap(0, Ordering::SeqCst) > 10, "it is asked again and again");
+        assert!(asked.swap(0, Ordering::SeqCst) > 10, "the read is repeated");
         let began = clock.monotonic();
         for _ in 0..100 {
             patience.repeat(ask).await.unwrap_err();

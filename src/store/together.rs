@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(replies, sent.map(Some));
         let groups = groups.lock().unwrap().clone();
         assert_eq!(groups, [vec!["a", "b", "c"], vec!["d", "e", "f"]], "three at most");
-        assert_eq!(send(&together, "a", "alone").await, Some("alone"), "alone, it leaves at once");
+        assert_eq!(send(&together, "a", "alone").await, Some("alone"), "alone, it is sent immediately");
     }
 
     #[tokio::test]
@@ -269,7 +269,7 @@ mod tests {
         gone.abort();
         let _ = gone.await;
         leave.add_permits(9);
-        assert_eq!(first.await.unwrap(), None, "nobody knows what came of it");
+        assert_eq!(first.await.unwrap(), None, "its outcome is unknown");
         assert_eq!((second.await.unwrap(), last.await.unwrap()), (Some("b"), Some("last")));
         assert!(!groups.lock().unwrap().concat().contains(&"gone"));
         // The lost batch has freed its slot.

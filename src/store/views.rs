@@ -62,12 +62,12 @@ impl Stored {
     fn leads_to(&self, now: &Self) -> Result<(), String> {
         let key = &now.lock.key;
         if now.revision < self.revision {
-            return Err(format!("{key} was at revision {}, and is at {} now", self.revision, now.revision));
+            return Err(format!("{key} was at revision {}, but is at {} now", self.revision, now.revision));
         }
         let lost = !now.commits.go_on_from(&self.commits)
             && (now.revision == self.revision || !now.commits.may_have_forgotten(&self.commits));
         if lost {
-            return Err(format!("a change of {key} that was seen at revision {} is not in it any more", self.revision));
+            return Err(format!("a change of {key} that was seen at revision {} is missing", self.revision));
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl CachedLock {
         self.remember(now);
         let (key, seen, found) = (&now.lock.key, seen.generation, now.lock.generation);
         if found < seen {
-            return Err(format!("generation {seen} of {key} was given out, and its last one is {found} now"));
+            return Err(format!("generation {seen} of {key} was issued, but its last generation is {found} now"));
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ for_each_host! {
         assert_ne!(trusting, text);
         std::fs::write(&path, trusting).unwrap();
         let refused = workspace.destroy().await.failed();
-        refused.says("this machine has no certificate authorities").says("ca_certificate_file").says("SSL_CERT_FILE");
+        refused.says("this machine does not have certificate authorities").says("ca_certificate_file").says("SSL_CERT_FILE");
 
         let authority = workspace.folder().join("bmc-ca.pem").display().to_string();
         workspace.set("SSL_CERT_FILE", authority);

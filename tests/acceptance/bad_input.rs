@@ -90,9 +90,9 @@ for_each_host! {
         workspace.try_plan().await.failed().says("Two backends in one provider configuration");
         let with = |redfish: &str| format!("provider \"metal\" {{\n  redfish = {{ {redfish} }}\n}}\n{body}");
         for (redfish, says) in [
-            ("servers = { node1 = { endpoint = \"https://127.0.0.1:1\" } }", "has no credentials"),
+            ("servers = { node1 = { endpoint = \"https://127.0.0.1:1\" } }", "does not have credentials"),
             ("servers = { node1 = { endpoint = \"nonsense\" } }", "is not a URL"),
-            ("servers = { node1 = { endpoint = \"https://u:p@127.0.0.1\" } }", "holds credentials"),
+            ("servers = { node1 = { endpoint = \"https://u:p@127.0.0.1\" } }", "contains credentials"),
             ("inventory_file = \"/nowhere.yaml\"", "cannot be read"),
             ("username = \"a\"\n password = \"b\"\n servers = { node1 = { endpoint = \"https://127.0.0.1:1\", certificate_sha256 = \"zz\" } }", "64 hexadecimal digits"),
         ] {

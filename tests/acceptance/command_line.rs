@@ -105,12 +105,8 @@ async fn check_tells_what_a_server_can_take_and_what_stands_against_it() {
 
     let wrong = format!("node1: {{endpoint: '{endpoint}', system_id: nine, insecure: true}}\n");
     workspace.write("servers.yaml", &wrong);
-    workspace
-        .metal(&["check"])
-        .await
-        .failed()
-        .says("there is no system \"nine\" behind it; set system_id to one of: 1");
-    workspace.metal(&["check", "node9"]).await.failed().says("no server named \"node9\" is configured");
+    workspace.metal(&["check"]).await.failed().says("it does not have a system \"nine\"; set system_id to one of: 1");
+    workspace.metal(&["check", "node9"]).await.failed().says("server \"node9\" is not configured");
 
     workspace.write("servers.yaml", &wrong.replace("system_id: nine, ", ""));
     workspace.set("METAL_REDFISH_PASSWORD", "wrong");
@@ -154,7 +150,8 @@ async fn what_is_installed_is_found_by_the_host_and_on_the_path() {
     fs::write(workspace.root().join("cli.tfrc"), "").unwrap();
     workspace.write(
         "main.tf",
-        "terraform {\n  required_providers {\n    metal = {\n      source  = \"localhost/metal-maintenance/metal\"\n      version = \"0.1.0\"\n    }\n  }\n}\n",
+        "terraform {\n  required_providers {\n    metal = {\n      source  = \"localhost/metal-maintenance/metal\"\n   \
+            version = \"0.1.0\"\n    }\n  }\n}\n",
     );
     workspace.run(&["init", "-no-color"]).await.succeeded().says("has been successfully initialized");
     workspace.run(&["providers", "schema", "-json"]).await.succeeded().says("metal_server_maintenance");

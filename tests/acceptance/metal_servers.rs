@@ -103,6 +103,6 @@ for_each_host! {
             checked.says("node1: usable").says("node2: usable").is_silent_about("node3");
         }
         workspace.write("plan.bin", "PK\u{3}\u{4}");
-        workspace.metal(&["--inventory", "plan.bin", "check"]).await.failed().says("give the output of show -json");
+        workspace.metal(&["--inventory", "plan.bin", "check"]).await.failed().says("use its show -json output instead");
     }
 }

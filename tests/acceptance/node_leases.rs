@@ -260,10 +260,10 @@ for_one_host! {
 
         workspace.set("METAL_COORDINATION_URL", place.cluster.store(&place.namespace));
         fleet.configure_with(&workspace, "node_leases = { nodes = { node1 = \"\" } }", &held);
-        workspace.try_plan().await.failed().says("The name of a Node may not be empty").says("node1");
+        workspace.try_plan().await.failed().says("A Node's name must not be empty").says("node1");
         fleet.configure_with(&workspace, "node_leases = { nodes = { node1 = \"nowhere\" }, take = true }", &held);
         let run = workspace.apply().await.failed();
-        run.says("nodes nowhere").says("node_leases names the Node \"nowhere\"");
+        run.says("nodes nowhere").says("check that the Node \"nowhere\"");
         assert_eq!(fleet.changes("node1"), [""; 0]);
         workspace.metal(&["queue"]).await.succeeded().is_silent_about("tests/m");
 

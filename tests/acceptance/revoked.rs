@@ -230,10 +230,10 @@ for_one_host! {
             workspace.apply().await.succeeded();
             tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
             if kept {
-                is_kept(&workspace, "there is no Server").await;
+                is_kept(&workspace, "Server \"node1\" no longer exists").await;
             } else {
                 let dependent = || metal_operator::configure(&world, &workspace, &(held.clone() + DEPENDENT));
-                is_replaced(&workspace, "there is no Server", dependent, Next::Refused).await;
+                is_replaced(&workspace, "Server \"node1\" no longer exists", dependent, Next::Refused).await;
             }
         }
     }

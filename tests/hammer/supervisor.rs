@@ -366,7 +366,7 @@ impl Supervisor {
                 }
             }
             "failed" => {
-                let gone = ["went back in time", "was replaced by another one"];
+                let gone = ["went back in time", "another file replaced it"];
                 self.tally.noticed += usize::from(self.frozen && gone.iter().any(|words| rest.contains(words)));
                 *self.tally.said.entry(shortened(rest)).or_default() += 1;
             }

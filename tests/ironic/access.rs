@@ -153,7 +153,7 @@ async fn what_is_not_an_answer_of_keystone_is_told() {
     let bench = Bench::active().await;
     let token = "X-Subject-Token: token-1\r\n";
     for (status, header, body, words) in [
-        (201, "", "{}", "the answer holds no token"),
+        (201, "", "{}", "the answer does not contain a token"),
         (201, token, "<html>", "the answer is not JSON"),
         (201, token, "{}", "no baremetal service"),
         (503, "", "<html>busy</html>", "busy"),

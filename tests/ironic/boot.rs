@@ -163,7 +163,7 @@ async fn the_identity_is_that_of_an_inspection_or_of_the_configuration() {
     let redfish = RedfishBench::new().await;
     let bench = &redfish.bench;
     let missing = bench.machine().identify().await.unwrap_err().to_string();
-    assert!(missing.contains("lock_keys") && missing.contains("no inventory"), "{missing}");
+    assert!(missing.contains("lock_keys") && missing.contains("does not have an inventory"), "{missing}");
     assert!(missing.contains("masks"), "{missing}");
     // As stored by a Redfish inspection (drivers/modules/redfish/inspect.py).
     bench

@@ -72,7 +72,7 @@ async fn an_operator_who_clears_or_replaces_the_flag_is_seen() {
     bench.ironic.maintenance("n1", None).await;
     assert_eq!(bench.standing(&entered(&wish())).await, ExternalState::Absent);
     let refused = held.reset(terraform_provider_metal::maintenance::machine::ResetType::ForceOff).await.unwrap_err();
-    assert!(refused.to_string().contains("our maintenance flag is gone"), "{refused}");
+    assert!(refused.to_string().contains("our maintenance flag was removed"), "{refused}");
     assert_eq!(bench.ironic.node("n1").await["power_state"], "power on");
     bench.ironic.maintenance("n1", Some("mine now")).await;
     let ExternalState::Refused(why) = bench.standing(&entered(&wish())).await else { panic!() };
@@ -122,7 +122,7 @@ async fn what_a_proxy_says_of_a_path_ends_no_hold() {
     });
     let held = ExternalRequest { memory, ..entered(&wish()) };
     let unknown = system.look(&held, true).await.unwrap_err();
-    assert!(unknown.is_transient() && unknown.to_string().contains("not an answer of Ironic"), "{unknown}");
+    assert!(unknown.is_transient() && unknown.to_string().contains("the answer is not from Ironic"), "{unknown}");
     assert!(system.leave(&held).await.unwrap_err().is_transient());
     assert_eq!(bench.ironic.node("n1").await["maintenance"], true);
 }

@@ -17,7 +17,7 @@ async fn what_is_missing_of_an_account_is_told_before_the_bmc_is_asked() {
         // Only a line break, as from `echo | base64`.
         (secret(json!({"username": user, "password": "Cg=="})), "Secret", "has an empty password"),
         (secret(json!({"username": "", "password": password})), "Secret", "has an empty username"),
-        (json!({"spec": {"bmc": {"credentialsName": "another"}}}), "BareMetalHost", "another is not there"),
+        (json!({"spec": {"bmc": {"credentialsName": "another"}}}), "BareMetalHost", "another does not exist"),
         (json!({"spec": {"bmc": {"credentialsName": ""}}}), "BareMetalHost", "spec.bmc.credentialsName"),
     ];
     world.running.stop();

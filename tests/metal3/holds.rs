@@ -519,5 +519,5 @@ async fn within_the_networks_plain_text_and_unverified_certificates_need_a_secon
     let backend = backend_within(&world, Hold::Detach, Trust::Anything, &["192.0.2.0/24"]);
     let held = Held::new(&backend, "plain", "m1");
     let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
-    assert!(outlook.contains("the password goes in clear to 192.0.2.1"), "{outlook}");
+    assert!(outlook.contains("the password is sent unencrypted to 192.0.2.1"), "{outlook}");
 }

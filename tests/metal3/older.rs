@@ -38,7 +38,7 @@ fn image() -> Value {
 /// Asserts that the loss is reported, the machine is not touched, and no marks remain.
 async fn ends_as_lost(world: &World, held: &Held) {
     let said = held.until("lost", lost).await.to_string();
-    assert!(said.contains("without the delay"), "{said}");
+    assert!(said.contains("despite its annotation to delay this"), "{said}");
     assert!(held.under().reset(ResetType::On).await.is_err(), "it is not ours");
     held.call_leave().await;
     patience::until("deleted", async || world.find("node1").await.is_none().then_some(())).await;
@@ -52,7 +52,7 @@ async fn a_held_free_host_is_lost_where_the_operator_deletes_it_at_once() {
         let backend = backend(&world, Hold::Detach);
         let mut held = Held::new(&backend, "node1", "m1");
         let outlook = held.machine.maintenance_system().unwrap().outlook(&held.wish).await.unwrap().lines.join("\n");
-        assert!(outlook.contains("up to v0.12 delays no deletion of an available host"), "{outlook}");
+        assert!(outlook.contains("up to v0.12 does not delay the deletion of an available host"), "{outlook}");
         held.enter().await;
         world.delete("node1").await;
         if version == Version::V0_11 {

@@ -112,7 +112,7 @@ async fn what_the_operator_writes_after_the_release_proves_that_it_manages_the_h
 async fn a_host_of_which_nothing_proves_anything_is_believed_after_minutes() {
     let world = World::start(1, Options::default()).await;
     let held = released_unseen(&world).await;
-    says(&later(&world, &held, SignedDuration::from_secs(170)).standing().await, "believed to manage the host");
+    says(&later(&world, &held, SignedDuration::from_secs(170)).standing().await, "assumed to manage the host");
     let late = later(&world, &held, SignedDuration::from_secs(185));
     assert!(matches!(late.standing().await, ExternalState::Leftovers(_)), "{:?}", late.standing().await);
     late.call_leave().await;
@@ -129,8 +129,8 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     held.wish.asked = true;
     held.call_enter().await;
     held.until(
-        "tried again",
-        |standing| matches!(standing, ExternalState::Entering(why) if why.contains("tries again")),
+        "a retry",
+        |standing| matches!(standing, ExternalState::Entering(why) if why.contains("which the operator retries")),
     )
     .await;
     world.running.operator.options.awake.close();
@@ -139,7 +139,7 @@ async fn an_operator_that_could_not_detach_a_host_is_waited_for() {
     says(&held.standing().await, "still detach error");
     world.running.operator.options.awake.open();
     world.until("node1", "OK", |host| status(host) == ("provisioned", "OK")).await;
-    says(&held.standing().await, "believed to manage the host");
+    says(&held.standing().await, "assumed to manage the host");
     let late = later(&world, &held, SignedDuration::from_mins(4));
     late.leave().await;
     assert_eq!(world.traces("node1").await, Vec::<String>::new());
@@ -182,7 +182,7 @@ async fn power_that_we_set_is_given_back_beside_an_image_of_another_author() {
         }
         let lost = held.until("lost", |standing| matches!(standing, ExternalState::Lost(_))).await.to_string();
         let ours = theirs.len() == 1;
-        assert_eq!(lost.contains(&format!("becomes {before} again")), ours, "{lost}");
+        assert_eq!(lost.contains(&format!("and restores {before} at its end")), ours, "{lost}");
         held.leave().await;
         let host = world.host("node1").await;
         let url = &host["spec"]["image"]["url"];

@@ -79,12 +79,12 @@ fn a_pin_or_an_authority_with_http_gets_no_request() {
     let made = rcgen::generate_simple_self_signed(["bmc".to_owned()]).unwrap();
     fs::write(authority.path(), made.cert.pem()).unwrap();
     for (server, told) in [
-        (format!("  endpoint: http://{address}\n  certificate_sha256: \"{pin}\"\n"), "have no effect there"),
+        (format!("  endpoint: http://{address}\n  certificate_sha256: \"{pin}\"\n"), "require https"),
         (
             format!("  endpoint: http://{address}\n  ca_certificate_file: {}\n", authority.path().display()),
-            "have no effect there",
+            "require https",
         ),
-        ("  endpoint: http://bmc.example\n".to_owned(), "the password would go in clear"),
+        ("  endpoint: http://bmc.example\n".to_owned(), "the password would be sent unencrypted"),
     ] {
         let said = check(&server, &[]);
         assert!(said.contains(told), "{server}: {said}");

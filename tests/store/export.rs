@@ -70,5 +70,5 @@ async fn an_export_ends_with_its_reader_and_with_a_full_disk() {
         assert!(error.contains("No space left on device") && error.contains("Next: audit export"), "{error}");
     }
     let unknown = shell(&url, "$METAL audit export --since 99");
-    assert!(text(&unknown.stderr).contains("no audit line \"99\""), "{unknown:?}");
+    assert!(text(&unknown.stderr).contains("does not contain audit line \"99\""), "{unknown:?}");
 }

@@ -112,7 +112,11 @@ async fn a_file_of_a_newer_version_or_another_program_is_refused() {
     let path = folder.path().join("coordination.sqlite");
     sqlite(&path, HandClock::new()).await.unwrap().close().await;
     let mut db = raw(&path).await;
-    run(&mut db, "INSERT INTO _sqlx_migrations SELECT 9999, description, installed_on, success, checksum, 0 FROM _sqlx_migrations LIMIT 1").await;
+    run(
+        &mut db,
+        "INSERT INTO _sqlx_migrations SELECT 9999, description, installed_on, success, checksum, 0 FROM _sqlx_migrations LIMIT 1",
+    )
+    .await;
     let error = sqlite(&path, HandClock::new()).await.unwrap_err();
     let expected = "newer version of this program (format 9999; this version supports format 1)";
     assert!(matches!(&error, StoreError::Unreadable { cause, .. } if cause.contains(expected)), "{error}");
@@ -147,7 +151,7 @@ async fn a_place_where_no_file_can_be_is_named() {
         let error = sqlite(&path, HandClock::new()).await.unwrap_err();
         let StoreError::Unavailable { address, cause } = &error else { panic!("{error}") };
         assert!(address.contains(&path.display().to_string()), "{error}");
-        assert!(cause.starts_with("the file cannot be opened or made: "), "{error}");
+        assert!(cause.starts_with("the file cannot be opened or created: "), "{error}");
     }
 }
 
@@ -210,7 +214,7 @@ async fn a_file_that_was_removed_or_replaced_is_not_used_on() {
     // The waiter wakes up and reads the error.
     soon("a wake", changes.changed()).await.unwrap();
     let gone = store.view(&key("k")).await.unwrap_err();
-    assert!(matches!(&gone, StoreError::Unavailable { cause, .. } if cause.contains("is gone")), "{gone}");
+    assert!(matches!(&gone, StoreError::Unavailable { cause, .. } if cause.contains("no longer exists")), "{gone}");
     fs::remove_file(folder.path().join("coordination.sqlite-wal")).unwrap();
     fs::remove_file(folder.path().join("coordination.sqlite-shm")).unwrap();
     let other = sqlite(&path, HandClock::new()).await.unwrap();
@@ -311,5 +315,5 @@ async fn a_line_that_cannot_be_read_is_reported_and_hides_no_other() {
     let contents = store.contents().await.unwrap();
     assert!(!contents.audit.is_empty(), "the other lines");
     let wrong = contents.violations();
-    assert!(wrong.iter().any(|line| line.contains("a line of the audit cannot be read")), "{wrong:?}");
+    assert!(wrong.iter().any(|line| line.contains("an audit line cannot be read")), "{wrong:?}");
 }

@@ -308,7 +308,7 @@ async fn an_object_without_its_label_is_no_lock() {
     create(&admin, forged).await.unwrap();
     let fresh = guarded.open("runner").await;
     let told = fresh.contents().await.unwrap().violations().join("\n");
-    for part in ["has owners", "is immutable", "the ConfigMap something has a label of another kind"] {
+    for part in ["has owners", "is immutable", "the ConfigMap something has an unknown kind label"] {
         assert!(told.contains(part), "{told}");
     }
     let error = fresh.view(&key("k")).await.unwrap_err();

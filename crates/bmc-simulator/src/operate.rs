@@ -39,7 +39,7 @@ pub enum SimulatorError {
     #[error("request {0} is not held")]
     NotHeld(u64),
     /// A wait timed out.
-    #[error("waited {waited:?} in vain for {what}")]
+    #[error("after {waited:?}, still waiting for {what}")]
     Timeout {
         /// The time limit.
         waited: Duration,

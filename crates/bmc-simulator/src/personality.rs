@@ -59,7 +59,7 @@ pub trait Quirks: Debug + Send + Sync {
 /// Rules of power and reset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a way of its own in which BMCs differ")]
+#[allow(clippy::struct_excessive_bools, reason = "BMCs differ in each of these separately")]
 pub struct PowerRules {
     /// The accepted reset types.
     pub reset_types: Vec<ResetType>,
@@ -164,7 +164,7 @@ pub enum SettingsApply {
 /// Virtual media rules.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a way of its own in which BMCs differ")]
+#[allow(clippy::struct_excessive_bools, reason = "BMCs differ in each of these separately")]
 pub struct MediaRules {
     /// The collections that show the devices; empty disables virtual media.
     pub offered_under: Vec<MediaPath>,

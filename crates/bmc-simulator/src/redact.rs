@@ -12,7 +12,7 @@ pub(crate) fn redact(body: &[u8]) -> Option<Value> {
     }
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
         // A body that cannot be parsed cannot be redacted.
-        return Some(Value::String(format!("{} bytes, no JSON", body.len())));
+        return Some(Value::String(format!("{} bytes, not JSON", body.len())));
     };
     replace_secrets(&mut value);
     Some(value)
@@ -72,6 +72,6 @@ mod tests {
     #[test]
     fn a_body_that_is_no_json_is_not_shown() {
         let shown = redact(b"{\"Password\":\"hunter2\"").map(|value| value.to_string());
-        assert_eq!(shown.as_deref(), Some("\"21 bytes, no JSON\""));
+        assert_eq!(shown.as_deref(), Some("\"21 bytes, not JSON\""));
     }
 }

@@ -74,7 +74,7 @@ impl Progress {
 
     fn send(&self, event: wire::invoke_action::event::Type) {
         if self.events.send(Ok(wire::invoke_action::Event { r#type: Some(event) })).is_err() {
-            tracing::debug!("the host does not listen to the action any more");
+            tracing::debug!("the host no longer listens to the action");
         }
     }
 

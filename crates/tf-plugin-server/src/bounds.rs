@@ -120,7 +120,7 @@ mod tests {
         };
         assert_eq!(msgpack(&many(999_999)), Ok(()));
         assert_eq!(msgpack(&many(1_000_000)), Err(TooLarge::Many));
-        assert_eq!(msgpack(&[0xdd, 0xff, 0xff, 0xff, 0xff]), Ok(()), "its decoder says that the rest is missing");
+        assert_eq!(msgpack(&[0xdd, 0xff, 0xff, 0xff, 0xff]), Ok(()), "its decoder reports the missing rest");
         let mut commas = b"[null".to_vec();
         commas.extend(b",null".repeat(MOST));
         assert_eq!(json(&commas), Err(TooLarge::Many));

@@ -125,7 +125,7 @@ impl<'s> Received<'s> {
         }
         let found = self.read::<Present>().map(|present| present.null_elements(self.shape)).unwrap_or_default();
         for path in &found {
-            let detail = "An element of a list, a set or a map cannot be null. Give a value, or remove the element.";
+            let detail = "An element of a list, set or map cannot be null. Set a value, or remove the element.";
             diags.add_error(diagnostic("An element is null", detail, path.clone()));
         }
         !found.is_empty()

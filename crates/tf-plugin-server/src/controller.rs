@@ -53,7 +53,7 @@ impl GrpcController for Controller {
     async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         self.stop.cancel();
         if self.requests.spawn((self.before_end.0)()).await.is_err() {
-            tracing::error!("the work before the end of the process failed");
+            tracing::error!("the cleanup before the exit failed");
         }
         self.asked_to_end.cancel();
         Ok(Response::new(Empty {}))

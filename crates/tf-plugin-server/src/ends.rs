@@ -72,7 +72,7 @@ impl Ends {
                 // While debugging, only the person at the terminal decides.
                 () = asked.cancelled(), if !self.debug => return AFTER_SHUTDOWN,
                 () = &mut gone, if !self.debug => {
-                    tracing::warn!("the host is gone: ending");
+                    tracing::warn!("the host has exited: ending");
                     return finish_within;
                 }
                 received = self.signals.next() => match received {

@@ -16,13 +16,13 @@ pub enum PluginError {
         offered: String,
     },
     /// The host sent no client certificate, so any local process could impersonate it.
-    #[error("the host gave no client certificate (PLUGIN_CLIENT_CERT); unset TF_DISABLE_PLUGIN_TLS, or use --debug")]
+    #[error("the host sent no client certificate (PLUGIN_CLIENT_CERT); unset TF_DISABLE_PLUGIN_TLS, or use --debug")]
     NoClientCertificate,
     /// The host's certificate is not one PEM certificate.
-    #[error("the client certificate the host gave cannot be read")]
+    #[error("the host's client certificate cannot be read")]
     ClientCertificate(#[source] rustls::pki_types::pem::Error),
     /// The server certificate could not be created.
-    #[error("cannot make the server certificate")]
+    #[error("cannot create the server certificate")]
     ServerCertificate(#[from] rcgen::Error),
     /// The TLS library rejected the configuration.
     #[error("cannot set up TLS")]

@@ -54,8 +54,8 @@ pub trait ResourceExt: Resource {
     ) -> Option<(Self::State<'a>, Self::PrivateState<'a>)> {
         diags.add_error(diagnostic(
             format!("A {} cannot be moved here", from.type_name),
-            "This resource type takes no state of another type over. Remove the moved block; a removed block or `state rm` \
-             forgets the old resource without destroying it, and an import block or a new resource follows.",
+            "This resource type cannot take over another type's state. Remove the moved block. A removed block or \
+             `state rm` forgets the old resource without destroying it; then add an import block or a new resource.",
             AttributePath::root(),
         ));
         None

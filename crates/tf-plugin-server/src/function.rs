@@ -48,7 +48,7 @@ impl<F: Function + 'static> Erased for Adapter<F> {
                 _ => {
                     let of = std::any::type_name::<F>();
                     super::diagnostics::ensure_error(&mut diags, || {
-                        super::diagnostics::internal_error("GetFunctions", of, "There is no schema.")
+                        super::diagnostics::internal_error("GetFunctions", of, "The schema is missing.")
                     });
                     Err(diags)
                 }

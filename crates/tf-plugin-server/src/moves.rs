@@ -57,7 +57,7 @@ impl<P: ServedProvider> Service<P> {
             let mut upgraded_state = None;
             if let Some(resource) = served.resource(&mut diags, &request.type_name) {
                 let upgraded = panics::caught(resource.upgrade(&mut diags, request.version, &state)).await;
-                upgraded_state = running.settle(&mut diags, upgraded, "No state came back.");
+                upgraded_state = running.settle(&mut diags, upgraded, "No state was returned.");
             }
             wire::upgrade_resource_state::Response { upgraded_state, diagnostics: to_wire(diags) }
         })
@@ -77,7 +77,7 @@ impl<P: ServedProvider> Service<P> {
             // A state without identities; the next refresh sets the identity.
             let absent = request.raw_identity.as_ref().is_none_or(|raw| raw.json.is_empty());
             if !same && !absent {
-                let detail = format!("Identities of version {} are not known.", request.version);
+                let detail = format!("Identities of version {} are not supported.", request.version);
                 ensure_error(&mut diags, || diagnostic("Identity cannot be upgraded", detail, AttributePath::root()));
             }
             let identity = request.raw_identity.filter(|_| same && !absent).map(|raw| wire::ResourceIdentityData {
@@ -99,7 +99,7 @@ impl<P: ServedProvider> Service<P> {
             if let Some(resource) = served.resource(&mut diags, &request.target_type_name) {
                 let moved = panics::caught(resource.move_state(&mut diags, &request)).await;
                 if let Some(ResourceState { state, private, identity }) =
-                    running.settle(&mut diags, moved, "No state came back.")
+                    running.settle(&mut diags, moved, "No state was returned.")
                 {
                     response.target_state = Some(state);
                     response.target_private = private;

@@ -47,7 +47,7 @@ impl Described {
             }
             _ => {
                 super::diagnostics::ensure_error(&mut diags, || {
-                    super::diagnostics::internal_error("GetProviderSchema", of, "There is no schema.")
+                    super::diagnostics::internal_error("GetProviderSchema", of, "The schema is missing.")
                 });
                 Err(diags)
             }
@@ -426,8 +426,8 @@ impl<R: ResourceExt + 'static> Erased for Adapter<R> {
         };
         if version > current {
             refuse(format!(
-                "It was written by a newer version of the provider (schema version {version}, \
-                 this one knows {current})."
+                "It was written by a newer version of the provider (schema version {version}; this version supports \
+                 {current})."
             ));
             return None;
         }

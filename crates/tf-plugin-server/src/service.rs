@@ -175,7 +175,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let resource = served.resource(&mut diags, &request.type_name);
             if let Some(resource) = resource.filter(|_| deferred.is_none()) {
                 let read = panics::caught(resource.read(&mut diags, &request)).await;
-                outcome = running.settle(&mut diags, read, "No state came back; the known one was kept.");
+                outcome = running.settle(&mut diags, read, "No state was returned; the current state was kept.");
             }
             let (new_state, private, new_identity) = match outcome {
                 Some(outcome) => {
@@ -203,7 +203,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let resource = served.resource(&mut diags, &request.type_name);
             if let Some(resource) = resource {
                 let planned = panics::caught(resource.plan(&mut diags, &request)).await;
-                if let Some(planned) = running.settle(&mut diags, planned, "No plan came back.") {
+                if let Some(planned) = running.settle(&mut diags, planned, "No plan was returned.") {
                     response.planned_state = Some(planned.state);
                     response.planned_private = planned.private;
                     response.requires_replace = planned.requires_replace;
@@ -228,7 +228,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             let mut outcome = None;
             if let Some(resource) = served.resource(&mut diags, &request.type_name) {
                 let applied = panics::caught(resource.apply(&mut diags, &request)).await;
-                let missing = "No state came back; the state of before was kept.";
+                let missing = "No state was returned; the prior state was kept.";
                 outcome = running.settle(&mut diags, applied, missing);
             }
             let created = codec::is_null(request.prior_state.as_ref());
@@ -312,12 +312,12 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
             match served.functions.get(request.name.as_str()) {
                 Some(function) => {
                     let called = panics::caught(function.call(&mut diags, &request)).await;
-                    result = running.settle(&mut diags, called, "No result came back.");
+                    result = running.settle(&mut diags, called, "No result was returned.");
                 }
                 None => unknown::<()>(&mut diags, "function", &request.name).unwrap_or_default(),
             }
             for warning in &diags.warnings {
-                tracing::warn!(summary = %warning.summary, "functions have no warnings");
+                tracing::warn!(summary = %warning.summary, "a function cannot return warnings");
             }
             let error = function::error(&diags);
             wire::call_function::Response { result: result.filter(|_| error.is_none()), error }
@@ -392,7 +392,7 @@ impl<P: ServedProvider> provider_server::Provider for Service<P> {
         &self,
         _: Request<wire::stop_provider::Request>,
     ) -> RpcResult<wire::stop_provider::Response> {
-        tracing::info!("the host asks to stop");
+        tracing::info!("the host requested a stop");
         self.stop.cancel();
         Ok(Response::new(wire::stop_provider::Response::default()))
     }

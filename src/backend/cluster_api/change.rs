@@ -65,8 +65,7 @@ pub(super) fn enter(
     Ok(Some(json!({ "metadata": { "annotations": annotations, "labels": { MAINTENANCE: REQUESTED } } })))
 }
 
-/// Builds the patch that withdraws a request or removes its leftovers; `None` if there is nothing
-/// to change now.
+/// Builds the patch that withdraws a request or removes its leftovers; `None` without a change now.
 pub(super) fn leave(seen: &ClusterView<'_>, place: &str, wish: &ExternalRequest, now: Timestamp) -> Option<Value> {
     let left = seen.machine.filter(|machine| machine.is_left_by(wish));
     if let Some(machine) = left {

@@ -131,8 +131,8 @@ impl MachineGate {
         let (one, other) = (SystemUuid::read(of_node)?, SystemUuid::read(&of_server)?);
         (one.alias() != other.alias()).then(|| {
             format!(
-                "The hardware of {} is another one (system UUID {of_node}) than that of the server ({of_server}): check that \
-                 cluster_api.machines names the Machine of this server.",
+                "{} runs on different hardware (system UUID {of_node}) than the server ({of_server}): check that \
+                 cluster_api.machines names this server's Machine.",
                 Node(node)
             )
         })
@@ -150,8 +150,8 @@ impl MachineGate {
             {
                 return Err(BackendError::Elsewhere {
                     message: format!(
-                        "{} asked for a Machine whose {key} cluster is {theirs}, and this configuration reaches {here}: set \
-                         cluster_api.{setting}",
+                        "{} requested a Machine whose {key} cluster is {theirs}, but this configuration uses {here}: \
+                         set cluster_api.{setting}",
                         wish.id
                     ),
                 });
@@ -302,8 +302,9 @@ impl Gate for MachineGate {
 
     fn after_no_restore(&self) -> Option<&'static str> {
         Some(
-            "the maintenance label of its Machine was removed without waiting for the Node to be Ready: the maintenance controller \
-             may uncordon the Node now, also one that was cordoned by hand. Taint the Node where no Pod may run on this server",
+            "the maintenance label of its Machine was removed without waiting for the Node to be Ready: the \
+             maintenance controller can uncordon the Node now, even if it was cordoned by hand. Taint the Node if Pods \
+             must not run on this server",
         )
     }
 
@@ -332,7 +333,7 @@ impl Gate for MachineGate {
     async fn state(&self) -> Result<Option<String>, BackendError> {
         let Some(place) = self.place(&BTreeMap::new(), false).await? else { return Ok(None) };
         let Some(object) = self.clusters.machine(&place, false).await? else {
-            return Ok(Some(format!("Machine {place} is not there")));
+            return Ok(Some(format!("Machine {place} does not exist")));
         };
         let machine = Machine(&object);
         let node = match machine.node() {
@@ -344,7 +345,7 @@ impl Gate for MachineGate {
             LabelValue::No => "",
             LabelValue::Requested => ", maintenance requested",
             LabelValue::Approved => ", maintenance approved",
-            LabelValue::Other(_) => ", maintenance label of another kind",
+            LabelValue::Other(_) => ", maintenance label with another value",
         };
         Ok(Some(format!("{machine}: {}{asked}; {node}", machine.phase())))
     }
@@ -360,14 +361,15 @@ impl Gate for MachineGate {
             let node = seen.node.map_or_else(|| "no Node".to_owned(), Node::shown);
             outlook.lines.push(format!("Cluster API: {machine}, {}, {node}.", machine.phase()));
             outlook.lines.push(
-                "Drain: the maintenance controller drains the Node and approves before the server is taken; a deletion of the \
-                 Machine waits until the release, and health checks skip it."
+                "Drain: the maintenance controller drains the Node and approves before the server is locked; the \
+                 Machine's deletion waits until the release, and health checks skip it."
                     .to_owned(),
             );
         }
         if let Some(machine) = seen.machine.filter(|_| seen.stays_outdated) {
             outlook.lines.push(format!(
-                "{machine} is not up to date, and is replaced only once a person acts: it is not waited for."
+                "{machine} is not up to date and is replaced only after a manual action; the maintenance does not wait \
+                 for that."
             ));
         }
         if let Some(node) = &read.node {

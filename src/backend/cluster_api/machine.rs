@@ -132,7 +132,7 @@ impl<'a> Machine<'a> {
         serde_json::from_str(annotation(self.0, HOOK)?).ok()
     }
 
-    /// Returns the marks' author, or the author of a hook that remained without marks.
+    /// Returns the author of the marks, or of a hook that remained without marks.
     pub(super) fn author(self) -> Option<Author> {
         self.marked().or_else(|| self.hook().map(|hook| Author { store: hook.store, uid: hook.uid }))
     }
@@ -185,16 +185,16 @@ impl<'a> Machine<'a> {
     pub(super) fn under_way(self, stays: bool) -> Option<String> {
         let hooks = annotation(self.0, PENDING_HOOKS).unwrap_or_default();
         if annotation(self.0, UPDATING).is_some() || hooks.split(',').any(|hook| hook.trim() == "UpdateMachine") {
-            return Some(format!("the end of the in-place update of {self}"));
+            return Some(format!("the in-place update of {self} to finish"));
         }
         if annotation(self.0, REMEDIATE).is_some() || self.is_false("OwnerRemediated") {
-            return Some(format!("the end of the remediation of {self}"));
+            return Some(format!("the remediation of {self} to finish"));
         }
         // A health check with a template leaves remediation to another controller. It stops
         // updating these conditions on a Machine that health checks skip.
         let external = self.is_false("HealthCheckSucceeded") && self.is_false("ExternallyRemediated");
         if external && !self.skips_remediation() {
-            return Some(format!("the end of the external remediation of {self} (its health check fails)"));
+            return Some(format!("the external remediation of {self} to finish (its health check fails)"));
         }
         (self.is_outdated() && !stays).then(|| format!("the rollout that replaces {self} (it is not up to date)"))
     }

@@ -80,14 +80,14 @@ impl Metal3Machines {
             BackendError::Missing {
                 address: self.management.address(),
                 what: format!(
-                    "{kind} {namespace}/{name}, which the host names as its consumer, {what}, so that its Machine cannot be asked \
-                     and its Node would not be drained. Set cluster_api.context to the management cluster of the host; where that \
-                     {kind} is gone for good, remove spec.consumerRef of the host"
+                    "{kind} {namespace}/{name}, the host's consumer, {what}, so its Machine cannot be found and its \
+                     Node would not be drained. Set cluster_api.context to the host's management cluster; if that \
+                     {kind} was deleted, remove the host's spec.consumerRef"
                 ),
             }
         };
         let found = found.ok_or_else(|| missing("was not found"))?;
-        machine_of(&found).ok_or_else(|| missing("has no Machine as its owner"))
+        machine_of(&found).ok_or_else(|| missing("does not belong to a Machine"))
     }
 
     /// Looks up a consumer's Machine in the copy.
@@ -98,9 +98,7 @@ impl Metal3Machines {
         match mirror.get(Some(namespace), name).await {
             Ok(found) => Ok(found.as_deref().and_then(machine_of)),
             Err(ClusterError::Forbidden { .. }) => {
-                tracing::debug!(
-                    "Metal3Machines of {namespace} are read one by one: the role does not let them be listed"
-                );
+                tracing::debug!("the role cannot list Metal3Machines in {namespace}: they are read one by one");
                 self.all().insert(namespace.clone(), None);
                 Ok(None)
             }

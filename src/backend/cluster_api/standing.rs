@@ -34,7 +34,7 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
         return if wish.asked {
             ExternalState::Absent
         } else {
-            ExternalState::Refused(format!("there is no Machine {place}"))
+            ExternalState::Refused(format!("Machine {place} does not exist"))
         };
     };
     if machine.is_left_by(wish) {
@@ -49,7 +49,7 @@ pub(super) fn standing(seen: &ClusterView<'_>, place: &str, wish: &ExternalReque
     match machine.asked() {
         LabelValue::Approved => approved(machine, seen.node, wish),
         LabelValue::Requested => {
-            let node = seen.node.map_or_else(|| "its Node is gone".to_owned(), Node::shown);
+            let node = seen.node.map_or_else(|| "its Node was deleted".to_owned(), Node::shown);
             ExternalState::Entering(format!("the maintenance controller to approve {machine} ({node})"))
         }
         LabelValue::No => {
@@ -69,18 +69,20 @@ fn approved(machine: Machine<'_>, node: Option<Node<'_>>, wish: &ExternalRequest
     // If the Machine is disabled, the extension removes the Node's label and the Node
     // returns to service.
     if wish.entered && !node.is_asked() {
-        let enabled = if machine.is_enabled() { "" } else { "; the Machine is not enabled any more" };
-        return ExternalState::Lost(format!("{node} is back in service (label machine-maintenance is gone{enabled})"));
+        let enabled = if machine.is_enabled() { "" } else { "; the Machine is no longer enabled" };
+        return ExternalState::Lost(format!(
+            "{node} returned to service (label machine-maintenance was removed{enabled})"
+        ));
     }
     // A person or a maintenance controller profile can return the Node to service despite the
     // label.
     if wish.entered && node.is_back() {
-        return ExternalState::Lost(format!("{node} is back in service ({})", node.shown()));
+        return ExternalState::Lost(format!("{node} returned to service ({})", node.shown()));
     }
     // The extension accepts an earlier maintenance's approval on the Node before it is drained.
     if !wish.entered && !node.is_in_maintenance() {
         return ExternalState::Entering(format!(
-            "the maintenance controller to drain {node}, which is approved and not in maintenance ({})",
+            "the maintenance controller to drain {node}, which is approved but not in maintenance ({})",
             node.shown()
         ));
     }
@@ -103,7 +105,7 @@ fn returning(machine: Machine<'_>, node: Option<Node<'_>>, released: Timestamp, 
     }
     if let Some((node, left)) = node.and_then(|node| Some((node, node.labels_left()?))) {
         // The extension ignores Nodes in a cluster without an enabled Machine.
-        let hint = if machine.is_enabled() { "" } else { "; set the label enabled of its Machine again" };
+        let hint = if machine.is_enabled() { "" } else { "; set the Machine's label enabled again" };
         return ExternalState::Returning(format!("{node} still has the label {left} ({}{hint})", node.shown()));
     }
     if now.duration_since(released).abs() < LATE_APPROVAL {
@@ -119,19 +121,18 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
     }
     if !machine.is_enabled() {
         return ExternalState::Refused(format!(
-            "{machine} has no label {}=\"true\", so that the maintenance controller never answers; set it, or leave the \
-             server out of cluster_api",
+            "{machine} lacks the label {}=\"true\", so the maintenance controller never answers; set it, or remove the \
+             server from cluster_api",
             super::machine::ENABLED
         ));
     }
     if let Some(used_by) = seen.used_by.filter(|used_by| *used_by != place) {
-        return ExternalState::Refused(format!("the server is used by Machine {used_by}, and not by {machine}"));
+        return ExternalState::Refused(format!("the server is used by Machine {used_by}, not by {machine}"));
     }
     if seen.is_other {
         let id = machine.provider_id().unwrap_or_default();
         return ExternalState::Refused(format!(
-            "{machine} has the provider ID {id:?}, which is that of another server: name the Machine of this one in \
-             cluster_api.machines"
+            "{machine} has the provider ID {id:?} of another server: name this server's Machine in cluster_api.machines"
         ));
     }
     if let (Some(of_machine), Some(of_node)) = (machine.provider_id(), seen.node.and_then(Node::provider_id))
@@ -140,8 +141,8 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
         && of_machine.split('/').count() == of_node.split('/').count()
     {
         return ExternalState::Refused(format!(
-            "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, and the Machine {of_machine:?}: \
-             cluster_api.workload_kubeconfig or workload_context names another cluster"
+            "the Node of {machine} has the provider ID {of_node:?} in the workload cluster, but the Machine has \
+             {of_machine:?}: cluster_api.workload_kubeconfig or workload_context names another cluster"
         ));
     }
     let taken = ExternalState::Taken;
@@ -160,8 +161,8 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
             // The extension can approve long after a withdrawal and then ignores the Machine:
             // nothing removes that label.
             return taken(format!(
-                "{machine} to lose the label {}=approved, although no maintenance of its Node is under way ({}). If no other tool \
-                 requested it, the approval came after its request was withdrawn: remove the label",
+                "{machine} to lose the label {}=approved, although its Node is not in maintenance ({}). If no other \
+                 tool requested it, the approval arrived after the request was withdrawn: remove the label",
                 super::machine::MAINTENANCE,
                 seen.node.map(Node::shown).unwrap_or_default()
             ));
@@ -174,11 +175,9 @@ fn beside(seen: &ClusterView<'_>, machine: Machine<'_>, place: &str) -> External
         return taken(what);
     }
     let Some(name) = machine.node() else { return taken(format!("{machine} to have a Node")) };
-    let Some(node) = seen.node else { return taken(format!("Node {name} of {machine} to be there")) };
+    let Some(node) = seen.node else { return taken(format!("Node {name} of {machine} to exist")) };
     if node.state().is_none() {
-        return taken(format!(
-            "the maintenance controller to know {node} (it has no label cloud.sap/maintenance-state)"
-        ));
+        return taken(format!("the maintenance controller to label {node} (cloud.sap/maintenance-state is missing)"));
     }
     // With a stale approval, the extension would approve the next request immediately, without a
     // drain (`state/state.go:63-75`).
@@ -284,7 +283,7 @@ mod tests {
             let standing = stands(&machine, Some(&node()), &wish);
             assert!(matches!(standing, ExternalState::Taken(_)), "{machine}: {standing:?}");
         }
-        assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "a Node that is not there");
+        assert!(matches!(stands(&machine(), None, &wish), ExternalState::Taken(_)), "the Node does not exist");
         // Unhealthy Machines qualify for maintenance unless they are being remediated.
         assert_eq!(stands(&changed(condition("HealthCheckSucceeded")), Some(&node()), &wish), ExternalState::Absent);
         let (other, its_node): (DynamicObject, DynamicObject) =
@@ -332,7 +331,7 @@ mod tests {
         assert_eq!(
             stands(&labelled("approved"), None, &wish),
             ExternalState::Granted,
-            "a Node that is gone runs nothing"
+            "a deleted Node does not run Pods"
         );
         let undrained = state("maintenance-required", json!("true"));
         assert!(
@@ -344,7 +343,7 @@ mod tests {
         let opened = state("operational", json!("true"));
         assert!(
             matches!(stands(&labelled("approved"), Some(&opened), &held), ExternalState::Lost(_)),
-            "back in service beside the mark of its Machine"
+            "the Node returned to service although its Machine is marked"
         );
         let cordoned = merged(opened, &json!({ "spec": { "unschedulable": true } }));
         assert_eq!(stands(&labelled("approved"), Some(&cordoned), &held), ExternalState::Granted);
@@ -369,7 +368,7 @@ mod tests {
         }
         assert!(matches!(stands(&released(-1), Some(&node()), &wish), ExternalState::Returning(_)), "may come late");
         assert!(matches!(stands(&released(-60), Some(&node()), &wish), ExternalState::Leftovers(_)));
-        assert!(matches!(stands(&released(-60), None, &wish), ExternalState::Leftovers(_)), "its Node is gone");
+        assert!(matches!(stands(&released(-60), None, &wish), ExternalState::Leftovers(_)), "its Node was deleted");
         let zombie = merged(released(-60), &label(json!("approved")));
         assert!(matches!(stands(&zombie, Some(&node()), &wish), ExternalState::Leftovers(_)));
         assert_eq!(stands(&machine(), Some(&node()), &wish), ExternalState::Absent);

@@ -105,16 +105,14 @@ pub(super) fn error(
             BackendError::Denied { message: format!("{address}: {request}: the credentials were refused ({message})") }
         }
         Meaning::Denied => BackendError::Denied {
-            message: format!(
-                "{address}: {request}: not allowed ({message}). The guide of the ironic backend lists the policy rules"
-            ),
+            message: format!("{address}: {request}: not allowed ({message}). The Ironic guide lists the policy rules"),
         },
         Meaning::Version => BackendError::Unsupported { address, what: format!("{request}: {message}") },
         Meaning::Unknown if changes => {
             BackendError::OutcomeUnknown { address, request, answer: format!("{status}: {message}") }
         }
         Meaning::NotFound if !is_of_ironic(body) => {
-            let message = format!("this is not an answer of Ironic ({message})");
+            let message = format!("the answer is not from Ironic ({message})");
             BackendError::Rejected { address, request, status, message, retry_after, transient: true }
         }
         meaning => {

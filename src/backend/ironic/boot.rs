@@ -84,8 +84,7 @@ fn can_clear(devices: &[String]) -> bool {
     devices.len() > 1 && devices.iter().any(|device| device == DISK)
 }
 
-/// Returns true if the node's interfaces do not support the request. The absence of a value is then
-/// final.
+/// Returns true if the node's interfaces do not support the request. A missing value is then final.
 pub(super) fn is_missing(error: &BackendError) -> bool {
     matches!(error, BackendError::Rejected { status: 400 | 404 | 501, transient: false, .. })
 }
@@ -123,7 +122,7 @@ pub(super) async fn read(fleet: &IronicNodes, node: &Node) -> Result<Boot, Backe
             let (told, cleared) = (view(&body, node), fleet.is_cleared(&node.uuid));
             let asks = cleared || told.is_none();
             let devices = if asks { supported(fleet, node).await? } else { Vec::new() };
-            // A node without a choice of devices has no override that a clear could end.
+            // A node with a single boot device cannot have an override to clear.
             let told = told.filter(|_| !cleared || devices.len() > 1);
             Boot::new(or_none(told, node, cleared || can_clear(&devices), cleared), begun)
         }
@@ -194,7 +193,7 @@ pub(super) async fn clear(fleet: &IronicNodes, node: &Node) -> Result<(), Backen
     }
     if !can_clear(&devices) {
         return Err(fleet.client.unsupported(format!(
-            "node {}: a boot device cannot be removed through Ironic, and the node's interface cannot set {DISK:?} instead",
+            "node {}: Ironic cannot remove a boot device, and the node's interface cannot set {DISK:?} instead",
             node.listed_name()
         )));
     }
@@ -227,7 +226,7 @@ impl BootControl for NodeMachine {
         let request = "PUT management/boot_device";
         if wanted.http_boot_uri.is_some() || clear_http_boot_uri || wanted.names_an_entry() {
             return Err(self.fleet.client.unsupported(
-                "Ironic's API sets boot devices, and neither HTTP boot addresses nor entries of a boot menu".to_owned(),
+                "Ironic's API sets boot devices only, not HTTP boot addresses or boot menu entries".to_owned(),
             ));
         }
         let node = self.before_change(request).await?;
@@ -240,7 +239,7 @@ impl BootControl for NodeMachine {
         if wanted.enabled.is_none() && wanted.target.is_none() {
             return Ok(());
         }
-        // A node without a choice of devices always boots the one that it has.
+        // A node with a single boot device always boots from it.
         if supported(&self.fleet, &node).await?.len() <= 1 {
             note_cleared(&self.fleet, &node, false);
             return Ok(());
@@ -249,7 +248,7 @@ impl BootControl for NodeMachine {
         let target = wanted.target.clone().or_else(|| found.as_ref().and_then(|found| found.target.clone()));
         let device = target.as_deref().and_then(device_of).ok_or_else(|| {
             let shown = target.as_deref().unwrap_or("none");
-            self.fleet.client.unsupported(format!("Ironic has no boot device for the target {shown}"))
+            self.fleet.client.unsupported(format!("Ironic does not support the boot target {shown}"))
         })?;
         let enabled = wanted.enabled.clone().or_else(|| found.as_ref().and_then(|found| found.enabled.clone()));
         let same = found.as_ref().is_some_and(|found| found.target == target && found.enabled == enabled);

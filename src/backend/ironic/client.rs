@@ -155,7 +155,7 @@ impl Client {
         let status = response.status().as_u16();
         match newest {
             Some(newest) if newest < LEAST => Err(self.unsupported(format!(
-                "its newest API version is 1.{newest}; 1.{LEAST} or newer is needed, because older ones do not tell faults"
+                "its newest API version is 1.{newest}; 1.{LEAST} or newer is required, because it reports faults"
             ))),
             Some(newest) => Ok(newest),
             // A proxy answers this way while its Ironic is unreachable. 404 means a wrong address.
@@ -168,7 +168,7 @@ impl Client {
     }
 
     fn not_ironic(&self, status: u16) -> BackendError {
-        let what = format!("GET /v1 was answered with {status} and without the header {NEWEST}: it is not Ironic");
+        let what = format!("GET /v1 returned {status} without the header {NEWEST}: it is not Ironic");
         BackendError::Protocol { address: self.address(), what }
     }
 
@@ -217,7 +217,7 @@ impl Client {
         let newest = self.newest().await?;
         if newest < minor {
             return Err(self.unsupported(format!(
-                "{method} {path} needs API version 1.{minor}, and the newest one of this service is 1.{newest}"
+                "{method} {path} requires API version 1.{minor}, but this service supports at most 1.{newest}"
             )));
         }
         let until = self.clock.monotonic() + self.lock_patience;
@@ -366,7 +366,7 @@ fn may_pass(error: &BackendError) -> bool {
     matches!(error, BackendError::ReplyLost { .. } | BackendError::Rejected { transient: true, .. })
 }
 
-/// Converts an unknown outcome into "unreachable", because a read has no effect.
+/// Converts an unknown outcome into "unreachable", because a read changes nothing.
 fn as_read(error: BackendError) -> BackendError {
     match error {
         BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },

@@ -42,10 +42,10 @@ pub(super) fn read(name: &str, clouds: &str, secure: Option<&str>) -> Result<Clo
     if let Some(secure) = secure {
         lay_over(&mut all, parse(secure, "secure.yaml")?);
     }
-    let Some(listed) = all["clouds"].as_object() else { return Err("clouds.yaml has no clouds".to_owned()) };
+    let Some(listed) = all["clouds"].as_object() else { return Err("clouds.yaml does not list any cloud".to_owned()) };
     let Some(cloud) = listed.get(name) else {
         let known: Vec<&str> = listed.keys().map(String::as_str).collect();
-        return Err(format!("clouds.yaml has no cloud {name:?}; it has {}", known.join(", ")));
+        return Err(format!("clouds.yaml does not contain cloud {name:?}; it has {}", known.join(", ")));
     };
     let address = |value: &Value, what: &str| match value.as_str() {
         None => Ok(None),
@@ -96,7 +96,7 @@ fn text(value: &Value) -> Option<String> {
 fn access(name: &str, cloud: &Value, auth_url: Option<Url>) -> Result<IronicAccess, String> {
     let auth = &cloud["auth"];
     let kind = cloud["auth_type"].as_str().unwrap_or("password");
-    let needed = |what: &str| text(&auth[what]).ok_or_else(|| format!("cloud {name:?} has no {what}"));
+    let needed = |what: &str| text(&auth[what]).ok_or_else(|| format!("cloud {name:?} does not set {what}"));
     let secret = |what: &str| needed(what).map(SecretString::from);
     let user = || -> KeystoneName {
         KeystoneName {
@@ -131,11 +131,12 @@ fn access(name: &str, cloud: &Value, auth_url: Option<Url>) -> Result<IronicAcce
         }
         other => {
             return Err(format!(
-                "cloud {name:?} has the auth_type {other:?}; possible are password, v3applicationcredential, http_basic and none"
+                "cloud {name:?} has auth_type {other:?}; supported are password, v3applicationcredential, http_basic \
+                 and none"
             ));
         }
     };
-    let auth_url = auth_url.ok_or_else(|| format!("cloud {name:?} has no auth_url"))?;
+    let auth_url = auth_url.ok_or_else(|| format!("cloud {name:?} does not set auth_url"))?;
     Ok(IronicAccess::Keystone(Box::new(KeystoneSettings {
         auth_url,
         account,
@@ -162,7 +163,7 @@ fn scope(name: &str, auth: &Value) -> Result<KeystoneScope, String> {
     if id.is_some() || domain.is_some() {
         return Ok(KeystoneScope::Domain(KeystoneName { id, name: domain, ..KeystoneName::default() }));
     }
-    Err(format!("cloud {name:?} has no scope: a project, a domain or system_scope"))
+    Err(format!("cloud {name:?} does not set a scope: project, domain or system_scope"))
 }
 
 #[cfg(test)]
@@ -214,7 +215,7 @@ clouds:
         assert_eq!(alone.endpoint.unwrap().as_str(), "https://ironic:6385/");
         let open = read("open", CLOUDS, None).unwrap();
         assert!(matches!(open.access, IronicAccess::Open) && open.endpoint.is_some());
-        for (name, words) in [("odd", "v3oidcpassword"), ("bare", "no scope"), ("none", "it has prod")] {
+        for (name, words) in [("odd", "v3oidcpassword"), ("bare", "does not set a scope"), ("none", "it has prod")] {
             let error = read(name, CLOUDS, None).unwrap_err();
             assert!(error.contains(words) || error.contains("it has"), "{error}");
         }

@@ -94,7 +94,7 @@ pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> 
     if let Some((before, now)) = changed(INSTANCE).filter(|(before, _)| *before != NONE) {
         return Some(match now.as_str() {
             NONE => format!("instance {before} was removed from the node"),
-            now => format!("the node has instance {now}, and had {before}"),
+            now => format!("the node now has instance {now}, previously {before}"),
         });
     }
     if node.provision_state.as_deref() == Some("clean wait") {
@@ -103,20 +103,21 @@ pub(super) fn repurposed(node: &Node, wish: &ExternalRequest) -> Option<String> 
         );
     }
     if let Some((before, now)) = changed(STATE) {
-        return Some(format!("the node's provision state is {now}, and was {before} at the start of the maintenance"));
+        return Some(format!("the node's provision state is {now}; it was {before} when the maintenance started"));
     }
     if let Some((before, now)) = changed(OWNER) {
-        return Some(format!("the node's owner is {now}, and was {before}"));
+        return Some(format!("the node's owner is now {now}, previously {before}"));
     }
     changed(SINCE)
         .map(|(_, at)| format!("the node was deployed, rebuilt or rescued during the maintenance (at {at} UTC)"))
 }
 
-/// Returns the progress of this maintenance's flag on the node.
+/// Returns the state of our flag on the node.
 fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(fault) = &node.fault {
         let why = format!(
-            "Ironic recorded the fault {fault:?} on the node, and its recovery may clear our maintenance flag at any time"
+            "Ironic recorded the fault {fault:?} on the node, and its recovery can clear our maintenance flag at any \
+             time"
         );
         return if wish.entered { ExternalState::Lost(why) } else { ExternalState::Failed(why) };
     }
@@ -135,7 +136,7 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
         }
         // Another client's work started between our look and our flag. A lock alone does not count.
         Some(work) if !wish.entered && node.in_transition() => {
-            ExternalState::Failed(format!("other work began on the node meanwhile: waiting for {work}"))
+            ExternalState::Failed(format!("another client started work on the node: waiting for {work}"))
         }
         _ => ExternalState::Granted,
     }
@@ -144,7 +145,7 @@ fn ours(node: &Node, wish: &ExternalRequest) -> ExternalState {
 /// Returns the flag's progress. Without a flag, returns what blocks an operation.
 pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     if let Some(known) = wish.memory.get(NODE).filter(|known| **known != node.uuid && wish.asked) {
-        return ExternalState::Refused(format!("it is another node now ({}, was {known})", node.uuid));
+        return ExternalState::Refused(format!("it is a different node now ({}, was {known})", node.uuid));
     }
     if is_ours(node, wish) {
         return ours(node, wish);
@@ -169,10 +170,11 @@ pub(super) fn standing(node: &Node, wish: &ExternalRequest) -> ExternalState {
     match (foreign(node), mark(node)) {
         // The other maintenance clears its flag when it ends.
         (Some(_), Some(mark)) => {
-            ExternalState::Waiting(format!("the maintenance {}, for which the node is in maintenance", mark.id))
+            ExternalState::Waiting(format!("maintenance {}, which set the node's maintenance flag", mark.id))
         }
         (Some(why), None) => ExternalState::Refused(format!(
-            "{why}. It stays as it is; apply again once it is cleared (openstack baremetal node maintenance unset)"
+            "{why}. The provider does not change it; clear it (openstack baremetal node maintenance unset) and apply \
+             again"
         )),
         (None, _) => node.busy().map_or(ExternalState::Absent, ExternalState::Waiting),
     }
@@ -220,7 +222,7 @@ mod tests {
         let ExternalState::Refused(why) = standing(&faulty, &wish()) else { panic!() };
         assert!(why.contains("power failure") && why.contains("BMC away"), "{why}");
         assert!(matches!(standing(&flagged(""), &asked()), ExternalState::Refused(_)), "while entering");
-        assert!(matches!(standing(&flagged("x"), &entered()), ExternalState::Refused(_)), "nothing of ours is there");
+        assert!(matches!(standing(&flagged("x"), &entered()), ExternalState::Refused(_)), "our flag is not set");
     }
 
     #[test]
@@ -232,7 +234,7 @@ mod tests {
         assert!(matches!(standing(&faulty, &asked()), ExternalState::Failed(_)));
         assert!(matches!(standing(&faulty, &entered()), ExternalState::Lost(_)));
         let other = ExternalRequest { uid: "another".into(), ..wish() };
-        assert!(matches!(standing(&ours, &other), ExternalState::Waiting(_)), "it ends by itself");
+        assert!(matches!(standing(&ours, &other), ExternalState::Waiting(_)), "it ends automatically");
         assert_eq!(behind(&ours, &other), Some(Uid(wish().uid)));
         assert_eq!(behind(&ours, &ExternalRequest { store: "elsewhere".into(), ..other }), None);
         assert_eq!(behind(&ours, &wish()), None);
@@ -243,7 +245,7 @@ mod tests {
         let busy = Node { provision_state: Some("cleaning".into()), ..node() };
         assert_eq!(standing(&busy, &entered()), ExternalState::Absent);
         let back = ExternalRequest { leaving: true, ..asked() };
-        assert_eq!(standing(&busy, &back), ExternalState::Absent, "nothing of ours is there");
+        assert_eq!(standing(&busy, &back), ExternalState::Absent, "our flag is not set");
         assert!(matches!(standing(&busy, &wish()), ExternalState::Waiting(_)));
     }
 
@@ -294,7 +296,7 @@ mod tests {
         assert!(matches!(standing(&locked(node()), &asked()), ExternalState::Entering(_)));
         let ours = flagged(&write(&wish()));
         let back = ExternalRequest { leaving: true, ..entered() };
-        assert_eq!(standing(&locked(ours.clone()), &entered()), ExternalState::Granted, "a hold goes on");
+        assert_eq!(standing(&locked(ours.clone()), &entered()), ExternalState::Granted, "a held node stays held");
         assert_eq!(standing(&ours, &back), ExternalState::Granted);
         let ExternalState::Returning(why) = standing(&locked(ours.clone()), &back) else { panic!() };
         assert!(why.starts_with("waiting for") && why.contains("c1"), "{why}");

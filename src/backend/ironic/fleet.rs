@@ -174,7 +174,7 @@ impl IronicNodes {
         BackendError::NoServer {
             address: self.client.address(),
             what: format!(
-                "no node that this account may see has the name or UUID {server:?} (openstack baremetal node list shows them)"
+                "this account cannot see a node with the name or UUID {server:?} (see openstack baremetal node list)"
             ),
         }
     }
@@ -228,14 +228,14 @@ impl IronicNodes {
             let odd = |what: &str| self.client.odd(&Method::GET, &path, what);
             let listed = body["nodes"].as_array().ok_or_else(|| odd("the answer is not a list of nodes"))?;
             let page = listed.iter().cloned().map(Node::from_answer).collect::<Result<Vec<Node>, _>>();
-            let page = page.map_err(|error| odd(&format!("the answer holds what is not a node: {error}")))?;
+            let page = page.map_err(|error| odd(&format!("the answer contains an invalid node: {error}")))?;
             let ended = page.is_empty() || !body["next"].is_string();
             nodes.extend(page.into_iter().map(Arc::new));
             if ended {
                 return Ok(nodes);
             }
         }
-        Err(self.client.odd(&Method::GET, &first, "the list of nodes does not end"))
+        Err(self.client.odd(&Method::GET, &first, "the node list does not end"))
     }
 
     /// Sends a change to a node and discards older lists.

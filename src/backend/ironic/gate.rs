@@ -91,13 +91,14 @@ impl NodeMachine {
             return None;
         }
         Some(if node.protected {
-            "ironic.protect: the node is already protected, and stays so.".to_owned()
+            "ironic.protect: the node is already protected and stays protected.".to_owned()
         } else if node.can_be_protected() {
             "ironic.protect: its owner cannot undeploy, rebuild or delete the node during the maintenance.".to_owned()
         } else {
             let state = node.provision_state.as_deref().unwrap_or("unknown");
             format!(
-                "ironic.protect has no effect in the provision state {state:?}: Ironic protects active and rescued nodes only."
+                "ironic.protect does nothing in provision state {state:?}: Ironic protects active and rescued nodes \
+                 only."
             )
         })
     }
@@ -117,7 +118,7 @@ impl NodeMachine {
         self.fleet.change(Method::PUT, node, "/states/power", LEAST, Some(&body)).await?;
         let seen = self.fleet.settled(node, CONFIRM).await?;
         if seen.is_changing() {
-            return Err(self.rejected(&request, "the conductor still works on it", true));
+            return Err(self.rejected(&request, "the conductor is still working on it", true));
         }
         match &seen.last_error {
             Some(error) => Err(self.rejected(&request, &shown::line(error), true)),
@@ -139,7 +140,10 @@ impl NodeMachine {
         }
         match boot::read(&self.fleet, node).await {
             Ok(seen) if seen.unclear => {
-                tracing::warn!("{}: the BMC cannot tell the boot device, which is not restored", self.address());
+                tracing::warn!(
+                    "{}: the BMC does not report its boot device, so the release cannot restore it",
+                    self.address()
+                );
             }
             Ok(seen) => {
                 let device = seen.device.and_then(|seen| seen.target).unwrap_or_else(|| NONE.to_owned());
@@ -266,8 +270,8 @@ impl Gate for NodeMachine {
 
     fn by_hand(&self, _wish: &ExternalRequest, _order: QueueAuthority) -> String {
         format!(
-            "bring the node to the power state that it shall have (openstack baremetal node power on|off {0}), then clear the flag \
-             (openstack baremetal node maintenance unset {0})",
+            "set the node's power (openstack baremetal node power on|off {0}), then clear the flag (openstack \
+             baremetal node maintenance unset {0})",
             self.server
         )
     }
@@ -282,7 +286,7 @@ impl Gate for NodeMachine {
         let mut lines = vec![format!(
             "Ironic: provision state {}, power {}.",
             node.provision_state.as_deref().unwrap_or("unknown"),
-            node.power_state.as_deref().unwrap_or("unknown (Ironic tells none)")
+            node.power_state.as_deref().unwrap_or("unknown (Ironic does not report it)")
         )];
         let owned =
             |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {}", shown::line(value)));

@@ -40,8 +40,8 @@ impl HardwareFacts {
     /// Explains why a server lacks a lock key, including the fix.
     pub(super) fn why_not(&self, server: &str) -> String {
         format!(
-            "the system UUID of the node is not known: {}. A node's UUID in Ironic is not an identity of the hardware. Inspect the \
-             node, or set lock_keys = {{ {server:?} = \"<system UUID>\" }}",
+            "the node's system UUID is unknown: {}. A node's UUID in Ironic does not identify the hardware. Inspect \
+             the node, or set lock_keys = {{ {server:?} = \"<system UUID>\" }}",
             self.why.join("; ")
         )
     }
@@ -66,13 +66,13 @@ async fn look_for(fleet: &IronicNodes, node: &Node) -> Result<HardwareFacts, Bac
         match fleet.part(node, "/inventory", INVENTORY).await {
             Ok(body) => read_inventory(&body, &mut found),
             Err(BackendError::Rejected { status: 404, transient: false, .. }) => {
-                found.why.push("the node has no inventory of an inspection".to_owned());
+                found.why.push("Ironic does not have an inventory of the node".to_owned());
             }
             Err(error @ BackendError::Denied { .. }) => found.why.push(error.to_string()),
             Err(error) => return Err(error),
         }
     } else {
-        found.why.push(format!("this Ironic has no inventories (API 1.{INVENTORY})"));
+        found.why.push(format!("this Ironic does not support inventories (API 1.{INVENTORY})"));
     }
     if found.uuid.is_none() && fleet.lock_keys.is_empty() {
         ask_bmc(fleet, node, &mut found).await?;
@@ -87,7 +87,7 @@ fn read_inventory(body: &Value, found: &mut HardwareFacts) {
     found.manufacturer = text("manufacturer");
     found.serial_number = text("serial_number");
     if found.uuid.is_none() {
-        found.why.push("the inventory holds no system UUID (the redfish inspection records it)".to_owned());
+        found.why.push("the inventory does not contain a system UUID (the redfish inspection records it)".to_owned());
     }
 }
 
@@ -96,10 +96,10 @@ fn bmc(driver_info: &Value) -> Result<ServerSettings, String> {
     let text = |name: &str| driver_info[name].as_str().filter(|text| !text.is_empty());
     let address = text("redfish_address").ok_or("the node is not managed by Redfish")?;
     let (Some(username), Some(password)) = (text("redfish_username"), text("redfish_password")) else {
-        return Err("driver_info holds no credentials of the BMC".to_owned());
+        return Err("driver_info does not contain the BMC's credentials".to_owned());
     };
     if password == MASKED {
-        return Err("Ironic masks the BMC's password, so that the BMC cannot be asked".to_owned());
+        return Err("Ironic masks the BMC's password, so the BMC cannot be queried".to_owned());
     }
     let address = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     let trust = match &driver_info["redfish_verify_ca"] {
@@ -108,7 +108,7 @@ fn bmc(driver_info: &Value) -> Result<ServerSettings, String> {
         _ => Trust::System,
     };
     Ok(ServerSettings {
-        endpoint: address.parse().map_err(|_| "the address of the BMC cannot be used".to_owned())?,
+        endpoint: address.parse().map_err(|_| "the BMC's address is not valid".to_owned())?,
         system_id: text("redfish_system_id").map(str::to_owned),
         lock_key: None,
         labels: BTreeMap::new(),
@@ -156,7 +156,7 @@ async fn ask_bmc(fleet: &IronicNodes, node: &Node, found: &mut HardwareFacts) ->
                 found.why.push("the BMC reports no system UUID".to_owned());
             }
         }
-        Err(error) => found.why.push(format!("the BMC did not tell it ({error})")),
+        Err(error) => found.why.push(format!("the BMC did not report it ({error})")),
     }
     Ok(())
 }

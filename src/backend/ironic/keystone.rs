@@ -110,7 +110,7 @@ impl Keystone {
             return Err(refusal(&address, request, status, &text));
         }
         let odd = |what: &str| BackendError::Protocol { address: address.clone(), what: format!("{request}: {what}") };
-        let value = value.ok_or_else(|| odd("the answer holds no token"))?;
+        let value = value.ok_or_else(|| odd("the answer does not contain a token"))?;
         let body: Value = serde_json::from_str(&text).map_err(|_| odd("the answer is not JSON"))?;
         let expires = body.pointer("/token/expires_at").and_then(Value::as_str).and_then(|text| text.parse().ok());
         let endpoint = endpoint(&body, &self.settings.interface, self.settings.region.as_deref())

@@ -87,7 +87,7 @@ impl NodeMachine {
         let node = self.fleet.powered(node).await?;
         if let Some(wish) = &self.held {
             if !flag::is_ours(&node, wish) {
-                let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag is gone".to_owned());
+                let why = flag::foreign(&node).unwrap_or_else(|| "our maintenance flag was removed".to_owned());
                 return Err(self.rejected(what, &why, false));
             }
             if let Some(why) = flag::repurposed(&node, wish) {
@@ -145,7 +145,7 @@ impl Machine for NodeMachine {
     async fn observe(&self) -> Result<MachineView, BackendError> {
         let node = self.fleet.seen(&self.server, self.fresh).await?;
         if let Some(error) = node.last_error.as_ref().filter(|_| self.held.is_some() && self.fresh) {
-            tracing::warn!("{}: the last error of the node: {}", self.address(), crate::shown::line(error));
+            tracing::warn!("{}: the node's last error: {}", self.address(), crate::shown::line(error));
         }
         // Reading the boot device queries the BMC, so it is limited to nodes that are about to be
         // changed.
@@ -207,7 +207,7 @@ impl PowerControl for NodeMachine {
             let listed: Vec<String> = resets(&node).iter().map(ToString::to_string).collect();
             let why = if node.disable_power_off { " (disable_power_off is set on the node)" } else { "" };
             return Err(self.fleet.client.unsupported(format!(
-                "node {}: {reset} is not possible{why}; possible are {}",
+                "node {}: {reset} is not possible{why}; supported: {}",
                 self.server,
                 listed.join(", ")
             )));

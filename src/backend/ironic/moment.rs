@@ -124,7 +124,7 @@ mod tests {
         moment.changed("u", at(200), false);
         assert!(moment.known("n1", at(300)).is_none(), "read before a change");
         moment.keep("n1", at(150), &node);
-        assert!(moment.known("n1", at(300)).is_none(), "begun before the change, and answered after it");
+        assert!(moment.known("n1", at(300)).is_none(), "the read started before the change and ended after it");
         moment.keep("n1", at(250), &node);
         assert!(moment.known("n1", at(300)).is_some());
     }
@@ -136,7 +136,7 @@ mod tests {
         moment.keep("n1", at(100), &node);
         assert!(moment.take("n1", at(200)).is_some());
         assert!(moment.take("n1", at(200)).is_none(), "a poll reads again");
-        assert!(moment.known("n1", at(200)).is_some(), "what does not move is known");
+        assert!(moment.known("n1", at(200)).is_some(), "fields that do not change stay cached");
     }
 
     #[test]

@@ -28,7 +28,12 @@ const ENDPOINT: Setting = Setting::new(
 )
 .or_env("METAL_IRONIC_ENDPOINT", "");
 
-const USERNAME: Setting = Setting::new("username", AttributeKind::Name, "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests do not contain credentials (`noauth`).").or_env("METAL_IRONIC_USERNAME", "");
+const USERNAME: Setting = Setting::new(
+    "username",
+    AttributeKind::Name,
+    "The account for HTTP basic (`auth_strategy = http_basic`). Without it and without a cloud, requests do not contain credentials (`noauth`).",
+)
+.or_env("METAL_IRONIC_USERNAME", "");
 
 const PASSWORD: Setting = Setting::new("password", AttributeKind::Secret, "The account's password. Never stored.")
     .or_env("METAL_IRONIC_PASSWORD", "");
@@ -96,7 +101,7 @@ fn address(text: &str) -> Result<Url, Problem> {
         return Err(wrong("it is not a valid address of a web service"));
     }
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(wrong("it may hold neither an account nor a query"));
+        return Err(wrong("it must not contain an account or a query"));
     }
     Ok(url)
 }
@@ -138,7 +143,7 @@ fn access(block: &Block, env: Variables<'_>) -> Result<Cloud, Problem> {
         None => IronicAccess::Open,
         Some(username) => {
             let password = PASSWORD.secret(block, env).ok_or_else(|| {
-                let problem = format!("a username needs a password (or {})", PASSWORD.variable());
+                let problem = format!("a username requires a password (or {})", PASSWORD.variable());
                 Problem::of(&[PASSWORD.name], problem)
             })?;
             IronicAccess::Basic { username, password }
@@ -166,23 +171,24 @@ impl BackendPlugin for Plugin {
         // An unknown value can still turn out to be null.
         let account = [USERNAME.name, PASSWORD.name].into_iter().filter(|name| block.is_known(name));
         for name in account.filter(|_| block.is_known("cloud")) {
-            problems.push(Problem::of(&[name], "it is for HTTP basic; a cloud of clouds.yaml has its own account"));
+            problems
+                .push(Problem::of(&[name], "it is for HTTP basic only; a cloud in clouds.yaml has its own account"));
         }
         if block.is_known("clouds_file") && !block.has("cloud") && block.is_known(ENDPOINT.name) {
-            problems.push(Problem::of(&["clouds_file"], "it is read for a cloud; set cloud, too"));
+            problems.push(Problem::of(&["clouds_file"], "it is used only with a cloud; set cloud too"));
         }
         if block.flag("insecure") == Some(true) && block.is_known("ca_certificate_file") {
             problems.push(Problem::of(&["insecure"], "set either insecure or ca_certificate_file"));
         }
         if block.text("image_download_source").is_some_and(|it| it != "http" && it != "local") {
-            problems.push(Problem::of(&["image_download_source"], "it is either http or local"));
+            problems.push(Problem::of(&["image_download_source"], "it must be http or local"));
         }
         if block.duration("soft_power_timeout").is_some_and(|limit| limit < Duration::from_secs(1)) {
-            problems.push(Problem::of(&["soft_power_timeout"], "it is at least 1s"));
+            problems.push(Problem::of(&["soft_power_timeout"], "it must be at least 1s"));
         }
         for (node, key) in block.texts("lock_keys") {
             if key.trim().is_empty() {
-                problems.push(Problem::of(&["lock_keys", &node], "a lock key may not be empty"));
+                problems.push(Problem::of(&["lock_keys", &node], "a lock key must not be empty"));
             }
         }
         problems
@@ -196,7 +202,7 @@ impl BackendPlugin for Plugin {
         if plain_http && clear && !matches!(access, IronicAccess::Open) {
             warnings.push(Warning {
                 summary: "Ironic is reached without TLS",
-                detail: "The credentials of ironic are sent in clear: use an https endpoint.".to_owned(),
+                detail: "Ironic's credentials are sent unencrypted: use an https endpoint.".to_owned(),
             });
         }
         if let IronicAccess::Keystone(keystone) = &access
@@ -205,7 +211,7 @@ impl BackendPlugin for Plugin {
         {
             warnings.push(Warning {
                 summary: "Keystone is reached without TLS",
-                detail: "The password or secret of the cloud is sent in clear: use an https auth_url.".to_owned(),
+                detail: "The cloud's password or secret is sent unencrypted: use an https auth_url.".to_owned(),
             });
         }
         let authority = block.text("ca_certificate_file").or(ca_certificate_file);

@@ -91,12 +91,13 @@ impl Serviced {
         match self.state() {
             // Ironic ignores the agent's heartbeats in this state.
             "service wait" if self.node.maintenance => format!(
-                "{step} (it does not go on while the node is in maintenance, {}: openstack baremetal node maintenance unset {server})",
+                "{step} (paused while the node is in maintenance, {}: openstack baremetal node maintenance unset \
+                 {server})",
                 reason::shown_reason(self.node.maintenance_reason.as_deref())
             ),
             "service wait" => format!("{step} (Ironic waits for it: service wait)"),
             "service hold" => {
-                format!("{step} (held by a step of the runbook: openstack baremetal node unhold {server})")
+                format!("{step} (held by a runbook step: openstack baremetal node unhold {server})")
             }
             _ => step,
         }
@@ -129,7 +130,7 @@ fn readiness(node: &Node) -> ServiceState {
     }
     if let Some(why) = flag::foreign(node) {
         let advice = if flag::mark(node).is_some() { "; leave out maintenance_id" } else { "" };
-        return ServiceState::Impossible(format!("{why}, and Ironic services no node in maintenance{advice}"));
+        return ServiceState::Impossible(format!("{why}; Ironic does not service nodes in maintenance{advice}"));
     }
     if node.in_transition() || (state == "active" && node.target_power_state.is_some()) {
         return ServiceState::Busy(node.working().unwrap_or_default());
@@ -168,18 +169,18 @@ fn under_way(seen: &Serviced, service: &ServiceSpec) -> Option<ServiceState> {
         }
         "servicing" | "service wait" | "service hold" => ServiceState::Running(seen.progress()),
         "service failed" => {
-            let error = error.unwrap_or_else(|| "Ironic tells no error".to_owned());
+            let error = error.unwrap_or_else(|| "Ironic did not report an error".to_owned());
             ServiceState::Failed(format!("{error}. {}", way_out(node)))
         }
         // Ironic's message for an abort (conductor/servicing.py, `get_last_error`).
         "active" if error.as_ref().is_some_and(|error| error.contains("service operation was aborted")) => {
-            ServiceState::Failed(format!("another client of Ironic ended it: {}", error.unwrap_or_default()))
+            ServiceState::Failed(format!("another Ironic client ended it: {}", error.unwrap_or_default()))
         }
         "active" if node.reservation.is_some() => ServiceState::Running("the last step".to_owned()),
         "active" => return None,
-        state => ServiceState::Failed(format!(
-            "the provision state of the node is {state:?}: another client of Ironic changed it meanwhile"
-        )),
+        state => {
+            ServiceState::Failed(format!("the node's provision state is {state:?}: another Ironic client changed it"))
+        }
     })
 }
 
@@ -189,17 +190,17 @@ fn wrong_steps(steps: &[ServiceStep]) -> Vec<String> {
     for step in steps {
         if !INTERFACES.contains(&step.interface.as_str()) {
             let interfaces = INTERFACES.join(", ");
-            wrong.push(format!("{step}: steps belong to one of the interfaces {interfaces}."));
+            wrong.push(format!("{step}: the interface must be one of {interfaces}."));
         }
         if step.step == "hold" {
             wrong.push(format!(
-                "{step}: a service that holds the node does not end. Use metal_server_maintenance to hold a server."
+                "{step}: a service with a hold step does not end. Use metal_server_maintenance to lock a server."
             ));
         }
     }
     if !steps.is_empty() && steps.iter().all(|step| OF_IRONIC.contains(&step.step.as_str())) {
         wrong.push(format!(
-            "Ironic leaves out its own steps ({}) where no other step boots a ramdisk: nothing would be done.",
+            "Ironic skips its own steps ({}) unless another step boots a ramdisk: nothing would be done.",
             OF_IRONIC.join(", ")
         ));
     }
@@ -231,7 +232,7 @@ impl NodeMachine {
     async fn too_old(&self, least: u32) -> Result<String, BackendError> {
         let newest = self.fleet.client.newest().await?;
         let what = if least == STEPS { "service steps" } else { "runbooks" };
-        Ok(format!("{what} need API version 1.{least}, and the newest one of this service is 1.{newest}"))
+        Ok(format!("{what} require API version 1.{least}, but this service supports at most 1.{newest}"))
     }
 
     async fn runbook(&self, name: &str) -> Result<Value, BackendError> {
@@ -258,7 +259,7 @@ impl NodeMachine {
         }
         let runbook = match self.runbook(name).await {
             Err(BackendError::Rejected { status: 404, transient: false, .. }) => {
-                return Ok(vec![format!("No runbook that this account may see has the name {name:?}.")]);
+                return Ok(vec![format!("This account cannot see a runbook with the name {name:?}.")]);
             }
             runbook => runbook?,
         };
@@ -268,10 +269,7 @@ impl NodeMachine {
         let by_name = [runbook["name"].as_str().unwrap_or(name)];
         let wanted: &[&str] = if of_book.is_empty() { &by_name } else { &of_book };
         if !wanted.iter().any(|name| of_node.iter().any(|has| has == name)) {
-            wrong.push(format!(
-                "The runbook is for nodes with the trait {}; this node has not got it.",
-                wanted.join(" or ")
-            ));
+            wrong.push(format!("The runbook requires the trait {}, which this node lacks.", wanted.join(" or ")));
         }
         Ok(wrong)
     }
@@ -285,7 +283,7 @@ impl NodeMachine {
         match self.fleet.client.get(&at, HISTORY).await {
             Ok(body) => service_history::last_run(&body, since.parse::<Timestamp>().ok()?),
             Err(error) => {
-                tracing::debug!(%error, "the history of the node cannot be read");
+                tracing::debug!(%error, "the node's history cannot be read");
                 None
             }
         }
@@ -299,7 +297,7 @@ impl NodeMachine {
             service.steps.iter().filter(|step| !run.had(&step.step)).map(ToString::to_string).collect();
         if !left_out.is_empty() {
             return ServiceState::Failed(format!(
-                "Ironic left out {}, and did the other steps. It does so with its own steps where no ramdisk is booted",
+                "Ironic skipped {} and ran the other steps. It skips its own steps if no ramdisk is booted",
                 left_out.join(", ")
             ));
         }
@@ -347,12 +345,14 @@ impl ServiceControl for NodeMachine {
         let seen = self.serviced().await?;
         match readiness(&seen.node) {
             ServiceState::Ready if seen.stamp == stamp => {}
-            ServiceState::Ready => return Err(self.rejected(request, "not sent: other work began meanwhile", true)),
+            ServiceState::Ready => {
+                return Err(self.rejected(request, "not sent: another client started work on the node", true));
+            }
             ServiceState::Busy(why) => {
                 return Err(self.rejected(request, &format!("not sent: waiting for {why}"), true));
             }
             ServiceState::Impossible(why) => return Err(self.rejected(request, &why, false)),
-            _ => return Err(self.rejected(request, "not sent: it is not known whether it may begin", true)),
+            _ => return Err(self.rejected(request, "not sent: the node is not ready for it", true)),
         }
         let body = if let Some(runbook) = &service.runbook {
             json!({ "target": "service", "runbook": runbook })

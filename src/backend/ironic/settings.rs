@@ -104,7 +104,7 @@ pub struct IronicSettings {
     pub access: IronicAccess,
     /// Certificate verification.
     pub trust: IronicTrust,
-    /// True if credentials and tokens may go to `http` addresses beyond this machine.
+    /// True if credentials and tokens can be sent to `http` addresses beyond this machine.
     pub plain_http: bool,
     /// Lock keys by server name, which replace Ironic's identity.
     pub lock_keys: BTreeMap<String, String>,

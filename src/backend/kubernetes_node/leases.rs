@@ -54,7 +54,8 @@ fn done(lease: &NodeLease, result: Result<(), NodeLeaseError>) -> Result<(), Bac
         Err(NodeLeaseError::Cluster(ClusterError::NotFound { address, request })) => Err(BackendError::Missing {
             address,
             what: format!(
-                "{request}: not found; node_leases names the Node {node:?} and the namespace {namespace:?}: are they there?"
+                "{request}: not found; check that the Node {node:?} and the namespace {namespace:?} of node_leases \
+                 exist"
             ),
         }),
         Err(NodeLeaseError::Cluster(error)) => Err(meaning(error)),

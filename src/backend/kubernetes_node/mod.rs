@@ -311,11 +311,11 @@ impl NodeDrain for KubernetesNodes {
     }
 
     async fn cordon(&self, node: &str, by: &ExternalRequest) -> Result<(), BackendError> {
-        let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} is not there") };
+        let missing = || BackendError::Missing { address: self.address(), what: format!("Node {node} does not exist") };
         let found = self.node(node).await?.ok_or_else(missing)?;
         let mut marks = cluster::marks(by);
         if is_cordoned(&found) {
-            // We adopt an ended maintenance's cordon, together with its record of the prior state.
+            // We adopt an ended maintenance's cordon, together with the recorded prior state.
             return match other_of_ours(&found, by) {
                 Some(_) => self.patch(&found, json!({ "metadata": { "annotations": marks } })).await,
                 None => Ok(()),

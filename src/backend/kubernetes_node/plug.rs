@@ -126,7 +126,7 @@ impl GatePlugin for Leases {
 /// Reports the servers whose Node name is empty.
 fn nameless(block: &Block) -> Vec<Problem> {
     let nodes = block.texts(NODES.name).into_iter().filter(|(_, node)| node.is_empty());
-    let problem = "The name of a Node may not be empty. Leave out a server on which no Node runs";
+    let problem = "A Node's name must not be empty. Leave out a server without a Node";
     nodes.map(|(server, _)| Problem::of(&[NODES.name, &server], problem)).collect()
 }
 

@@ -115,8 +115,8 @@ mod tests {
         let ending = pod(&json!({ "metadata": { "deletionTimestamp": "2026-11-21T10:00:00Z" } }));
         assert_eq!(role(&ending, &wish(), None), PodRole::Ending);
         let unheard = |by: &str| role(&ending, &wish(), Some(by.parse().unwrap()));
-        assert_eq!(unheard("2026-11-21T10:00:00Z"), PodRole::Stays, "its kubelet cannot say that it has ended");
-        assert_eq!(unheard("2026-11-21T09:59:59Z"), PodRole::Ending, "it has time to end");
+        assert_eq!(unheard("2026-11-21T10:00:00Z"), PodRole::Stays, "its kubelet cannot report its end");
+        assert_eq!(unheard("2026-11-21T09:59:59Z"), PodRole::Ending, "it still has time to end");
         let mut over = alone;
         over.status = serde_json::from_value(json!({ "phase": "Succeeded" })).unwrap();
         assert_eq!(role(&over, &wish(), None), PodRole::Stays);

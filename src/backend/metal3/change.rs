@@ -75,8 +75,8 @@ pub(super) fn cleans(host: Host<'_>, wish: &ExternalRequest) -> Option<String> {
     let ours = host.marked().as_ref() == Some(&Author::of(wish)) && host.has_our_image();
     (ours && !host.keeps_disks()).then(|| {
         format!(
-            "spec.automatedCleaningMode of {} is not \"disabled\" any more, so that the end of our image would clean its disks: set \
-             it to \"disabled\" again, or remove spec.image by hand",
+            "spec.automatedCleaningMode of {} is no longer \"disabled\", so removing our image would clean its disks: \
+             set it to \"disabled\" again, or remove spec.image by hand",
             host.shown()
         )
     })

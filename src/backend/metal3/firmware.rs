@@ -56,6 +56,6 @@ pub(super) async fn image(hosts: &Hosts, name: &str) -> Result<Option<String>, B
     let (wanted, there) = (text(&image, "/spec/url"), text(&image, "/status/attachedImage/url"));
     let leaves = image.metadata.deletion_timestamp.is_some();
     Ok((wanted != there || leaves).then(|| {
-        format!("DataImage {}/{name} has a change that the operator makes while the host is off", hosts.namespace)
+        format!("DataImage {}/{name} has a change that the operator applies while the host is off", hosts.namespace)
     }))
 }

@@ -60,7 +60,9 @@ impl HostMachine {
             None => firmware::image(&self.hosts, &self.name).await?,
         };
         Ok(found.map(|what| {
-            format!("{what}, and may switch it on meanwhile, so that hold = \"power_off\" does not hold; use hold = \"detach\"")
+            format!(
+                "{what}; this can switch the host on, so hold = \"power_off\" cannot keep it off; use hold = \"detach\""
+            )
         }))
     }
 
@@ -74,7 +76,7 @@ impl HostMachine {
         let machine = self.redfish(host.0).await?;
         let power = self.link.judged(machine.observe().await).await?.power;
         Ok((power.restored() != Some(wanted))
-            .then(|| format!("{} is to be {wanted} (spec.online), now {power}", host.shown())))
+            .then(|| format!("{} is not yet {wanted} (spec.online), now {power}", host.shown())))
     }
 
     /// Repeats the release until the host has lost every trace of the request.
@@ -213,8 +215,8 @@ impl Gate for HostMachine {
             Hold::Image => {
                 let spec = "'{\"spec\":{\"image\":null,\"consumerRef\":null}}'";
                 return format!(
-                    "kubectl patch baremetalhost -n {namespace} {} --type=merge -p {spec}, and spec.online as its annotation {BEFORE} \
-                     says",
+                    "kubectl patch baremetalhost -n {namespace} {} --type=merge -p {spec}, and set spec.online to the \
+                     value in its annotation {BEFORE}",
                     self.name
                 );
             }
@@ -241,9 +243,9 @@ impl Gate for HostMachine {
         let host = Host(&object);
         let power = if host.online() { "On" } else { "Off" };
         let used = host.consumer().map_or_else(|| "no consumer".to_owned(), |it| format!("consumer {it}"));
-        let mut lines = vec![format!("{}: {}, {}, to be {power}, {used}.", host.shown(), host.state(), host.status())];
+        let mut lines = vec![format!("{}: {}, {}, wanted {power}, {used}.", host.shown(), host.state(), host.status())];
         if !host.error().is_empty() {
-            lines.push(format!("Error of the host: {}.", host.error_text()));
+            lines.push(format!("Host error: {}.", host.error_text()));
         }
         let address = BmcAddress::read(host.bmc_address());
         match &address {
@@ -258,8 +260,8 @@ impl Gate for HostMachine {
         }
         if let Some(reuse) = host.reuse() {
             lines.push(format!(
-                "Cluster API keeps the host to use it again for {reuse}: cluster-api-provider-metal3 from v1.14 on claims it also \
-                 during the maintenance, and the operator provisions it after the release."
+                "Cluster API reserves the host for reuse by {reuse}: cluster-api-provider-metal3 v1.14 and later \
+                 claims it even during the maintenance, and the operator provisions it after the release."
             ));
         }
         if wish.enters {
@@ -268,16 +270,17 @@ impl Gate for HostMachine {
                     let older = if host.is_provisioned() {
                         ""
                     } else {
-                        " baremetal-operator up to v0.12 delays no deletion of an available host: it switches the host off."
+                        " baremetal-operator up to v0.12 does not delay the deletion of an available host: it switches \
+                         the host off."
                     };
                     format!(
                         "Hold: the host is detached; the operator neither reads nor changes it, and a deletion is delayed \
                          until the release.{older}"
                     )
                 }
-                Hold::Image => "Hold: the host stays with its operator, which boots it from the image of a boot configuration \
-                                (spec.image, live ISO) and deprovisions it at the release; nobody else can consume it meanwhile. \
-                                A deletion is not delayed."
+                Hold::Image => "Hold: the host stays with its operator, which boots it from the image of a boot \
+                                configuration (spec.image, live ISO) and deprovisions it at the release; no other \
+                                consumer can claim it until then. A deletion is not delayed."
                     .to_owned(),
                 Hold::PowerOff => {
                     "Hold: a reboot annotation keeps the host off, and the operator restores spec.online at the \
@@ -288,19 +291,20 @@ impl Gate for HostMachine {
         }
         if host.disables_power_off() {
             lines.push(
-                "spec.disablePowerOff is set: the operator never switches the host off, a maintenance may.".to_owned(),
+                "spec.disablePowerOff is set: the operator never switches the host off, but a maintenance can."
+                    .to_owned(),
             );
             if !host.online() {
                 lines.push(
-                    "spec.online is false beside it: the operator restarts the host again and again, while no maintenance \
-                     detaches it."
+                    "spec.online is also false: the operator restarts the host repeatedly until a maintenance detaches \
+                     it."
                         .to_owned(),
                 );
             }
         }
         match firmware::pending(&self.hosts, &object).await {
-            Ok(Some(what)) => lines.push(format!("Firmware: {what}, also after the release.")),
-            Err(BackendError::Denied { message }) => lines.push(format!("Firmware: not known ({message}).")),
+            Ok(Some(what)) => lines.push(format!("Firmware: {what}, even after the release.")),
+            Err(BackendError::Denied { message }) => lines.push(format!("Firmware: unknown ({message}).")),
             _ => {}
         }
         let (mut ahead, mut rejection) = (None, None);
@@ -357,8 +361,8 @@ impl MaintenanceSystem for HostMachine {
         Err(BackendError::Unsupported {
             address: self.address(),
             what: format!(
-                "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Make the operation under a \
-                 metal_server_maintenance (maintenance_id), or change spec.online",
+                "baremetal-operator would switch {} {wanted} again within a minute (spec.online). Run the operation \
+                 under a metal_server_maintenance (maintenance_id), or change spec.online",
                 host.shown()
             ),
         })

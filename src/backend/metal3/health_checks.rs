@@ -23,7 +23,7 @@ use super::{host::Host, hosts::Hosts};
 const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 
 /// The plan's text if listing the checks is not permitted.
-const UNKNOWN: &str = "A MachineHealthCheck (this configuration may not list them)";
+const UNKNOWN: &str = "A MachineHealthCheck (this configuration cannot list them)";
 
 /// A namespace's checks, by cluster and name.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub(super) async fn read(hosts: &Hosts) -> HealthChecks {
             }
             Err(ClusterError::NotFound { .. }) => {}
             Err(problem) => {
-                tracing::debug!("MachineHealthChecks are not known: {problem}");
+                tracing::debug!("MachineHealthChecks cannot be read: {problem}");
                 return HealthChecks::Unknown;
             }
         }
@@ -70,19 +70,19 @@ pub(super) async fn unasked(hosts: &Hosts, object: &DynamicObject) -> Option<Una
         undrained: warn(
             "A Node of Cluster API is not drained",
             format!(
-                "{shown} uses the host. Metal3 does not drain its Node, and this configuration does not either: the Pods \
-                 on the Node are stopped without eviction. Set cluster_api in the provider block, so that the maintenance \
-                 controller drains the Node and approves first, or kubernetes_node, or drain the Node before apply."
+                "{shown} uses the host. Neither Metal3 nor this configuration drains its Node: its Pods are stopped \
+                 without eviction. Set cluster_api in the provider block, so that the maintenance controller drains \
+                 the Node and approves first, or kubernetes_node, or drain the Node before apply."
             ),
         ),
         more: remediator.map(|remediator| {
             warn(
-                "A health check may replace the Machine",
+                "A health check can replace the Machine",
                 format!(
-                    "{remediator} may remediate the Machine of {shown} while its Node is not Ready. The Machine is then \
-                     deleted, and the operator deprovisions the host: at once, or after the release where the host is detached. \
-                     Set cluster_api in the provider block, so that health checks skip the Machine during the maintenance, or \
-                     annotate the Machine with cluster.x-k8s.io/skip-remediation before apply."
+                    "{remediator} can remediate the Machine of {shown} while its Node is not Ready. This deletes the \
+                     Machine, and the operator deprovisions the host: immediately, or after the release if the host is \
+                     detached. Set cluster_api in the provider block, so that health checks skip the Machine during \
+                     the maintenance, or annotate the Machine with cluster.x-k8s.io/skip-remediation before apply."
                 ),
             )
         }),
@@ -95,8 +95,8 @@ fn claimed(shown: &str) -> UnaskedConsumer {
         undrained: warn(
             "A Node of a HostClaim is not drained",
             format!(
-                "{shown} uses the host. It leads to no Machine, so cluster_api neither drains the Node nor asks for an approval. \
-                 Set kubernetes_node in the provider block, or drain the Node before apply."
+                "{shown} uses the host. It does not lead to a Machine, so cluster_api neither drains the Node nor \
+                 requests an approval. Set kubernetes_node in the provider block, or drain the Node before apply."
             ),
         ),
         more: None,
@@ -135,6 +135,6 @@ mod tests {
         assert_eq!(told(&both, Some("a")).unwrap(), "MachineHealthCheck metal3/nodes (and 1 more)");
         // Each check is possible while the cluster is unknown.
         assert_eq!(told(&both, None).unwrap(), "MachineHealthCheck metal3/nodes (and 2 more)");
-        assert!(told(&HealthChecks::Unknown, Some("a")).unwrap().contains("may not list"));
+        assert!(told(&HealthChecks::Unknown, Some("a")).unwrap().contains("cannot list"));
     }
 }

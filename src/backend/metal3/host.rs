@@ -41,7 +41,7 @@ pub(super) const IMAGE: &str = "terraform-provider-metal/image";
 /// host again.
 pub(super) const RELEASED: &str = "terraform-provider-metal/released";
 
-/// Returns a kind of this group; Secret and Namespace belong to the core group.
+/// Returns one of this group's kinds; Secret and Namespace belong to the core group.
 pub(super) fn resource(kind: &str) -> ApiResource {
     let plural = match kind {
         "HostUpdatePolicy" => "hostupdatepolicies".to_owned(),
@@ -107,9 +107,9 @@ pub(super) struct Before {
     /// The owner's desired power, if the hold mode changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) online: Option<bool>,
-    /// The time of the operator's last status write at our release, if the host was not seen
-    /// detached. A later time proves that the operator has read the host without our annotation.
-    /// Empty if a time cannot prove it.
+    /// The operator's last status write before our release, if the host was not seen detached. A
+    /// later time proves that the operator has read the host without our annotation. Empty if a
+    /// time cannot prove it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) unseen: Option<String>,
 }

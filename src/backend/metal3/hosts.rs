@@ -37,7 +37,7 @@ pub(super) struct Hosts {
     pub(super) namespace: String,
     pub(super) hold: Hold,
     pub(super) trust: Trust,
-    /// Where BMC credentials may go.
+    /// The addresses that can receive BMC credentials.
     pub(super) route: Route,
     /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
@@ -105,7 +105,7 @@ impl Hosts {
 
     /// Returns the message for a host that does not exist.
     pub(super) fn absent(&self, name: &str) -> String {
-        format!("namespace {} has no BareMetalHost {name:?}", self.namespace)
+        format!("namespace {} does not contain BareMetalHost {name:?}", self.namespace)
     }
 
     /// Reads an object in the namespace.
@@ -154,8 +154,8 @@ impl Hosts {
         match &wish.namespace {
             Some(theirs) if *theirs != self.namespace => Err(BackendError::Elsewhere {
                 message: format!(
-                    "{} is a maintenance of a BareMetalHost in namespace {theirs:?}, and this configuration reaches namespace \
-                     {:?}: set metal3.namespace",
+                    "{} is a maintenance of a BareMetalHost in namespace {theirs:?}, but this configuration uses \
+                     namespace {:?}: set metal3.namespace",
                     wish.id, self.namespace
                 ),
             }),

@@ -62,7 +62,7 @@ impl BmcLink {
             }
         };
         if key.secret.is_empty() {
-            let named = format!("{} names no Secret with the account of its BMC", host.shown());
+            let named = format!("{} does not name a Secret with its BMC's account", host.shown());
             return Err(unsupported(format!("{named} (spec.bmc.credentialsName)")));
         }
         let withheld = |cause| BackendError::Withheld { address: host.shown(), cause };
@@ -120,8 +120,8 @@ impl BmcLink {
 /// Explains why the provider does not control this BMC.
 pub(super) fn no_redfish(address: &BmcAddress) -> String {
     format!(
-        "its BMC is reached by {}, and this provider speaks Redfish only: its power is changed only with hold = \"power_off\", \
-         and it boots an image only with hold = \"image\"",
+        "its BMC uses {}, but this provider supports Redfish only: it changes power only with hold = \"power_off\" and \
+         boots an image only with hold = \"image\"",
         address.protocol()
     )
 }
@@ -130,12 +130,12 @@ pub(super) fn no_redfish(address: &BmcAddress) -> String {
 pub(super) fn instead_of_boot(address: &BmcAddress) -> String {
     match address {
         BmcAddress::Redfish { .. } => {
-            "With hold = \"power_off\" a host is only kept off. Use hold = \"detach\", which boots it by Redfish."
+            "hold = \"power_off\" only keeps the host off. Use hold = \"detach\", which boots it through Redfish."
                 .to_owned()
         }
         other => format!(
-            "The BMC is reached by {}, and this provider boots by Redfish only. Use a Redfish address in spec.bmc where the \
-             BMC has one. An available host boots an ISO image by its operator with hold = \"image\" and method = \
+            "The BMC uses {}, but this provider boots through Redfish only. Use a Redfish address in spec.bmc if the \
+             BMC has one. The operator boots an available host from an ISO image with hold = \"image\" and method = \
              \"boot_operator\".",
             other.protocol()
         ),

@@ -62,12 +62,12 @@ impl HostMachine {
         let object = self.host(true).await?;
         let host = Host(&object);
         let Some(wish) = &self.held else {
-            return Err(self.unsupported("what a host boots is changed only in a maintenance"));
+            return Err(self.unsupported("a host's boot image can change only in a maintenance"));
         };
         match standing(host, wish, self.hosts.hold, self.hosts.now()) {
             ExternalState::Granted => Ok(object),
             standing => {
-                let why = format!("{} is not ours to change: {standing}", host.shown());
+                let why = format!("this maintenance cannot change {}: {standing}", host.shown());
                 Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why))
             }
         }
@@ -86,7 +86,7 @@ impl HostMachine {
                 let why = format!("{} is {}", host.shown(), host.state());
                 return Err(not_now(self.hosts.cluster.address(), format!("read the power of {}", self.name), why));
             }
-            // The operator retries until the image is removed, and ignores spec.online until then.
+            // The operator ignores spec.online until it has removed the image.
             view.power = if host.online() { PowerState::PoweringOn } else { PowerState::Off };
         } else {
             // The operator is applying spec.online.
@@ -117,7 +117,7 @@ impl HostMachine {
         if let Some(wish) = &self.held {
             let standing = standing(host, wish, self.hosts.hold, self.hosts.now());
             if standing != ExternalState::Granted {
-                let why = format!("{} is not ours to change: {standing}", host.shown());
+                let why = format!("this maintenance cannot change {}: {standing}", host.shown());
                 return Err(not_now(self.hosts.cluster.address(), format!("change {}", self.name), why));
             }
         }
@@ -205,7 +205,7 @@ impl Machine for HostMachine {
                     ..HardwareIdentity::default()
                 }),
                 None => Err(self.unsupported(&format!(
-                    "{}. A BareMetalHost has no system UUID: give its lock key in metal3.lock_keys",
+                    "{}. A BareMetalHost does not have a system UUID: set its lock key in metal3.lock_keys",
                     no_redfish(&other)
                 ))),
             },
@@ -339,7 +339,7 @@ impl PowerControl for HostMachine {
                 let change = json!({ "metadata": { "annotations": { reboot_key(&wish.uid): hard } } });
                 self.hosts.patch(&object, change).await
             }
-            _ => Err(self.unsupported("with hold = \"power_off\" a host is only kept off; use hold = \"detach\"")),
+            _ => Err(self.unsupported("hold = \"power_off\" only keeps the host off; use hold = \"detach\"")),
         }
     }
 }
@@ -348,7 +348,7 @@ impl PowerControl for HostMachine {
 impl BootControl for HostMachine {
     async fn set_boot_override(&self, wanted: &BootOverride, clear_http_boot_uri: bool) -> Result<(), BackendError> {
         if self.held.is_none() {
-            return Err(self.unsupported("the boot configuration of a host is changed only in a maintenance"));
+            return Err(self.unsupported("a host's boot configuration can change only in a maintenance"));
         }
         let read = self.host(false).await?;
         if self.hold(Host(&read)) == Hold::Image {
@@ -356,11 +356,12 @@ impl BootControl for HostMachine {
             let image = wanted.http_boot_uri.as_deref().filter(|_| !wanted.is_disabled()).map(|url| (url, wanted));
             if image.is_none() && Host(&object).has_our_image() && !Host(&object).keeps_disks() {
                 return Err(self.unsupported(
-                    "the end of the image would clean the disks of the host: set its spec.automatedCleaningMode to \"disabled\" again",
+                    "removing the image would clean the host's disks: set its spec.automatedCleaningMode to \
+                     \"disabled\" again",
                 ));
             }
             let Some(wish) = &self.held else {
-                return Err(self.unsupported("an image is changed only in a maintenance"));
+                return Err(self.unsupported("an image can change only in a maintenance"));
             };
             return self.hosts.patch(&object, change::boot(image, wish)).await;
         }
@@ -391,7 +392,7 @@ impl MediaControl for HostMachine {
 
     async fn insert_medium(&self, slot: &str, image: &str, write_protected: bool) -> Result<(), BackendError> {
         if self.held.is_none() {
-            return Err(self.unsupported("virtual media of a host are changed only in a maintenance"));
+            return Err(self.unsupported("a host's virtual media can change only in a maintenance"));
         }
         let machine = self.ours().await?;
         self.link.judged(machine.insert_medium(slot, image, write_protected).await).await
@@ -399,7 +400,7 @@ impl MediaControl for HostMachine {
 
     async fn eject_medium(&self, slot: &str) -> Result<(), BackendError> {
         if self.held.is_none() {
-            return Err(self.unsupported("virtual media of a host are changed only in a maintenance"));
+            return Err(self.unsupported("a host's virtual media can change only in a maintenance"));
         }
         let machine = self.ours().await?;
         self.link.judged(machine.eject_medium(slot).await).await

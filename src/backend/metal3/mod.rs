@@ -60,7 +60,7 @@ pub struct Metal3Settings {
     pub hold: Hold,
     /// BMC certificate verification. [`Trust::Anything`] also allows `http`.
     pub trust: Trust,
-    /// The networks to which BMC credentials may go.
+    /// The networks that can receive BMC credentials.
     pub bmc_networks: Vec<Network>,
     /// Lock keys by host, for hosts whose BMC is not queried.
     pub lock_keys: BTreeMap<String, String>,

@@ -27,7 +27,9 @@ const SETTINGS: &[Setting] = &[
     Setting::new(
         "hold",
         AttributeKind::Name,
-        "How to hold a host. `\"detach\"` (the default) detaches it from the operator, and Redfish controls power and boot. `\"power_off\"` only keeps it off, by a reboot annotation. `\"image\"` leaves an available host with its operator, which boots it from the image in a boot configuration with `method = \"boot_operator\"`.",
+        "How a host is held. `\"detach\"` (the default) detaches it from the operator, and Redfish controls power and \
+         boot. `\"power_off\"` only keeps it off, by a reboot annotation. `\"image\"` leaves an available host with \
+         its operator, which boots it from the image in a boot configuration with `method = \"boot_operator\"`.",
     ),
     Setting::new(
         "lock_keys",
@@ -37,7 +39,8 @@ const SETTINGS: &[Setting] = &[
     cluster_block::REQUEST_TIMEOUT,
     cluster_block::BMC_NETWORKS,
     cluster_block::authority_setting(
-        "The authority that signed the BMCs' certificates, as PEM. A host's `disableCertificateVerification` has no effect then.",
+        "The authority that signed the BMCs' certificates, as PEM. A host's `disableCertificateVerification` is then \
+         ignored.",
     ),
     cluster_block::BMC_INSECURE,
 ];
@@ -64,7 +67,7 @@ impl BackendPlugin for Plugin {
             ));
         }
         for (name, _) in block.texts("lock_keys").iter().filter(|(_, key)| key.trim().is_empty()) {
-            problems.push(Problem::of(&["lock_keys", name], "a lock key may not be empty"));
+            problems.push(Problem::of(&["lock_keys", name], "a lock key must not be empty"));
         }
         problems
     }

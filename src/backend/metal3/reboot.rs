@@ -29,25 +29,26 @@ pub(super) const RESETS: [ResetType; 3] = [ResetType::GracefulRestart, ResetType
 pub(super) fn refusal(host: Host<'_>, reset: ResetType, hold: Hold) -> Option<String> {
     if !RESETS.contains(&reset) {
         return Some(format!(
-            "with hold = \"{hold}\" the operator only restarts a host ({}), and {reset} is not possible; use hold = \"detach\"",
+            "with hold = \"{hold}\" the operator can only restart a host ({}), so {reset} is not possible; use hold = \
+             \"detach\"",
             RESETS.map(|reset| reset.to_string()).join(", ")
         ));
     }
     let shown = host.shown();
     if host.marked().is_some() {
-        return Some(format!("{shown} is in a maintenance, under which hold = \"{hold}\" makes no operation"));
+        return Some(format!("{shown} is in maintenance; hold = \"{hold}\" does not allow operations then"));
     }
     if host.disables_power_off() {
         return Some(format!(
-            "with spec.disablePowerOff the operator removes the annotation of {shown} also where Ironic refused the restart, so \
-             that nothing shows whether it was made; use hold = \"detach\""
+            "with spec.disablePowerOff the operator removes the annotation of {shown} even if Ironic refused the \
+             restart, so the outcome is unknown; use hold = \"detach\""
         ));
     }
     if !host.online() {
         return Some(format!("spec.online of {shown} is false: the operator would not switch it on again"));
     }
     (host.is_settled() && !host.is_provisioned()).then(|| {
-        format!("the operator reboots provisioned hosts only, and {shown} is {}; use hold = \"detach\"", host.state())
+        format!("the operator reboots provisioned hosts only, but {shown} is {}; use hold = \"detach\"", host.state())
     })
 }
 

@@ -58,12 +58,12 @@ pub(super) fn standing(host: Host<'_>, wish: &ExternalRequest, hold: Hold, now: 
         },
         (Hold::PowerOff, false) => match beside(host, wish) {
             ExternalState::Absent if host.disables_power_off() => ExternalState::Refused(
-                "with spec.disablePowerOff the operator restarts the host again and again instead of switching it off, so that \
-                 hold = \"power_off\" does not hold; use hold = \"detach\""
+                "with spec.disablePowerOff the operator restarts the host repeatedly instead of switching it off, so \
+                 hold = \"power_off\" does not work; use hold = \"detach\""
                     .to_owned(),
             ),
             ExternalState::Absent if !host.is_provisioned() => ExternalState::Refused(format!(
-                "reboot annotations act only on provisioned hosts (now {}), so that hold = \"power_off\" does not hold; use \
+                "reboot annotations act only on provisioned hosts (now {}), so hold = \"power_off\" does not work; use \
                  hold = \"detach\"",
                 host.state()
             )),
@@ -81,7 +81,7 @@ pub(super) fn beside(host: Host<'_>, wish: &ExternalRequest) -> ExternalState {
         return ExternalState::Refused(format!("{shown} is being deleted"));
     }
     if host.is_unmanaged() {
-        return ExternalState::Refused(format!("{shown} is unmanaged: it names no BMC"));
+        return ExternalState::Refused(format!("{shown} is unmanaged: it does not name a BMC"));
     }
     if host.detaches() {
         return waits(format!("{shown}, which {} detached", author(host)));
@@ -126,22 +126,22 @@ fn detached(host: Host<'_>, ours: &Author, now: Timestamp) -> ExternalState {
         // v0.14.0-rc.0 if it precedes the detach. The operator then registers the host again and
         // powers it off.
         Some(author) if author == *ours && host.is_deleting() && !host.is_settled() => ExternalState::Lost(format!(
-            "the operator deletes {shown} without the delay that its annotation asks for (now {})",
+            "the operator deletes {shown} despite its annotation to delay this (now {})",
             host.state()
         )),
         Some(author) if author == *ours => match host.status() {
             "detached" => ExternalState::Granted,
             _ if host.error() == "detach error" => ExternalState::Entering(format!(
-                "{shown} to be detached, which the operator tries again ({})",
+                "{shown} to be detached, which the operator retries ({})",
                 host.error_text()
             )),
             _ if host.is_paused() => {
-                ExternalState::Entering(format!("{shown} to be detached, which another author paused meanwhile"))
+                ExternalState::Entering(format!("{shown} to be detached; another author has paused it"))
             }
             _ => ExternalState::Entering(format!("{shown} to be detached by the operator (now {})", host.state())),
         },
-        _ if host.detaches() => ExternalState::Lost(format!("{shown} was detached by another author meanwhile")),
-        _ if host.released().is_none() => ExternalState::Lost(format!("{shown} was attached again by another author")),
+        _ if host.detaches() => ExternalState::Lost(format!("another author detached {shown}")),
+        _ if host.released().is_none() => ExternalState::Lost(format!("another author attached {shown} again")),
         _ => returning(host, true, now),
     }
 }
@@ -182,15 +182,15 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
     // A host that is off stays off, but the operator restarts a running host forever.
     if host.disables_power_off() && host.powered_on() {
         return ExternalState::Lost(format!(
-            "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it again and again instead of \
+            "spec.disablePowerOff was set on {shown}, which is on: the operator restarts it repeatedly instead of \
              switching it off"
         ));
     }
     if host.detaches() {
-        return ExternalState::Lost(format!("{shown} was detached by another author meanwhile"));
+        return ExternalState::Lost(format!("another author detached {shown}"));
     }
     if host.status() == "servicing" {
-        return ExternalState::Lost(format!("the operator services {shown}, which may switch it on"));
+        return ExternalState::Lost(format!("the operator services {shown}, which can switch it on"));
     }
     if !host.is_provisioned() {
         return ExternalState::Lost(format!("{shown} left its provisioning state (now {})", host.state()));
@@ -200,7 +200,7 @@ fn kept_off(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalS
         return ExternalState::Granted;
     }
     let trouble = if host.error().is_empty() { String::new() } else { format!(" ({})", host.error_text()) };
-    let paused = if host.is_paused() { ", which another author paused meanwhile" } else { "" };
+    let paused = if host.is_paused() { "; another author has paused it" } else { "" };
     ExternalState::Entering(format!("{shown} to be switched off by the operator{paused}{trouble}"))
 }
 
@@ -212,24 +212,24 @@ fn not_by_image(host: Host<'_>) -> Option<String> {
         return Some(format!("hold = \"image\" boots available hosts only (now {state}): {instead}"));
     }
     if let Some(consumer) = host.consumer() {
-        return Some(format!("{consumer} is the consumer of the host: {instead}"));
+        return Some(format!("the host already has the consumer {consumer}: {instead}"));
     }
     if host.has_image() {
-        return Some(format!("the host has an image of another author: {instead}"));
+        return Some(format!("the host already has another author's image: {instead}"));
     }
     if let Some(reuse) = host.reuse() {
         return Some(format!(
-            "Cluster API keeps the host to use it again for {reuse} (label infrastructure.cluster.x-k8s.io/node-reuse), and may \
-             take our image for its own: {instead}"
+            "Cluster API reserves the host for reuse by {reuse} (label infrastructure.cluster.x-k8s.io/node-reuse) and \
+             could mistake our image for its own: {instead}"
         ));
     }
     if host.disables_power_off() {
-        return Some(format!("spec.disablePowerOff keeps it from being switched off before it boots: {instead}"));
+        return Some(format!("spec.disablePowerOff prevents the power-off before the boot: {instead}"));
     }
     (!host.keeps_disks()).then(|| {
         format!(
-            "the end of an image deprovisions the host, which cleans its disks unless spec.automatedCleaningMode is \"disabled\": \
-             set that, or {instead}"
+            "removing the image deprovisions the host, which cleans its disks unless spec.automatedCleaningMode is \
+             \"disabled\": set that, or {instead}"
         )
     })
 }
@@ -244,16 +244,16 @@ fn imaged(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> ExternalSta
         return ExternalState::Lost(format!("{shown} is being deleted"));
     }
     if host.detaches() {
-        return ExternalState::Lost(format!("{shown} was detached by another author meanwhile"));
+        return ExternalState::Lost(format!("another author detached {shown}"));
     }
     if !host.consumer_is(&wish.uid) {
-        return ExternalState::Lost(format!("spec.consumerRef of {shown} does not name this maintenance any more"));
+        return ExternalState::Lost(format!("spec.consumerRef of {shown} no longer names this maintenance"));
     }
     if (host.made_image().is_some() || host.has_image()) && !host.has_our_image() {
         let online = host.online_to_restore().map_or_else(String::new, |before| {
-            format!("; spec.online, which this maintenance set to {}, becomes {before} again at its end", host.online())
+            format!("; this maintenance set spec.online to {} and restores {before} at its end", host.online())
         });
-        return ExternalState::Lost(format!("the image of {shown} was changed by another author{online}"));
+        return ExternalState::Lost(format!("another author changed the image of {shown}{online}"));
     }
     let states = ["available", "ready", "preparing", "provisioning", "provisioned", "deprovisioning"];
     if !states.contains(&host.state()) {
@@ -271,10 +271,12 @@ pub(super) fn booted(host: Host<'_>) -> Option<BootReadiness> {
             BootReadiness::Error(format!("the operator could not boot {shown} ({})", host.error_text()))
         }
         // The operator undoes a failed boot and then retries it.
-        "deprovisioning" => BootReadiness::Error(format!("the operator could not boot {shown}, and deprovisions it")),
+        "deprovisioning" => {
+            BootReadiness::Error(format!("the operator could not boot {shown} and is deprovisioning it"))
+        }
         "provisioned" => BootReadiness::Ready,
         state if host.is_paused() => {
-            BootReadiness::Pending(format!("{shown} to be booted, which another author paused (now {state})"))
+            BootReadiness::Pending(format!("{shown} to be booted; another author has paused it (now {state})"))
         }
         state => BootReadiness::Pending(format!("{shown} to be booted by its operator (now {state})")),
     })
@@ -290,19 +292,19 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
         return leftovers();
     }
     if host.is_paused() {
-        return ExternalState::Returning(format!("{shown} is managed again once another author no longer pauses it"));
+        return ExternalState::Returning(format!("{shown} is still paused by another author"));
     }
     if host.detaches() {
         return leftovers();
     }
     match host.status() {
         "detached" => {
-            return ExternalState::Returning(format!("{shown} is attached again by the operator (still detached)"));
+            return ExternalState::Returning(format!("the operator is attaching {shown} again (still detached)"));
         }
         // The operator's next reconciliation clears this error before it registers the host.
         "error" if host.error() == "detach error" => {
             return ExternalState::Returning(format!(
-                "{shown} is attached again by the operator (still {})",
+                "the operator is attaching {shown} again (still {})",
                 host.error_text()
             ));
         }
@@ -325,7 +327,7 @@ fn returning(host: Host<'_>, registers: bool, now: Timestamp) -> ExternalState {
     // A host with its prior error is excluded, because its power is unknown.
     let seen = if host.powered_on() { PowerTarget::On } else { PowerTarget::Off };
     if let Some(wanted) = host.kept_power().filter(|wanted| *wanted != seen) {
-        return ExternalState::Returning(format!("{shown} is to be {wanted} (spec.online), now {seen}"));
+        return ExternalState::Returning(format!("{shown} is not yet {wanted} (spec.online), now {seen}"));
     }
     leftovers()
 }
@@ -344,7 +346,8 @@ pub(super) fn believed(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -
     let left = over && matches!(standing(host, wish, Hold::Detach, now), ExternalState::Leftovers(_));
     (left && !host.detaches() && !is_proven(host, &host.before())).then(|| {
         format!(
-            "nothing on {} shows that its operator manages it again, {} min after its release: the operator may be stopped",
+            "{} does not show that its operator manages it again, {} min after its release: the operator could be \
+             stopped",
             host.shown(),
             UNPROVEN.as_mins()
         )
@@ -363,7 +366,7 @@ pub(super) fn became(host: Host<'_>, wish: &ExternalRequest, now: Timestamp) -> 
     left.then(|| {
         let (next, was) = (if changes { ", about to change" } else { "" }, &before.state);
         let (shown, state) = (host.shown(), host.state());
-        format!("{shown} is {state}{next}, and was {was} before this maintenance: another author changed it meanwhile")
+        format!("{shown} is {state}{next}, but was {was} before this maintenance: another author changed it")
     })
 }
 
@@ -377,12 +380,13 @@ fn unproven(host: Host<'_>, before: &Before, now: Timestamp) -> Option<String> {
     let (shown, minutes) = (host.shown(), UNPROVEN.as_mins());
     Some(if before.unseen.is_some() {
         format!(
-            "{shown} was released before its operator showed it detached, and the operator has written nothing since: it is slow, \
-             stopped, or has nothing to do (believed to manage the host {minutes} min after the release)"
+            "{shown} was released before its operator showed it detached, and the operator has written nothing since: \
+             it is slow, stopped, or has nothing to do (assumed to manage the host {minutes} min after the release)"
         )
     } else {
         format!(
-            "{shown} is being registered again (its node in Ironic has the old id; believed {minutes} min after the release)"
+            "{shown} is being registered again (its node in Ironic has the old id; assumed registered {minutes} min \
+             after the release)"
         )
     })
 }

@@ -42,9 +42,7 @@ pub(super) async fn approval(
     claim: &str,
 ) -> Result<ApprovalCheck, BackendError> {
     let Some(object) = fleet.claim(claim, false).await? else {
-        return Ok(ApprovalCheck::Missing(format!(
-            "ServerClaim {claim}, to which the Server is bound and which is gone"
-        )));
+        return Ok(ApprovalCheck::Missing(format!("deleted ServerClaim {claim}, to which the Server is still bound")));
     };
     if is_approved(found, &object) {
         return Ok(ApprovalCheck::Given);

@@ -18,7 +18,7 @@ pub(super) enum Way {
     /// `ServerMaintenance` of `maintenance.metal.ironcore.dev`, which only reserves the server;
     /// power and boot use Redfish.
     Maintenance,
-    /// Servers have no reference to a `ServerMaintenance`: the server is parked; power and boot are
+    /// Servers cannot refer to a `ServerMaintenance`: the server is parked; power and boot use
     /// Redfish.
     Park,
 }
@@ -120,7 +120,7 @@ impl Group {
 /// Inspects a cluster. `Ok(Err(what))` names the missing part of a usable metal-operator.
 pub(super) async fn discover(cluster: &Cluster) -> Result<Result<ClusterFeatures, String>, ClusterError> {
     let Some(metal) = group(cluster, METAL).await? else {
-        return Ok(Err(format!("it has no {METAL}/{VERSION}: metal-operator's definitions are not installed there")));
+        return Ok(Err(format!("it does not serve {METAL}/{VERSION}: metal-operator's definitions are not installed")));
     };
     let maintenance = group(cluster, MAINTENANCE).await?.unwrap_or_default();
     let mut found = judge(&metal, &maintenance);
@@ -135,7 +135,7 @@ pub(super) async fn discover(cluster: &Cluster) -> Result<Result<ClusterFeatures
 fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> {
     const KIND: &str = "ServerMaintenance";
     if !metal.has("Server") {
-        return Err(format!("its {METAL}/{VERSION} has no Server"));
+        return Err(format!("its {METAL}/{VERSION} does not define Server"));
     }
     let unclaimable = metal.field("Server", "unclaimable");
     let by_reference = metal.field("Server", "serverMaintenanceRef");
@@ -153,7 +153,7 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
         warning,
     };
     // Helm keeps definitions during an upgrade (`crd.keep`). A leftover definition without a
-    // controller has no effect, and then Servers lack a reference to it too.
+    // controller does nothing, and then Servers lack a reference to it too.
     let leftover = metal.has(KIND) && !by_reference;
     match (metal.has(KIND) && by_reference, maintenance.has(KIND)) {
         (true, other) => {
@@ -162,8 +162,8 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
             // metal-operator v0.7.0 treats a reference to the other group's object as dangling and
             // clears it.
             let warning = (other && unclaimable).then_some(
-                "The cluster serves ServerMaintenance in both groups. metal-operator v0.7 takes requests of \
-                 maintenance.metal.ironcore.dev for gone; those of metal.ironcore.dev are used.",
+                "The cluster serves ServerMaintenance in both groups. metal-operator v0.7 treats requests of \
+                 maintenance.metal.ironcore.dev as deleted; the provider uses metal.ironcore.dev.",
             );
             Ok(found(Way::Legacy, words, metal.field(KIND, "priority"), warning))
         }
@@ -171,13 +171,14 @@ fn judge(metal: &Group, maintenance: &Group) -> Result<ClusterFeatures, String> 
         (false, other) if unclaimable => {
             let warning = if other {
                 Some(
-                    "metal-maintenance-operator enforces nothing here: Servers have no serverMaintenanceRef. The provider parks the \
-                     server, and waits while a ServerMaintenance is InMaintenance. That operator does not wait for the provider.",
+                    "metal-maintenance-operator enforces nothing here: Servers lack serverMaintenanceRef. The provider \
+                     parks the server, and waits while a ServerMaintenance is InMaintenance. That operator does not \
+                     wait for the provider.",
                 )
             } else {
                 leftover.then_some(
-                    "The cluster serves ServerMaintenance, but its Servers have no serverMaintenanceRef, so that it holds nothing: \
-                     servers are parked. An upgrade may have left the definition there.",
+                    "The cluster serves ServerMaintenance, but its Servers lack serverMaintenanceRef, so it locks \
+                     nothing: servers are parked. The definition can be left over from an upgrade.",
                 )
             };
             Ok(found(Way::Park, ApprovalFormat::Labels, false, warning))
@@ -220,7 +221,7 @@ async fn group(cluster: &Cluster, group: &str) -> Result<Option<Group>, ClusterE
         address: cluster.address(),
         request: request.to_string(),
         code: 503,
-        message: "the API server is still making its documents".to_owned(),
+        message: "the API server is still preparing its documents".to_owned(),
     };
     let schemas = match schemas {
         Err(ClusterError::NotFound { .. }) => return Err(unsettled()),
@@ -294,7 +295,7 @@ mod tests {
         assert!(tolerates(&[eight, claim]));
         assert!(!tolerates(&[eight, ("ServerClaim", &["image"])]));
         assert!(judge(&serving(&[("Server", &[])]), &none).unwrap_err().contains("neither"));
-        assert!(judge(&none, &none).unwrap_err().contains("no Server"));
+        assert!(judge(&none, &none).unwrap_err().contains("does not define Server"));
     }
 
     /// The fields are those of the definitions in `config/crd/bases` of each release.

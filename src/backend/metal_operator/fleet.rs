@@ -55,7 +55,7 @@ pub(super) struct ClusterObjects {
     pub(super) namespace: String,
     pub(super) shelf: IgnitionCache,
     pub(super) trust: Trust,
-    /// Where BMC credentials may go.
+    /// The addresses that can receive BMC credentials.
     pub(super) route: Route,
     /// HTTP clients shared by all BMCs.
     pub(super) clients: Clients,
@@ -325,7 +325,7 @@ impl ClusterObjects {
             }
             return Err(BackendError::Unsupported {
                 address: self.cluster.address(),
-                what: "the ignition's content is not known to this process: apply the configuration that has it"
+                what: "this process does not have the ignition's content: apply the configuration that contains it"
                     .to_owned(),
             });
         };

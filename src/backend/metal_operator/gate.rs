@@ -149,7 +149,7 @@ impl Gate for OperatorMachine {
         lines.extend(found.warning.map(str::to_owned));
         if found.way != Way::Park && wish.enters && self.fleet.namespace_exists().await? == Some(false) {
             lines.push(format!(
-                "Namespace {:?} does not exist in {}: create it before this is applied, or set metal_operator.namespace.",
+                "Namespace {:?} does not exist in {}: create it before apply, or set metal_operator.namespace.",
                 self.fleet.namespace,
                 self.fleet.cluster.address()
             ));
@@ -186,7 +186,7 @@ impl Gate for OperatorMachine {
             others.iter().filter(|it| annotation(it, OUR_ID) != Some(&wish.id)).map(|it| whose(it)).collect();
         if !others.is_empty() {
             ahead = Some(format!("ServerMaintenances in the cluster: {}", others.join(", ")));
-            lines.push(format!("ServerMaintenances there: {}.", others.join(", ")));
+            lines.push(format!("Other ServerMaintenances: {}.", others.join(", ")));
         }
         let rejection = match self.look(wish, false).await.map(|view| view.standing) {
             Ok(ExternalState::Refused(why) | ExternalState::Failed(why)) => Some(Rejection::for_now(why)),
@@ -199,7 +199,7 @@ impl Gate for OperatorMachine {
 /// Warns that parking stops a running server.
 fn shuts_down(way: Way, enters: bool, power: Option<&str>) -> Option<String> {
     let shuts = way == Way::Park && enters && power != Some("Off");
-    shuts.then(|| "Parking shuts the server down first, whatever server_power says.".to_owned())
+    shuts.then(|| "Parking shuts the server down first, regardless of server_power.".to_owned())
 }
 
 #[async_trait]

@@ -58,7 +58,9 @@ async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) ->
     let unsupported = |what: String| BackendError::Unsupported { address: fleet.cluster.address(), what };
     let kind = protocol.pointer("/name").and_then(Value::as_str).unwrap_or_default();
     if !kind.starts_with("Redfish") {
-        return Err(unsupported(format!("the BMC of Server {name} speaks {kind:?}, which this provider does not")));
+        return Err(unsupported(format!(
+            "the BMC of Server {name} uses {kind:?}, which this provider does not support"
+        )));
     }
     let scheme = protocol.pointer("/scheme").and_then(Value::as_str).filter(|it| !it.is_empty()).unwrap_or("https");
     let port = protocol.pointer("/port").and_then(Value::as_i64).filter(|port| *port > 0);
@@ -67,8 +69,8 @@ async fn endpoint(fleet: &ClusterObjects, server: &DynamicObject, name: &str) ->
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     };
-    let endpoint =
-        Url::parse(&text_url).map_err(|_| unsupported(format!("the BMC of Server {name} has no usable address")))?;
+    let endpoint = Url::parse(&text_url)
+        .map_err(|_| unsupported(format!("the BMC of Server {name} does not have a valid address")))?;
     Ok((endpoint, secret))
 }
 
@@ -89,13 +91,14 @@ async fn access(
         let protocol = inline.get("protocol").cloned().unwrap_or_default();
         return Ok((part("/address"), protocol, part("/bmcSecretRef/name")));
     }
-    let bmc_name = text(server, "/spec/bmcRef/name").ok_or_else(|| missing(format!("Server {name} names no BMC")))?;
+    let bmc_name =
+        text(server, "/spec/bmcRef/name").ok_or_else(|| missing(format!("Server {name} does not name a BMC")))?;
     let kind = resource(METAL, "BMC");
     let bmc = fleet.now(&kind, None, bmc_name).await?;
-    let bmc = bmc.ok_or_else(|| missing(format!("BMC {bmc_name} of Server {name} is not there")))?;
+    let bmc = bmc.ok_or_else(|| missing(format!("BMC {bmc_name} of Server {name} does not exist")))?;
     let address =
         text(&bmc, "/spec/hostname").or_else(|| text(&bmc, "/spec/access/ip")).or_else(|| text(&bmc, "/status/ip"));
-    let address = address.ok_or_else(|| missing(format!("BMC {bmc_name} has no address")))?.to_owned();
+    let address = address.ok_or_else(|| missing(format!("BMC {bmc_name} does not have an address")))?.to_owned();
     let secret = text(&bmc, "/spec/bmcSecretRef/name").unwrap_or_default().to_owned();
     Ok((address, bmc.data.pointer("/spec/protocol").cloned().unwrap_or_default(), secret))
 }

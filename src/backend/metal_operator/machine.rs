@@ -139,7 +139,7 @@ impl OperatorMachine {
     fn held(&self) -> Result<&ExternalRequest, BackendError> {
         self.held.as_ref().ok_or_else(|| BackendError::Unsupported {
             address: self.address(),
-            what: "what metal-operator boots is changed only in a maintenance".to_owned(),
+            what: "the boot configuration can change only in a maintenance".to_owned(),
         })
     }
 
@@ -307,7 +307,7 @@ impl BootControl for OperatorMachine {
                 let Some(object) = request.object(true).await? else {
                     return Err(BackendError::Missing {
                         address: self.address(),
-                        what: "our ServerMaintenance is gone".to_owned(),
+                        what: "our ServerMaintenance was deleted".to_owned(),
                     });
                 };
                 let name = ignition_secret(&object, sha256);

@@ -58,7 +58,7 @@ pub struct MetalOperatorSettings {
     pub namespace: String,
     /// BMC certificate verification. [`Trust::Anything`] also allows `http`.
     pub trust: Trust,
-    /// The networks to which BMC credentials may go.
+    /// The networks that can receive BMC credentials.
     pub bmc_networks: Vec<Network>,
     /// The cluster whose Nodes run on the servers, if it is a different cluster.
     pub nodes: Option<Cluster>,

@@ -59,7 +59,7 @@ pub(super) fn resource(group: &str, kind: &str) -> ApiResource {
 
 /// Returns the message for a server that does not exist.
 pub(super) fn no_server(name: &str) -> String {
-    format!("the cluster has no Server {name:?}")
+    format!("the cluster does not contain Server {name:?}")
 }
 
 pub(super) fn label<'a>(object: &'a DynamicObject, key: &str) -> Option<&'a str> {

@@ -52,8 +52,8 @@ pub(super) async fn would_last(fleet: &ClusterObjects, name: &str, reset: ResetT
     Err(BackendError::Unsupported {
         address: fleet.cluster.address(),
         what: format!(
-            "metal-operator would switch Server {name} back at once: {why}. Make the operation under a metal_server_maintenance \
-             (maintenance_id), or change the claim's power"
+            "metal-operator would switch Server {name} back immediately: {why}. Run the operation under a \
+             metal_server_maintenance (maintenance_id), or change the claim's power"
         ),
     })
 }
@@ -63,7 +63,7 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
     let Some((_, value)) = NAMES.iter().find(|(known, _)| *known == reset) else {
         return Err(BackendError::Unsupported {
             address: fleet.cluster.address(),
-            what: format!("metal-operator has no operation for {reset}"),
+            what: format!("metal-operator does not support {reset}"),
         });
     };
     let request = || format!("operation {value} of Server {name}");
@@ -79,7 +79,7 @@ pub(super) async fn ask(fleet: &ClusterObjects, name: &str, reset: ResetType) ->
     if !remove(fleet, name, value).await? {
         return Ok(());
     }
-    let why = format!("metal-operator did not take it within {}s; the request was removed", PATIENCE.as_secs());
+    let why = format!("metal-operator did not accept it within {}s; the request was removed", PATIENCE.as_secs());
     // The operator reads the key before it contacts the BMC, so a restart can still be in progress
     // and must not be requested twice. Repeating a power-on or power-off is harmless.
     if matches!(reset, ResetType::On | ResetType::ForceOff) {
@@ -110,7 +110,7 @@ async fn remove(fleet: &ClusterObjects, name: &str, value: &str) -> Result<bool,
 
 /// Returns the error for a key that is already in use.
 pub(super) fn busy(fleet: &ClusterObjects, request: String, operation: &str) -> BackendError {
-    let why = format!("the operation {operation:?} is requested and not accepted yet");
+    let why = format!("the operation {operation:?} is requested but not accepted yet");
     not_now(fleet.cluster.address(), request, why)
 }
 

@@ -80,14 +80,14 @@ async fn blocker(
         return Ok(Err(format!("it is in maintenance: {by}")));
     }
     if state == "Maintenance" {
-        return Ok(Ok("the Server to come out of maintenance".to_owned()));
+        return Ok(Ok("the Server to leave maintenance".to_owned()));
     }
     if server.data.pointer("/spec/unclaimable").and_then(Value::as_bool) == Some(true) {
         let by = if annotation(server, OUR_ID).is_some() { format!(", for {}", whose(server)) } else { String::new() };
-        return Ok(Err(format!("it is kept from new claims (unclaimable){by}")));
+        return Ok(Err(format!("it is closed to new claims (unclaimable){by}")));
     }
     if let Some(key) = taints::keeps_away(server, tolerated) {
-        return Ok(Err(format!("its taint {key:?} (NoBind) keeps claims away that do not tolerate it")));
+        return Ok(Err(format!("its taint {key:?} (NoBind) excludes claims that do not tolerate it")));
     }
     if let Some(request) = requests.first() {
         return Ok(Ok(format!("the Server, for which a maintenance is requested: {}", whose(request))));
@@ -116,8 +116,8 @@ impl ExternalOwnership for MetalOperatorBackend {
         OwnershipTexts {
             flag: "--metal-operator",
             claim: "ServerClaim",
-            limits: "metal-operator knows only whether there is an approval",
-            counts: "applies to every request for its server, present and future, until the last one has ended.",
+            limits: "metal-operator stores only whether an approval exists",
+            counts: "applies to every request for its server, present and future, until the last request has ended.",
         }
     }
 
@@ -127,7 +127,7 @@ impl ExternalOwnership for MetalOperatorBackend {
             "Its reclaimPolicy is Retain: it stays Released until an administrator binds or deletes it.".to_owned()
         } else {
             // The operator does not wipe disks in any state.
-            "Then the next claim may bind it and boot something else. The operator wipes no disk: the next owner can \
+            "Then the next claim can bind it and boot something else. The operator wipes no disk: the next owner can \
              read the data."
                 .to_owned()
         });
@@ -161,7 +161,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         let tolerates = self.fleet.found().await?.tolerations;
         Ok(tolerates.then_some(()).ok_or_else(|| {
             let address = self.fleet.cluster.address();
-            format!("the ServerClaims of {address} have no field for it (metal-operator v0.6 and later have one)")
+            format!("the ServerClaims of {address} do not support it (metal-operator v0.6 and later do)")
         }))
     }
 
@@ -184,13 +184,11 @@ impl ExternalOwnership for MetalOperatorBackend {
                 } else if claim.is_some() {
                     Binding::Waiting(format!("the Server to be Reserved for {id} (now {state})"))
                 } else {
-                    Binding::Waiting(format!(
-                        "the Server to be let go by an earlier ServerClaim of that name (now {state})"
-                    ))
+                    Binding::Waiting(format!("an earlier ServerClaim of that name to release the Server (now {state})"))
                 })
             }
             None if claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some()) => {
-                Ok(Binding::Waiting(format!("ServerClaim {id} to be gone")))
+                Ok(Binding::Waiting(format!("ServerClaim {id} to be deleted")))
             }
             None => Ok(match blocker(&self.fleet, server, &object, tolerated).await? {
                 Ok(why) => Binding::Waiting(why),
@@ -210,7 +208,7 @@ impl ExternalOwnership for MetalOperatorBackend {
         if let Some(claim) = &found {
             self.may_change(claim, wanted, uid)?;
         } else if uid.is_some() {
-            return Err(self.missing(format!("ServerClaim {id} is not there any more")));
+            return Err(self.missing(format!("ServerClaim {id} no longer exists")));
         }
         let secret = match &wanted.ignition {
             None => None,
@@ -268,13 +266,13 @@ impl ExternalOwnership for MetalOperatorBackend {
     async fn kept(&self, id: &str, uid: &str, server: &str) -> Result<Option<String>, BackendError> {
         let claim = self.fleet.claim(id, true).await?;
         if claim.is_some_and(|claim| claim.metadata.uid.as_deref() == Some(uid)) {
-            return Ok(Some(format!("ServerClaim {id} to be gone")));
+            return Ok(Some(format!("ServerClaim {id} to be deleted")));
         }
         let Some(object) = self.fleet.server(server, true).await? else { return Ok(None) };
         let state = text(&object, "/status/state").unwrap_or("unknown");
         let held = reference(&object, "/spec/serverClaimRef").as_deref() == Some(id);
         // With the reclaim policy Retain, the server stays Released until a person frees it.
-        Ok((held && state != "Released").then(|| format!("the Server to be let go (now {state})")))
+        Ok((held && state != "Released").then(|| format!("metal-operator to free the Server (now {state})")))
     }
 
     fn ignition_secret(&self, claim: &str, sha256: &str) -> String {
@@ -325,7 +323,7 @@ impl MetalOperatorBackend {
             return if claim.metadata.uid.as_deref() == Some(uid) {
                 Ok(())
             } else {
-                Err(self.missing(format!("ServerClaim {id} is another one than that of the state")))
+                Err(self.missing(format!("ServerClaim {id} was replaced: its UID differs from the state's")))
             };
         }
         if claim.metadata.deletion_timestamp.is_some() {
@@ -336,13 +334,14 @@ impl MetalOperatorBackend {
         match annotation(claim, OUR_OWNER) {
             Some(owner) if owner == wanted.owner && server == Some(&wanted.server) => Ok(()),
             Some(owner) if owner == wanted.owner => Err(refused(format!(
-                "ServerClaim {id} is there, for the server {:?}. A claim keeps its server: choose another name",
+                "ServerClaim {id} already exists for the server {:?}. A claim cannot change its server: choose another \
+                 name",
                 server.unwrap_or("that it finds")
             ))),
-            Some(owner) => Err(refused(format!("ServerClaim {id} is there and belongs to {owner:?}"))),
+            Some(owner) => Err(refused(format!("ServerClaim {id} already exists and belongs to {owner:?}"))),
             None => Err(refused(format!(
-                "ServerClaim {id} is there and was not made by this provider. Import it to manage it, or read it with the \
-                 data source metal_server_claim"
+                "ServerClaim {id} already exists and was not created by this provider. Import it to manage it, or read \
+                 it with the data source metal_server_claim"
             ))),
         }
     }

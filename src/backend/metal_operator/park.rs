@@ -86,7 +86,7 @@ impl Parking<'_> {
             (true, _, Some("unpark")) => ExternalState::Returning("the Server is being unparked".to_owned()),
             (true, true, _) if annotation(server, PARKED).is_some() && state == "Parked" => ExternalState::Granted,
             (true, _, Some("park")) | (true, true, _) => {
-                ExternalState::Waiting(format!("the Server to be parked: it is asked to shut down (now {state})"))
+                ExternalState::Waiting(format!("the Server to be parked: it is shutting down (now {state})"))
             }
             (true, false, _) if matches!(state, "Initial" | "Discovery") => {
                 ExternalState::Returning(format!("the Server is returning to service ({state})"))

@@ -52,8 +52,8 @@ const SETTINGS: &[Setting] = &[
 
 const FLAGS: &[BackendFlag] = &[BackendFlag::selects(
     "metal-operator",
-    "The servers are metal-operator's: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE say where; the \
-     same as --backend metal_operator",
+    "The servers belong to metal-operator: METAL_KUBECONFIG or KUBECONFIG, METAL_KUBE_CONTEXT and METAL_KUBE_NAMESPACE \
+     select its cluster; the same as --backend metal_operator",
 )];
 
 impl BackendPlugin for Plugin {

@@ -132,8 +132,8 @@ impl ServerMaintenanceRequest<'_> {
         let full = full_name(object);
         if !self.is_ours(object) {
             return Ok(ExternalState::Refused(format!(
-                "ServerMaintenance {full} already exists and is not ours ({}). It is left alone: delete it, or give \
-                 this maintenance another name",
+                "ServerMaintenance {full} already exists and belongs to another author ({}). It was not changed: \
+                 delete it, or rename this maintenance",
                 whose(object)
             )));
         }
@@ -145,7 +145,7 @@ impl ServerMaintenanceRequest<'_> {
             return Ok(ExternalState::Absent);
         }
         let Some(server) = &seen.server else {
-            return Ok(ExternalState::Failed(format!("there is no Server {:?} any more", self.server)));
+            return Ok(ExternalState::Failed(format!("Server {:?} no longer exists", self.server)));
         };
         if !self.wish.entered
             && let Some(why) = claims::unclaimed(self.wish, server)
@@ -163,18 +163,18 @@ impl ServerMaintenanceRequest<'_> {
             )),
             Some("InMaintenance") => match holder {
                 Some(other) => ExternalState::Lost(format!(
-                    "ServerMaintenance {full} says InMaintenance, but the Server's serverMaintenanceRef names {}",
+                    "ServerMaintenance {full} is InMaintenance, but the Server's serverMaintenanceRef names {}",
                     self.described(&other).await?
                 )),
                 // Only a new request can repair this.
                 None => ExternalState::Leftovers(format!(
-                    "ServerMaintenance {full} says InMaintenance, but the Server has no serverMaintenanceRef"
+                    "ServerMaintenance {full} is InMaintenance, but the Server lacks serverMaintenanceRef"
                 )),
             },
             Some("Failed") => {
                 let why = match boot {
                     Some(BootReadiness::Error(message)) => message.clone(),
-                    _ => "without a reason that is told".to_owned(),
+                    _ => "no reason given".to_owned(),
                 };
                 ExternalState::Failed(format!("ServerMaintenance {full} is Failed: {why}"))
             }
@@ -191,7 +191,7 @@ impl ServerMaintenanceRequest<'_> {
         holder: Option<String>,
     ) -> Result<String, BackendError> {
         if let Some(other) = holder.filter(|holder| *holder != full_name(object)) {
-            return Ok(format!("turn: {} holds the server", self.described(&other).await?));
+            return Ok(format!("{} to release the server", self.described(&other).await?));
         }
         let approval = match reference(server, "/spec/serverClaimRef") {
             Some(claim) if self.wish.asks != Asks::Nobody => claims::approval(self.fleet, found, &claim).await?,
@@ -207,9 +207,9 @@ impl ServerMaintenanceRequest<'_> {
         let ahead: Vec<String> = before.iter().filter(|other| order(other) < ours).map(|other| whose(other)).collect();
         let state = text(server, "/status/state").unwrap_or("unknown");
         Ok(match ahead.as_slice() {
-            [] => format!("metal-operator to take the Server into maintenance (it is {state})"),
-            [first] => format!("turn, 1 ahead: {first}"),
-            [first, ..] => format!("turn, {} ahead: {first} first", ahead.len()),
+            [] => format!("metal-operator to put the Server into maintenance (now {state})"),
+            [first] => format!("the request ahead: {first}"),
+            [first, ..] => format!("the {} requests ahead: {first} first", ahead.len()),
         })
     }
 
@@ -250,9 +250,7 @@ impl ServerMaintenanceRequest<'_> {
                 && claims::has_marks(self.fleet, claim, self.wish.entered).await?
                 && !self.others_are_there().await?
             {
-                return Ok(ExternalState::Leftovers(format!(
-                    "ServerClaim {claim} still has the marks of a maintenance"
-                )));
+                return Ok(ExternalState::Leftovers(format!("ServerClaim {claim} still has a maintenance's marks")));
             }
             let state = text(server, "/status/state").unwrap_or("unknown");
             if self.wish.entered && matches!(state, "Maintenance" | "Initial" | "Discovery") {
@@ -289,7 +287,7 @@ impl ServerMaintenanceRequest<'_> {
         let Some((_, kind)) = self.fleet.maintenances().await? else {
             return Err(BackendError::Unsupported {
                 address: self.fleet.cluster.address(),
-                what: "there is no ServerMaintenance".to_owned(),
+                what: "the cluster does not serve ServerMaintenance".to_owned(),
             });
         };
         self.fleet.apply(&kind, self.namespace(), &self.name(), &wanted).await

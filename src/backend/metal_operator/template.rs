@@ -79,12 +79,12 @@ impl ServerMaintenanceRequest<'_> {
             // Up to v0.7, the operator ignores a failed object (`handleFailedState`).
             if text(object, "/status/state") == Some("Failed") {
                 return Ok(Some(BootReadiness::Error(format!(
-                    "ServerMaintenance {} is Failed, and metal-operator boots nothing for it any more: release this maintenance, and \
-                     apply again",
+                    "ServerMaintenance {} is Failed, so metal-operator no longer boots anything for it: release this \
+                     maintenance and apply again",
                     full_name(object)
                 ))));
             }
-            return pending("metal-operator has not made the ServerBootConfiguration yet".to_owned());
+            return pending("metal-operator has not created the ServerBootConfiguration yet".to_owned());
         };
         let full = full_name(&boot);
         let stale = boot.metadata.uid.as_deref() == annotation(object, OUR_OLD_BOOT);
@@ -92,14 +92,14 @@ impl ServerMaintenanceRequest<'_> {
             .iter()
             .any(|field| boot.data.pointer(&format!("/spec{field}")) != wanted.pointer(field));
         if stale || other || boot.metadata.deletion_timestamp.is_some() {
-            return pending(format!("ServerBootConfiguration {full} is not yet the requested one"));
+            return pending(format!("ServerBootConfiguration {full} does not match the request yet"));
         }
         let (failed, done) = conditions(&boot);
         Ok(Some(match text(&boot, "/status/state") {
             Some("Ready") => BootReadiness::Ready,
             Some("Error") => BootReadiness::Error(format!(
                 "ServerBootConfiguration {full} is in Error: {}",
-                failed.unwrap_or_else(|| "the boot operator does not say why".to_owned())
+                failed.unwrap_or_else(|| "the boot operator did not give a reason".to_owned())
             )),
             other => BootReadiness::Pending(format!(
                 "ServerBootConfiguration {full} is {}{}",

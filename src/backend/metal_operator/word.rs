@@ -125,8 +125,8 @@ impl ApprovalMark {
 
 fn gone(word: &ApprovalMarkRef) -> String {
     match &word.node {
-        Some(node) => format!("there is no Node {node:?}"),
-        None => format!("ServerClaim {} is not there any more", word.claim),
+        Some(node) => format!("Node {node:?} does not exist"),
+        None => format!("ServerClaim {} no longer exists", word.claim),
     }
 }
 

@@ -329,7 +329,7 @@ impl Bmc {
                 None => return Ok(response),
             }
         }
-        Err(self.protocol(&format!("{method} {path} was redirected in a circle")))
+        Err(self.protocol(&format!("{method} {path} was redirected in a loop")))
     }
 
     /// Stores a permanent redirect.

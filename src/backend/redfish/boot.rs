@@ -59,7 +59,7 @@ impl BootControl for RedfishMachine {
             objects.reverse();
         }
         let several = objects.len() > 1;
-        let mut refused = self.bmc.unsupported("the machine has no boot override");
+        let mut refused = self.bmc.unsupported("the machine does not support boot overrides");
         for place in &objects {
             match self.write_override(place, wanted, clear_http_boot_uri, is_again).await {
                 // Some machines list the override in both objects but accept it in only one.

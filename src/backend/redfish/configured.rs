@@ -98,7 +98,7 @@ fn servers(block: &Block, env: Variables<'_>) -> Result<BTreeMap<String, ServerI
     }
     for (name, server) in block.objects("servers") {
         if servers.insert(name.clone(), ServerInput::of(server)).is_some() {
-            let problem = format!("server {name:?} is in the inventory file too; say it in one place");
+            let problem = format!("server {name:?} is also in the inventory file; define it in one place");
             return Err(Problem::of(&["servers", name], problem));
         }
     }
@@ -156,7 +156,7 @@ fn server_settings(
         return Err(wrong(
             "username",
             format!(
-                "server {name:?} has no credentials; give username and password in redfish, or set {} and {}",
+                "server {name:?} does not have credentials; set username and password in redfish, or {} and {}",
                 USERNAME.variable(),
                 PASSWORD.variable()
             ),
@@ -194,7 +194,7 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     if name.trim().is_empty() {
         return Err(wrong("a server has an empty name".to_owned()));
     }
-    let text = text.ok_or_else(|| wrong(format!("server {name:?} has no endpoint")))?;
+    let text = text.ok_or_else(|| wrong(format!("server {name:?} does not have an endpoint")))?;
     let endpoint =
         Url::parse(text).map_err(|error| wrong(format!("the endpoint of server {name:?} is not a URL: {error}")))?;
     if !matches!(endpoint.scheme(), "http" | "https") || endpoint.host_str().is_none() {
@@ -202,13 +202,13 @@ pub(super) fn endpoint(name: &str, text: Option<&str>) -> Result<Url, Problem> {
     }
     if !endpoint.username().is_empty() || endpoint.password().is_some() {
         return Err(wrong(format!(
-            "the endpoint of server {name:?} holds credentials; give username and password instead"
+            "the endpoint of server {name:?} contains credentials; set username and password instead"
         )));
     }
     if !is_root(endpoint.path()) {
         return Err(wrong(format!(
-            "the endpoint of server {name:?} has the path {:?}; Redfish is asked at /redfish/v1 of the address itself, which may be \
-             another BMC: write scheme, host and port alone, and system_id for one of several systems",
+            "the endpoint of server {name:?} has the path {:?}; the provider reads /redfish/v1 at the address itself, \
+             which could be another BMC: write only scheme, host and port, and system_id for one of several systems",
             endpoint.path()
         )));
     }
@@ -228,11 +228,9 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
         return None;
     }
     match trust {
-        Trust::Fingerprint(_) | Trust::Authority(_) => {
-            Some("certificate_sha256 and ca_certificate_file have no effect there; write https")
-        }
+        Trust::Fingerprint(_) | Trust::Authority(_) => Some("certificate_sha256 and ca_certificate_file require https"),
         Trust::System if !is_here(endpoint) => {
-            Some("the password would go in clear; write https, or insecure = true where that is known")
+            Some("the password would be sent unencrypted; write https, or insecure = true to accept this")
         }
         Trust::System | Trust::Anything => None,
     }
@@ -242,7 +240,7 @@ pub(super) fn refuses_plain(endpoint: &Url, trust: &Trust) -> Option<&'static st
 /// unencrypted.
 pub(in crate::backend) fn in_clear(endpoint: &Url) -> Option<String> {
     let host = endpoint.host_str().filter(|_| endpoint.scheme() == "http" && !is_here(endpoint))?;
-    Some(format!("BMC: the password goes in clear to {host}: its address begins with http."))
+    Some(format!("BMC: the password is sent unencrypted to {host}: its address begins with http."))
 }
 
 /// Returns true for a loopback address, whose traffic does not reach a network.
@@ -260,7 +258,7 @@ pub(in crate::backend) fn several_trusts(
     let several =
         [insecure == Some(true), fingerprint.is_some(), authority.is_some()].iter().filter(|given| **given).count();
     if several > 1 {
-        return Err(Problem::of(at, "insecure, certificate_sha256 and ca_certificate_file exclude each other"));
+        return Err(Problem::of(at, "set only one of insecure, certificate_sha256 and ca_certificate_file"));
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ const MOST_ACCOUNTS: usize = 20;
 
 /// Reads an address's certificate in DER form; `Err` is the reason if that fails.
 async fn presented(route: &Route, endpoint: &Url) -> Result<Vec<u8>, String> {
-    let host = endpoint.host().ok_or("the endpoint has no host")?;
+    let host = endpoint.host().ok_or("the endpoint does not name a host")?;
     let name = match &host {
         Host::Domain(name) => (*name).to_owned(),
         Host::Ipv4(address) => address.to_string(),

@@ -54,7 +54,7 @@ pub fn parse_inventory(text: &str) -> Result<BTreeMap<String, InventoryServer>, 
         return of_show(&shown);
     }
     if text.starts_with("PK\u{3}\u{4}") {
-        return Err("a saved plan: give the output of show -json for it".to_owned());
+        return Err("a saved plan: use its show -json output instead".to_owned());
     }
     // YAML 1.2 contains JSON.
     let parsed: Result<BTreeMap<String, InventoryServer>, _> = serde_saphyr::from_str(text);
@@ -68,14 +68,14 @@ fn unreadable(error: &serde_saphyr::Error) -> String {
     let place = error.location().map(|at| format!("line {}, column {}: ", at.line(), at.column())).unwrap_or_default();
     let problem = match error.without_snippet() {
         Error::SerdeUnknownField { field, .. } if field == "password" => {
-            "a server has a field \"password\": name a password_file or a password_env instead, so that the file holds no \
-             secret"
+            "a server has a field \"password\": use password_file or password_env instead, so that the file does not \
+             contain a secret"
                 .to_owned()
         }
         Error::SerdeUnknownField { expected, .. } => {
-            format!("a field that a server does not have; it has {}", expected.join(", "))
+            format!("an unknown field; a server has {}", expected.join(", "))
         }
-        Error::DuplicateMappingKey { .. } => "a key that is there twice".to_owned(),
+        Error::DuplicateMappingKey { .. } => "a duplicate key".to_owned(),
         Error::SerdeInvalidType { expected, .. } => format!("the wrong type, expected {expected}"),
         Error::Eof { .. } => "the text ends too early".to_owned(),
         Error::MultipleDocuments { .. } => "more than one YAML document".to_owned(),
@@ -91,7 +91,7 @@ fn of_show(shown: &Value) -> Result<BTreeMap<String, InventoryServer>, String> {
         collect(&values["root_module"], &mut texts);
     }
     if texts.is_empty() {
-        return Err("it is the output of show -json and holds no data source metal_servers".to_owned());
+        return Err("it is show -json output without a metal_servers data source".to_owned());
     }
     let mut servers = BTreeMap::new();
     for text in texts {

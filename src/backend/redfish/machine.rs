@@ -270,7 +270,7 @@ impl PowerControl for RedfishMachine {
             _ => wanted.as_str(),
         };
         let Some(target) = system::reset_action(&system).target else {
-            return Err(self.bmc.unsupported("the system has no reset action"));
+            return Err(self.bmc.unsupported("the system does not support reset"));
         };
         if !values.iter().any(|accepted| accepted == value) {
             let list = values.join(", ");
@@ -315,7 +315,7 @@ pub(super) fn nothing_there(error: BackendError) -> Result<Vec<String>, BackendE
     }
 }
 
-/// Converts the error of a read before a change: the change was not sent, so its outcome is known.
+/// Converts a read error before a change: the change was not sent, so its outcome is certain.
 pub(super) fn nothing_sent(error: BackendError) -> BackendError {
     match error {
         BackendError::ReplyLost { address, cause, .. } => BackendError::Unreachable { address, cause },

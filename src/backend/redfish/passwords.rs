@@ -96,7 +96,7 @@ pub(super) fn readable(block: &Block, env: Variables<'_>) -> Option<Warning> {
     (!files.is_empty()).then(|| Warning {
         summary: "Passwords can be read by others",
         detail: format!(
-            "Other users of this machine may read these password files: {}. Run chmod go-r for them.",
+            "Other users of this machine can read these password files: {}. Run chmod go-r on them.",
             files.join(", ")
         ),
     })

@@ -52,7 +52,7 @@ impl BackendPlugin for Plugin {
     fn check(&self, block: &Block) -> Vec<Problem> {
         let mut problems: Vec<Problem> = check_request_timeout(block).into_iter().collect();
         if block.duration("read_timeout").is_some_and(|limit| limit > LONGEST_READ) {
-            problems.push(Problem::of(&["read_timeout"], "a read may take at most 120s"));
+            problems.push(Problem::of(&["read_timeout"], "it must be at most 120s"));
         }
         if let Some(other) = block.text("authentication").filter(|word| !matches!(word.as_str(), "session" | "basic")) {
             problems.push(Problem::of(&["authentication"], format!("{other:?} is not one of \"session\", \"basic\"")));
@@ -120,9 +120,10 @@ fn in_clear(settings: &RedfishSettings) -> Option<Warning> {
     let names: Vec<&str> =
         plain.filter(|(_, server)| !is_here(&server.endpoint)).map(|(name, _)| name.as_str()).collect();
     (!names.is_empty()).then(|| Warning {
-        summary: "Passwords of BMCs go in clear",
+        summary: "BMC passwords are sent unencrypted",
         detail: format!(
-            "These servers have an http address: {}. Who is in between reads their passwords and may switch them. Write https.",
+            "These servers have an http address: {}. Anyone on the network path can read their passwords and switch \
+             them. Write https.",
             names.join(", ")
         ),
     })

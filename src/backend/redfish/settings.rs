@@ -36,7 +36,7 @@ pub enum Trust {
 pub struct MediaSettings {
     /// The `BootSourceOverrideTarget` that boots a filled virtual drive.
     pub boot_target: Option<String>,
-    /// The end of the path of the drive to fill.
+    /// The drive to fill: the end of its path.
     pub media_slot: Option<String>,
 }
 

@@ -45,13 +45,12 @@ impl RedfishMachine {
         };
         match (&self.system_id, members.as_slice()) {
             (Some(id), _) => members.iter().find(|path| *path == id || name(path) == *id).cloned().ok_or_else(|| {
-                self.bmc
-                    .no_system(&format!("there is no system {id:?} behind it; set system_id to one of: {}", names()))
+                self.bmc.no_system(&format!("it does not have a system {id:?}; set system_id to one of: {}", names()))
             }),
             (None, [only]) => Ok(only.clone()),
-            (None, []) => Err(self.bmc.no_system("there is no system behind it")),
+            (None, []) => Err(self.bmc.no_system("it does not have a system")),
             (None, _) => Err(self.bmc.no_system(&format!(
-                "there are {} systems behind it; set system_id to one of: {}",
+                "it has {} systems; set system_id to one of: {}",
                 members.len(),
                 names()
             ))),
@@ -73,8 +72,8 @@ impl RedfishMachine {
             ([only], failed) => {
                 if let Some((path, cause)) = failed {
                     tracing::warn!(
-                        "{}: the system {} is used, because it alone supports reset; {} failed ({cause}). Set system_id \
-                         to choose one of: {}",
+                        "{}: the provider uses system {}, because only it supports reset; {} failed ({cause}). Set \
+                         system_id to choose one of: {}",
                         self.bmc.address(),
                         name(only),
                         name(path),

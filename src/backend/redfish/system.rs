@@ -248,7 +248,7 @@ mod tests {
         let none = of("Disabled", "None");
         assert!(hides_armed(&of("Once", "Pxe"), &none));
         assert!(hides_armed(&of("Continuous", "Cd"), &of("Once", "None")));
-        assert!(!hides_armed(&of("Once", "Pxe"), &of("Once", "Cd")), "what is to come is shown");
+        assert!(!hides_armed(&of("Once", "Pxe"), &of("Once", "Cd")), "the pending override is visible");
         for idle in [of("Disabled", "Pxe"), of("Once", "None"), json!({"Boot": {}}), json!({})] {
             assert!(!hides_armed(&idle, &none), "{idle}");
         }

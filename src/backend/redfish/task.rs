@@ -174,7 +174,7 @@ mod tests {
                 nothing_changed,
             };
             let shown = error.to_string();
-            assert_eq!(shown, "bmc: POST reset was accepted, and its task failed: task Exception: \"No fan\"");
+            assert_eq!(shown, "bmc: POST reset was accepted, but its task failed: task Exception: \"No fan\"");
             assert_eq!((error.outcome_unknown(), error.is_transient()), (!nothing_changed, true));
         }
     }

@@ -168,7 +168,7 @@ pub(super) fn client(trust: &Trust, route: &Route, secure: bool, timeout: Durati
     let (client, fresh) = (build(super::bmc::MOST_AT_ONCE)?, build(0)?);
     let expected = if let Trust::Fingerprint(expected) = trust { Some(*expected) } else { None };
     let judged_by = match trust {
-        Trust::System => "the authorities of this machine",
+        Trust::System => "this machine's authorities",
         Trust::Authority(_) => "ca_certificate_file",
         Trust::Fingerprint(_) => "certificate_sha256",
         Trust::Anything => "insecure, which trusts any certificate",

@@ -123,7 +123,7 @@ async fn another_server_under_the_name_of_a_held_one_is_not_touched() {
             alice.resume(&held.uid, &wish("mine", boots_rescue()), &control()).await
         };
         let refused = asked.unwrap_err().to_string();
-        assert!(refused.contains("is another server than the one that is held"), "{refused}");
+        assert!(refused.contains("is not the locked server"), "{refused}");
         assert_eq!(world.machine.with(|inside| (inside.resets.len(), inside.image.clone())), (resets, None));
         world.machine.with(|inside| inside.identity = None);
         let over = world.process("alice").release(&held.uid, "node", Ending::Completed, &control()).await;
@@ -148,6 +148,6 @@ async fn another_server_under_the_name_of_a_waiting_one_is_not_touched() {
     bob.release_without_restore(&held.id, held.generation, "it is gone", None, &control()).await.unwrap();
     let refused = waiting.await.unwrap().unwrap().record.phase;
     let Phase::Failed { cause, .. } = &refused else { panic!("{refused:?}") };
-    assert!(cause.contains("is another server than the one that is held"), "{cause}");
+    assert!(cause.contains("is not the locked server"), "{cause}");
     assert_eq!(world.machine.with(|inside| inside.resets.len()), 0);
 }

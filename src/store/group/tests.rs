@@ -237,10 +237,10 @@ async fn play(tasks: &[Task], store: &Arc<Store>) {
         match result {
             Some(Ok((uid, fence))) => {
                 assert!(!task.refuses && !store.taken.contains(&id(n)), "{n}");
-                assert_eq!(times(&uid), 1, "{n} was told that it is stored");
+                assert_eq!(times(&uid), 1, "{n}: a success was reported");
                 let record = shelf.lock.get(&uid).unwrap();
                 let stored = record.attachment.as_ref().map(Attachment::fence);
-                assert_eq!(stored, Some(fence), "{n} was told another fence than is stored");
+                assert_eq!(stored, Some(fence), "{n}: the reported fence is not stored");
             }
             // A refused transition also gets the unknown error if its group's commit stays unknown.
             Some(Err(StoreError::Unavailable { .. })) => assert!(times(&uid) <= usize::from(!task.refuses), "{n}"),

@@ -56,8 +56,8 @@ impl LeaseStatus {
         let name = format!("the Lease {}", lease.metadata.name.as_deref().unwrap_or_default());
         let empty = std::collections::BTreeMap::new();
         let notes = lease.metadata.annotations.as_ref().unwrap_or(&empty);
-        let runner = notes.get(RUNNER).ok_or_else(|| faults.record(&name, "it names no process"))?;
-        let until = notes.get(UNTIL).ok_or_else(|| faults.record(&name, "it has no end"))?;
+        let runner = notes.get(RUNNER).ok_or_else(|| faults.record(&name, "it does not name a process"))?;
+        let until = notes.get(UNTIL).ok_or_else(|| faults.record(&name, "it does not have an end time"))?;
         let until = until.parse().map_err(|error| faults.record(&name, error))?;
         let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
         Ok(Self {
@@ -173,17 +173,17 @@ mod tests {
 
     #[test]
     fn who_was_seen_unchanged_for_the_length_of_its_lease_is_gone_whatever_the_clocks_say() {
-        for told in [-3600, 0, 29, 3600] {
+        for skew in [-3600, 0, 29, 3600] {
             let all = Alive::default();
-            // Written at 1000 for 30 s; the reader's server differs by `told` seconds.
-            let at = |monotonic| look(monotonic, 1000 + told + i64::try_from(monotonic).unwrap());
+            // Written at 1000 for 30 s; the reader's server differs by `skew` seconds.
+            let at = |monotonic| look(monotonic, 1000 + skew + i64::try_from(monotonic).unwrap());
             let first = alive(&all, &said("1", 1030), at(0));
-            assert_eq!(first, told < 60, "a first look believes only what is long over: {told}");
-            assert_eq!(alive(&all, &said("1", 1030), at(29)), told + 29 < 60, "{told}");
-            assert!(!alive(&all, &said("1", 1030), at(30)), "{told}");
+            assert_eq!(first, skew < 60, "a first look trusts only a lease that ended long ago: {skew}");
+            assert_eq!(alive(&all, &said("1", 1030), at(29)), skew + 29 < 60, "{skew}");
+            assert!(!alive(&all, &said("1", 1030), at(30)), "{skew}");
             // A renewal restarts the time.
-            assert_eq!(alive(&all, &said("2", 1061), at(31)), told < 60);
-            assert!(!alive(&all, &said("2", 1061), at(62)), "{told}");
+            assert_eq!(alive(&all, &said("2", 1061), at(31)), skew < 60);
+            assert!(!alive(&all, &said("2", 1061), at(62)), "{skew}");
         }
     }
 

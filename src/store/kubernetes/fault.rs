@@ -37,16 +37,16 @@ impl ErrorMapper {
             // An admission policy's own message explains the rejection.
             ClusterError::Denied { message, .. } => self.forbidden(message),
             ClusterError::Forbidden { .. } => {
-                self.forbidden(format!("{error}; see the guide about many runners for what each role needs"))
+                self.forbidden(format!("{error}; the guide about many runners lists each role's permissions"))
             }
             ClusterError::NotFound { .. } => self.forbidden(format!(
-                "{error}; is there a namespace {:?}? (kubectl create namespace {0})",
+                "{error}; check that the namespace {:?} exists (kubectl create namespace {0})",
                 self.namespace
             )),
             ClusterError::Invalid { message, .. } | ClusterError::Rejected { message, .. } if is_size(message) => self
                 .forbidden(format!(
-                    "{error}; a ConfigMap holds 1 MiB, which is some thousand waiters for one server; nothing of this \
-                     change was stored"
+                    "{error}; a ConfigMap is limited to 1 MiB, which is several thousand waiters for one server; the \
+                     change was not stored"
                 )),
             ClusterError::Rejected { code, .. } if *code >= 500 => self.unavailable(error.to_string()),
             ClusterError::Protocol { .. } => self.unreadable(error.to_string()),

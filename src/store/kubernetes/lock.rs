@@ -166,7 +166,7 @@ impl Row {
     pub(super) fn of(map: &ConfigMap, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let revision = revision(&map.metadata, faults)?;
         if objects::kind(&map.metadata) != Some("lock") {
-            return Err(misread(map, KIND, faults, "this label does not say that it is a lock"));
+            return Err(misread(map, KIND, faults, "this label does not mark a lock"));
         }
         let head: Option<Head> = data(map, "head", faults)?;
         let head = head.ok_or_else(|| misread(map, "head", faults, "it is missing"))?;
@@ -245,7 +245,7 @@ pub(super) fn oddities(map: &ConfigMap, faults: &ErrorMapper) -> Vec<String> {
         data::<Vec<Entry>>(map, "said", faults).err(),
         data::<BTreeMap<String, i64>>(map, "order", faults).err(),
     ];
-    parts.into_iter().flatten().map(|error| format!("what cannot be read counts for nothing: {error}")).collect()
+    parts.into_iter().flatten().map(|error| format!("an unreadable part is ignored: {error}")).collect()
 }
 
 /// Returns a hash that distinguishes two objects with one resourceVersion, as after a restore of

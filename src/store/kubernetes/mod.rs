@@ -216,7 +216,7 @@ impl KubernetesStore {
             if objects::kind(&map.metadata) == Some("lock") {
                 return Err(self.link.faults.unreadable(cause));
             }
-            tracing::warn!("a journal cannot be read and is left out: {cause}");
+            tracing::warn!("a journal cannot be read and is skipped: {cause}");
         }
         Ok(journal::in_order(entries))
     }
@@ -260,7 +260,7 @@ async fn known(link: &StoreClient) -> Result<String, StoreError> {
     }
     let map = found.ok_or_else(|| link.faults.unavailable("its id could not be written"))?;
     let meta: Option<Meta> = data(&map, "meta", &link.faults)?;
-    let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it has no id"))?;
+    let meta = meta.ok_or_else(|| link.faults.record("metal-store", "it does not have an id"))?;
     format::check(meta.schema, &link.faults)?;
     Ok(meta.store_id)
 }

@@ -56,10 +56,10 @@ impl Pointer {
     pub(super) fn of(map: &ConfigMap, faults: &ErrorMapper) -> Result<Self, StoreError> {
         let name = map.metadata.name.as_deref().unwrap_or_default();
         if !matches!(objects::kind(&map.metadata), Some("name" | "uid")) {
-            return Err(faults.record(name, format!("its label {KIND} does not say that it is a pointer")));
+            return Err(faults.record(name, format!("its label {KIND} does not mark a pointer")));
         }
         let place: Option<(MaintenanceId, Uid, LockKey)> = data(map, "place", faults)?;
-        let (id, uid, key) = place.ok_or_else(|| faults.record(name, "it leads nowhere"))?;
+        let (id, uid, key) = place.ok_or_else(|| faults.record(name, "its target is missing"))?;
         Ok(Self { id, uid, key, resource_version: map.metadata.resource_version.clone() })
     }
 }
@@ -146,7 +146,7 @@ impl Names {
                 return Ok(());
             }
         }
-        Err(link.faults.unavailable(format!("too many ask for the name {} at the same time", record.id)))
+        Err(link.faults.unavailable(format!("too many processes use the name {} at the same time", record.id)))
     }
 
     async fn turn(
@@ -194,7 +194,7 @@ impl Names {
                 self.give_up(link, record)
             );
             if let Err(error) = uid.and(name) {
-                tracing::debug!(%error, id = %record.id, "a pointer stays behind");
+                tracing::debug!(%error, id = %record.id, "a pointer was not deleted");
             }
         }));
         // The change is committed, so do not delay it for long.

@@ -35,11 +35,11 @@ pub(super) struct Parsed {
 /// account.
 pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
     let refused = |cause: String| StoreError::Forbidden { address: "kubernetes://".to_owned(), cause };
-    let form = "write kubernetes://namespace, with ?context=… and &kubeconfig=/path if they are not the usual ones";
+    let form = "write kubernetes://namespace, and ?context=… and &kubeconfig=/path to override the defaults";
     let url = Url::parse(text).map_err(|error| refused(format!("its URL cannot be read ({error}); {form}")))?;
     let more = url.port().is_some() || !url.username().is_empty() || url.password().is_some();
     if more || !matches!(url.path(), "" | "/") || url.fragment().is_some() {
-        return Err(refused(format!("its URL holds more than a namespace and parameters; {form}")));
+        return Err(refused(format!("its URL contains more than a namespace and parameters; {form}")));
     }
     let namespace = url.host_str().unwrap_or_default().to_owned();
     if !is_namespace(&namespace) {
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, StoreError> {
             "kubeconfig" if cluster.kubeconfig.is_none() => {
                 return Err(refused("the path of kubeconfig must be absolute".to_owned()));
             }
-            "context" | "kubeconfig" => return Err(refused(format!("its URL has {name} twice"))),
+            "context" | "kubeconfig" => return Err(refused(format!("its URL sets {name} twice"))),
             other => return Err(refused(format!("its URL has the unknown parameter {other:?}; {form}"))),
         }
     }

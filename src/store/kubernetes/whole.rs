@@ -34,7 +34,7 @@ pub(super) fn kind(map: &ConfigMap) -> &str {
 pub(super) fn bound(map: &ConfigMap, link: &StoreClient) -> Result<(String, LockKey), StoreError> {
     let found: Option<(String, LockKey)> = data(map, "bound", &link.faults)?;
     let name = map.metadata.name.as_deref().unwrap_or_default();
-    found.ok_or_else(|| link.faults.record(name, "it binds nothing"))
+    found.ok_or_else(|| link.faults.record(name, "its binding is missing"))
 }
 
 /// Reads a snapshot at one revision.
@@ -59,10 +59,10 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
             oddities.push(format!("the ConfigMap {name} has owners: the garbage collector deletes it with them"));
         }
         if map.immutable == Some(true) {
-            oddities.push(format!("the ConfigMap {name} is immutable: no change of it can be stored"));
+            oddities.push(format!("the ConfigMap {name} is immutable: its changes cannot be stored"));
         }
         match kind(map) {
-            "" => oddities.push(format!("the ConfigMap {name} has a label of another kind: it is not read")),
+            "" => oddities.push(format!("the ConfigMap {name} has an unknown kind label: it is not read")),
             "lock" => match Row::of(map, &link.faults) {
                 Ok(row) if only_fenced(map, &row) => {}
                 Ok(row) => locks.push((*row.lock).clone()),
@@ -96,7 +96,7 @@ pub(super) async fn read(store: &KubernetesStore) -> Result<Contents, StoreError
         match taken.get(&record.id) {
             Some(pointer) if pointer.key == record.lock_key => {}
             Some(pointer) => {
-                oddities.push(format!("{} is active, but its name stands for {}", record.id, pointer.key));
+                oddities.push(format!("{} is active, but its name points to {}", record.id, pointer.key));
             }
             None => oddities.push(format!("{} is active, but its name is free", record.id)),
         }

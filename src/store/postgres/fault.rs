@@ -35,13 +35,13 @@ impl ErrorMapper {
             sqlx::Error::Io(cause) => self.unavailable(format!("it cannot be reached ({cause})")),
             _ => match code(error).as_deref() {
                 Some("42501") => self.forbidden(format!(
-                    "the role may not do this ({}); see the guide about many runners for what each role needs",
+                    "the role does not allow this ({}); the guide about many runners lists each role's permissions",
                     message(error)
                 )),
                 Some("28P01" | "28000") => self.forbidden(format!("the login was refused ({})", message(error))),
-                Some("3D000") => self.forbidden(format!("there is no such database ({})", message(error))),
+                Some("3D000") => self.forbidden(format!("the database does not exist ({})", message(error))),
                 Some("3F000" | "42P01" | "42883" | "42703") => {
-                    self.unreadable(format!("its schema is not that of this program ({})", message(error)))
+                    self.unreadable(format!("its schema does not match this program ({})", message(error)))
                 }
                 Some("MT001") => self.unreadable(message(error)),
                 Some("25006") => self.unwritable(format!(
@@ -49,7 +49,7 @@ impl ErrorMapper {
                     message(error)
                 )),
                 Some("53100") => self.unwritable(format!("the server's disk is full ({})", message(error))),
-                Some("53300") => self.unavailable(format!("it has no free connection ({})", message(error))),
+                Some("53300") => self.unavailable(format!("all its connections are in use ({})", message(error))),
                 // Transient classes: connection, resources, operator intervention, system,
                 // transaction conflict.
                 Some(code)

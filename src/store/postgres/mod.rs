@@ -210,8 +210,8 @@ impl Store for PostgresStore {
     fn loss_warning(&self) -> Option<String> {
         self.loses.map(|why| {
             format!(
-                "{}: {why}, and two runs may hold one server. Add a synchronous standby, or say in coordination_url that this is \
-                 accepted: accept_lost_commits=yes. See the guide \"After a restore\".",
+                "{}: {why}, so two runs could hold one server. Add a synchronous standby, or accept this in \
+                 coordination_url: accept_lost_commits=yes. See the guide \"After a restore\".",
                 self.address()
             )
         })

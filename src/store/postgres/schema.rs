@@ -50,12 +50,11 @@ pub(super) struct Opened {
 /// (<https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT>).
 fn loses(standbys: &str, commit: &str) -> Option<&'static str> {
     match (commit, standbys.trim()) {
-        ("off", _) => Some("synchronous_commit is off: a crash of the server loses its last changes"),
-        (_, "") => Some(
-            "no standby confirms a change (synchronous_standby_names is empty): when another server takes the place of this one, \
-             its last changes are lost",
-        ),
-        ("local", _) => Some("synchronous_commit is local: a fail-over loses the last changes"),
+        ("off", _) => Some("synchronous_commit is off: a server crash loses the last changes"),
+        (_, "") => {
+            Some("no standby confirms a change (synchronous_standby_names is empty): a failover loses the last changes")
+        }
+        ("local", _) => Some("synchronous_commit is local: a failover loses the last changes"),
         _ => None,
     }
 }

@@ -122,9 +122,7 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
     for (name, value) in parsed.query_pairs() {
         let one = spelled(&name).to_owned();
         if names.contains(&one) {
-            return Err(refused(format!(
-                "its URL says {one} twice (here as {name:?}); one of them would be passed over"
-            )));
+            return Err(refused(format!("its URL sets {one} twice (here as {name:?}); one value would be ignored")));
         }
         names.push(one);
         match (name.as_ref(), value.as_ref()) {
@@ -170,9 +168,9 @@ fn parse_beside(url: &SecretString, said_elsewhere: bool) -> Result<Parsed, Stor
     let unverified = match connect.get_ssl_mode() {
         _ if here => None,
         PgSslMode::VerifyFull => None,
-        PgSslMode::VerifyCa => Some("accepts any server that the authority knows, under any name"),
+        PgSslMode::VerifyCa => Some("accepts any server with a certificate of the authority, under any name"),
         PgSslMode::Require => Some("encrypts, and accepts any server"),
-        _ => Some("sends the password and everything else in clear, to any server"),
+        _ => Some("sends the password and everything else unencrypted, to any server"),
     };
     let unverified = unverified.map(|what| {
         let host = connect.get_host();

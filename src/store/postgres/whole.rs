@@ -62,14 +62,14 @@ pub(super) async fn read(store: &PostgresStore) -> Result<Contents, StoreError> 
         .map_err(fault)?;
     for (uid, body) in &approvals {
         if let Err(error) = serde_json::from_str::<Approval>(body) {
-            oddities.push(format!("the approval {uid} cannot be read and counts for nothing: {error}"));
+            oddities.push(format!("the approval {uid} cannot be read and is ignored: {error}"));
         }
     }
     let mut lines = Vec::new();
     for (id, body) in &audit {
         match serde_json::from_str::<AuditEvent>(body) {
             Ok(event) => lines.push(event),
-            Err(error) => oddities.push(format!("the line {id} of the audit cannot be read: {error}")),
+            Err(error) => oddities.push(format!("the audit line {id} cannot be read: {error}")),
         }
     }
     oddities.extend(rights::wide(&mut db, link.pooled, faults).await?);

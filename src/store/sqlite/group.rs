@@ -88,7 +88,7 @@ pub(super) async fn transact(
     loop {
         select! {
             done = &mut done => {
-                return done.unwrap_or_else(|| Err(faults.unavailable("what came of a change is not known")));
+                return done.unwrap_or_else(|| Err(faults.unavailable("the outcome of a change is unknown")));
             }
             Some((mut draft, back)) = drafts.recv() => {
                 let Draft { lock, leases, now } = &mut *draft;
@@ -197,7 +197,7 @@ impl Writer {
         let leases = leases::of_lock(db, &one.key, &now, &self.faults).await?;
         let draft = Box::new(Draft { lock: (*before.lock).clone(), leases, now: now.wall });
         let (back, answer) = oneshot::channel();
-        let gone = || Ok(Err(self.faults.unavailable("the task that asked for a change does not answer")));
+        let gone = || Ok(Err(self.faults.unavailable("the task that requested a change does not answer")));
         if one.apply.send((draft, back)).is_err() {
             return gone();
         }

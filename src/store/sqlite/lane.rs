@@ -52,8 +52,8 @@ impl Source {
         while paths::lacks_log(&self.path).map_err(fault)? {
             if looks == LOG_LOOKS {
                 return Err(self.faults.untrusted(
-                    "another process uses the file, and its log (-wal, -shm) was deleted: the locks of that process are not \
-                     visible. Wait until all runs on this machine have ended; the last one writes its log back",
+                    "another process uses the file, and its log (-wal, -shm) was deleted: that process's locks are not \
+                     visible. Wait until all runs on this machine have ended; the last run writes its log back",
                 ));
             }
             looks += 1;
@@ -61,7 +61,8 @@ impl Source {
         }
         if paths::has_foreign_log(&self.path).map_err(fault)? {
             return Err(self.faults.untrusted(
-                "the log next to the file (-wal) was written for another store. Move the log away if the file is the right one",
+                "the log next to the file (-wal) was written for another store. Move the log away if this file is \
+                 correct",
             ));
         }
         Ok(())
@@ -70,8 +71,8 @@ impl Source {
     /// Records that the log was deleted or replaced: all later requests fail.
     fn lost_log(&self) -> StoreError {
         let error = self.faults.untrusted(
-            "its log (-wal, -shm) was deleted or replaced while this process used it: other processes do not see the changes \
-             of this one. End all runs, then run again",
+            "its log (-wal, -shm) was deleted or replaced while this process used it: other processes do not see its \
+             changes. End all runs, then run again",
         );
         self.lost.get_or_init(|| error).clone()
     }
@@ -102,8 +103,8 @@ impl Source {
                 Some(cause) => Err(self.faults.untrusted(cause)),
                 None => Ok(()),
             },
-            Ok(_) => Err(self.faults.unavailable("the file was replaced by another one while it was in use")),
-            Err(error) => Err(self.faults.unavailable(format!("the file is gone ({error})"))),
+            Ok(_) => Err(self.faults.unavailable("another file replaced it while it was in use")),
+            Err(error) => Err(self.faults.unavailable(format!("the file no longer exists ({error})"))),
         }
     }
 }

@@ -97,7 +97,8 @@ impl SqliteStore {
     /// to this user only. Requires a tokio runtime, which also runs the watch.
     pub async fn open(path: &Path, clock: Arc<dyn Clock>, options: SqliteOptions) -> Result<Self, StoreError> {
         let faults = ErrorMapper::new(&format!("sqlite://{}", path.display()), options.patience);
-        let fault = |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or made: {error}"));
+        let fault =
+            |error: &std::io::Error| faults.unavailable(format!("the file cannot be opened or created: {error}"));
         let path = file::prepare(path).map_err(|error| fault(&error))?;
         // A user with write access could lock or release every server.
         if let Err(error) = refuse_writable(&path, options.trust)
@@ -122,7 +123,7 @@ impl SqliteStore {
         let no_wal = (!opened.wal).then(|| {
             format!(
                 "{} is on a file system where SQLite cannot use its write-ahead log: processes wait longer for each \
-                 other, and other machines may not see the locks.",
+                 other, and other machines could miss the locks.",
                 source.path.display()
             )
         });

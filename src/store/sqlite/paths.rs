@@ -59,8 +59,8 @@ pub(super) fn second_name(path: &Path) -> Option<String> {
         }
         if reach::is_mount_point(&path) {
             return Some(format!(
-                "{shown} is mounted as a single file, and runs outside of this mount do not see the locks. Mount its folder \
-                 instead"
+                "{shown} is mounted as a single file, and runs outside this mount do not see the locks. Mount its \
+                 folder instead"
             ));
         }
     }
@@ -84,7 +84,7 @@ fn links(_: &fs::Metadata) -> u64 {
     1
 }
 
-/// The log and the shared memory that one connection opened.
+/// A connection's log and shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogId([Option<FileId>; 2]);
 

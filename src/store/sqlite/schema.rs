@@ -43,7 +43,7 @@ async fn look(db: &mut SqliteConnection, faults: &ErrorMapper) -> Result<Schema,
     }
     let application: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *db).await.map_err(fault)?;
     if application != APPLICATION_ID {
-        return Err(faults.unreadable("it is the database of another program"));
+        return Err(faults.unreadable("it is another program's database"));
     }
     Ok(Schema::Ours(version(db, faults).await?))
 }

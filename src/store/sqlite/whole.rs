@@ -48,7 +48,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         rows::shown(row, records, faults)
     });
     let locks = locks.collect::<Result<Vec<_>, StoreError>>()?;
-    oddities.extend(active.keys().map(|key| format!("there are records of {key}, but it was never asked for")));
+    oddities.extend(active.keys().map(|key| format!("records of {key} exist, but its lock was never requested")));
     let bindings: Vec<(String, String)> = sqlx::query_as("SELECT server, lock_key FROM bindings ORDER BY server")
         .fetch_all(&mut *db)
         .await
@@ -64,7 +64,7 @@ pub(super) async fn read(store: &SqliteStore) -> Result<Contents, StoreError> {
         match rows::event(line, faults) {
             Ok(event) => audit.push(event),
             Err(StoreError::Unreadable { cause, .. }) => {
-                oddities.push(format!("a line of the audit cannot be read: {cause}"));
+                oddities.push(format!("an audit line cannot be read: {cause}"));
             }
             Err(error) => return Err(error),
         }

@@ -305,8 +305,8 @@ for_one_host! {
         let file = workspace.folder().join("main.tf");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replace("cluster_api = {", &names)).unwrap();
-        workspace.try_plan().await.succeeded().says("which is that of another server");
-        workspace.apply().await.failed().says("which is that of another server").says("cluster_api.machines");
+        workspace.try_plan().await.succeeded().says("of another server: name this server's Machine");
+        workspace.apply().await.failed().says("of another server: name this server's Machine").says("cluster_api.machines");
         assert_eq!(machines.maintenance("m2").await, None);
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }

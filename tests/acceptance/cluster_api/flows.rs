@@ -238,6 +238,6 @@ for_one_host! {
             workspace.run(&["validate", "-no-color"]).await.failed().says(problem);
         }
         fleet.configure_with(&workspace, &crate::cluster_api::asks(&world, "m9").await, &body);
-        workspace.apply().await.failed().says(&format!("there is no Machine {}/m9", world.namespace));
+        workspace.apply().await.failed().says(&format!("Machine {}/m9 does not exist", world.namespace));
     }
 }

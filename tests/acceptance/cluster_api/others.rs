@@ -149,7 +149,7 @@ for_one_host! {
         configure(&world, &fleet, &workspace, &maintenance("node1", "bios", "")).await;
         workspace.try_plan().await.succeeded().says("It would wait for the rollout that replaces Machine");
         world.merge("MachineDeployment", "workers", rollout("OnDelete")).await;
-        workspace.try_plan().await.succeeded().says("is replaced only once a person acts: it is not waited for");
+        workspace.try_plan().await.succeeded().says("is replaced only after a manual action");
         workspace.apply().await.succeeded();
         workspace.destroy().await.succeeded();
         assert_eq!(traces(&world, "m1").await, Vec::<String>::new());
@@ -167,7 +167,7 @@ for_one_host! {
         // Like `clusterctl move` or a forced deletion.
         world.delete_machine("m1").await;
         world.merge("Machine", "m1", json!({ "metadata": { "finalizers": null } })).await;
-        apply.wait(SOON * 2).await.failed().says("there is no Machine");
+        apply.wait(SOON * 2).await.failed().says(&format!("Machine {}/m1 does not exist", world.namespace));
         assert_eq!(fleet.resets("node1"), [""; 0]);
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");
     }

@@ -73,7 +73,7 @@ for_one_host! {
         ] });
         ironic.call(Method::POST, "/v1/runbooks", Some(book)).await;
         configure(&ironic, &workspace, &service("runbook = \"CUSTOM_FW\"", ""));
-        workspace.try_plan().await.failed().says("The runbook is for nodes with the trait CUSTOM_FW");
+        workspace.try_plan().await.failed().says("The runbook requires the trait CUSTOM_FW");
         ironic.call(Method::PUT, "/v1/nodes/n1/traits/CUSTOM_FW", None).await;
         workspace.apply().await.succeeded();
         assert_eq!(started(&ironic).await, 2);
@@ -93,9 +93,10 @@ for_one_host! {
             configure(&ironic, &workspace, text);
             workspace.try_plan().await.failed().says(why);
         };
-        refused(&service("runbook = \"CUSTOM_NONE\"", ""), "No runbook that this account may see has the name \"CUSTOM_NONE\"").await;
+        refused(&service("runbook = \"CUSTOM_NONE\"", ""), "This account cannot see a runbook with the name \
+                                                            \"CUSTOM_NONE\"").await;
         let hold = "{ interface = \"deploy\", step = \"hold\" }";
-        refused(&service(&steps(&[STEP, hold]), ""), "a service that holds the node does not end").await;
+        refused(&service(&steps(&[STEP, hold]), ""), "a service with a hold step does not end").await;
         let wait = "{ interface = \"deploy\", step = \"wait\", args = jsonencode({ seconds = 1 }) }";
         refused(&service(&steps(&[wait]), ""), "nothing would be done").await;
         refused(&service("", ""), "Exactly one of steps and runbook").await;
@@ -103,7 +104,7 @@ for_one_host! {
         let args = "{ interface = \"bios\", step = \"apply_configuration\", args = \"settings\" }";
         refused(&service(&steps(&[args]), ""), "Not a JSON object").await;
         ironic.maintenance("n1", Some("disk swap by carol")).await;
-        refused(&service(&steps(&[STEP]), ""), "Ironic services no node in maintenance").await;
+        refused(&service(&steps(&[STEP]), ""), "Ironic does not service nodes in maintenance").await;
         ironic.maintenance("n1", None).await;
         ironic.call(Method::POST, "/v1/nodes", Some(json!({ "name": "n2", "driver": "fake-hardware" }))).await;
         ironic.provision("n2", "manage", "manageable").await;
@@ -121,7 +122,7 @@ for_one_host! {
             Deal::Pass
         });
         configure_at(&proxy.url(), &workspace, &service(&steps(&[STEP]), ""));
-        workspace.try_plan().await.failed().says("service steps need API version 1.87");
+        workspace.try_plan().await.failed().says("service steps require API version 1.87");
         // A backend without a service system.
         let fleet = Fleet::new(1).await;
         fleet.configure(&workspace, &service(&steps(&[STEP]), "").replace("\"n1\"", "\"node1\""));
@@ -160,7 +161,7 @@ for_one_host! {
         // Skipped steps do not count as done.
         let reboot = "{ interface = \"power\", step = \"reboot\" }";
         configure(&ironic, &workspace, &service(&steps(&[STEP, reboot]), ""));
-        workspace.apply().await.failed().says("Ironic left out power.reboot, and did the other steps");
+        workspace.apply().await.failed().says("Ironic skipped power.reboot and ran the other steps");
     }
 }
 

@@ -123,8 +123,7 @@ async fn an_operator_that_does_nothing_is_waited_for_without_requests() {
     let workspace = Workspace::new(Host::OpenTofu);
     let kubeconfig = world.kubernetes.kubeconfig_at(&proxy.url(), "admin");
     configure_as(&kubeconfig, &world, &workspace, "", &maintenances(MANY));
-    for (command, waits) in [("apply", "to be detached by the operator"), ("destroy", "attached again by the operator")]
-    {
+    for (command, waits) in [("apply", "to be detached by the operator"), ("destroy", "the operator is attaching")] {
         awake.close();
         let run = workspace.start(&[command, "-auto-approve", "-input=false", "-no-color", "-parallelism=100"]);
         eventually("all wait", SOON * 4, async || (run.log().matches(waits).count() >= MANY).then_some(())).await;

@@ -30,7 +30,7 @@ for_one_host! {
             .try_plan()
             .await
             .succeeded()
-            .says("provisioned, OK, to be On, no consumer")
+            .says("provisioned, OK, wanted On, no consumer")
             .says("a deletion is delayed until the release");
         workspace.apply().await.succeeded();
         let held = workspace.resource(HELD).await.unwrap();
@@ -79,13 +79,13 @@ for_one_host! {
             "boot_configuration = { method = \"virtual_media\", image = \"https://images.example/rescue.iso\" }";
         configure_with(&world, &workspace, "hold = \"power_off\"", &maintenance("bios", boot));
         let said = workspace.try_plan().await.failed();
-        said.says("has no boot override").says("Use hold = \"detach\", which boots it by Redfish");
+        said.says("has no boot override").says("Use hold = \"detach\", which boots it through Redfish");
         // An available host: booting its own image would erase its disks.
         let bmc = json!({"address": "ipmi://10.0.0.1", "credentialsName": "node1-bmc"});
         world.merge("BareMetalHost", "node1", json!({"spec": {"bmc": bmc, "image": null}})).await;
         configure_with(&world, &workspace, "lock_keys = { node1 = \"rack1-7\" }", &maintenance("bios", boot));
         let said = workspace.try_plan().await.failed();
-        said.says("The BMC is reached by ipmi").says("hold = \"image\"").says("method = \"boot_operator\"");
+        said.says("The BMC uses ipmi").says("hold = \"image\"").says("method = \"boot_operator\"");
         assert_eq!(world.host("node1").await["spec"]["image"], json!(null));
     }
 }
@@ -97,6 +97,6 @@ for_one_host! {
         configure_with(&world, &workspace, "hold = \"park\"", &maintenance("bios", ""));
         workspace.run(&["validate", "-no-color"]).await.failed().says("is not a valid hold");
         configure(&world, &workspace, &maintenance("bios", ""));
-        workspace.apply().await.failed().says("has no BareMetalHost \"node1\"");
+        workspace.apply().await.failed().says("does not contain BareMetalHost \"node1\"");
     }
 }

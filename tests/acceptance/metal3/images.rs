@@ -98,7 +98,7 @@ for_one_host! {
         let theirs = json!({"kind": "Metal3Machine", "apiVersion": "x/v1", "name": "m", "namespace": "x"});
         for (change, undo, says) in [
             (json!({"automatedCleaningMode": "metadata"}), json!({"automatedCleaningMode": "disabled"}), "cleans its disks"),
-            (json!({"consumerRef": theirs}), json!({"consumerRef": null}), "is the consumer of the host"),
+            (json!({"consumerRef": theirs}), json!({"consumerRef": null}), "the host already has the consumer"),
             (json!({"disablePowerOff": true}), json!({"disablePowerOff": null}), "spec.disablePowerOff"),
         ] {
             world.merge("BareMetalHost", "node1", json!({"spec": change})).await;
@@ -159,7 +159,7 @@ for_one_host! {
         workspace.apply().await.succeeded();
         let theirs = json!({"url": "https://images.example/theirs.iso", "format": "live-iso"});
         world.merge("BareMetalHost", "node1", json!({"spec": {"image": theirs}})).await;
-        workspace.destroy().await.says("was changed by another author");
+        workspace.destroy().await.says("another author changed the image of");
         assert_eq!(world.host("node1").await["spec"]["image"], theirs);
         assert_eq!(world.traces("node1").await, Vec::<String>::new());
         workspace.metal(&["queue"]).await.succeeded().says("No server is held");

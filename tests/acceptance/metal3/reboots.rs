@@ -91,7 +91,7 @@ for_one_host! {
         configure(&world, &workspace, "ForceRestart");
         workspace.try_plan().await.failed().says("reboots provisioned hosts only").says("is available");
         configure(&world, &workspace, "ForceOff");
-        workspace.try_plan().await.failed().says("only restarts a host");
+        workspace.try_plan().await.failed().says("can only restart a host");
         configure(&world, &workspace, "PowerCycle");
         world.merge("BareMetalHost", "node1", json!({"spec": {"disablePowerOff": true}})).await;
         workspace.try_plan().await.failed().says("spec.disablePowerOff");

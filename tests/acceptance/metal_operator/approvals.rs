@@ -160,7 +160,7 @@ for_one_host! {
             theirs.try_plan().await.failed().says("Approvals of a cluster have no limits").says(&format!("{path} ="));
         }
         configure(&world, &theirs, &approval("all = true").replace("node1", "node9"));
-        theirs.try_plan().await.failed().says("the cluster has no Server");
+        theirs.try_plan().await.failed().says("the cluster does not contain Server");
     }
 }
 
@@ -189,7 +189,7 @@ for_one_host! {
             labels.into_keys().filter(|key| key.contains("maintenance")).collect::<Vec<_>>()
         };
         configure(&world, &theirs, &approval("all = true\n  node = \"worker-9\""));
-        theirs.apply().await.failed().says("there is no Node \"worker-9\"");
+        theirs.apply().await.failed().says("Node \"worker-9\" does not exist");
         configure(&world, &theirs, &approval("all = true\n  node = \"worker-7\""));
         theirs.try_plan().await.succeeded().says("Node worker-7 is labelled");
         theirs.apply().await.succeeded();
@@ -227,7 +227,7 @@ for_one_host! {
         };
         configured("worker-8");
         let missing = theirs.apply().await.failed();
-        missing.says("there is no Node \"worker-8\"").says(&workers.url());
+        missing.says("Node \"worker-8\" does not exist").says(&workers.url());
         configured("worker-7");
         theirs.apply().await.succeeded();
         assert_eq!(node_labels(&workers).await, ["metal.ironcore.dev/maintenance-approval", "metal.ironcore.dev/maintenance-approved"]);

@@ -226,7 +226,7 @@ async fn tidy_takes_back_what_nobody_drives_any_more() {
     reaches(&mut workspace, &world, &world.kubernetes.url());
     configure(&world, &workspace, &maintenance("Enforced", "hold_place_for = \"1s\""));
     let lost = workspace.start_apply();
-    lost.until_it_logs("turn: others/disk", SOON).await;
+    lost.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     // While a process runs for it, nothing is deleted.
     metal(&workspace, &["tidy"]).await.succeeded().says("ops/bios on node1").says("unless the process renews it");
     assert!(ours(&world, "node1").await.is_some());

@@ -85,7 +85,7 @@ for_one_host! {
 
             let plan = workspace.run(DESTROY).await.succeeded();
             plan.says("Server will be powered off and unbound").says("node1: ServerClaim default/a goes");
-            plan.says("Then the next claim may bind it").says("wipes no disk");
+            plan.says("Then the next claim can bind it").says("wipes no disk");
             let retain = json!({"spec": {"reclaimPolicy": "Retain"}});
             world.cluster.merge(Kind::Server, &Key::cluster("node1"), retain).await.unwrap();
             workspace.run(DESTROY).await.succeeded().says("reclaimPolicy is Retain").is_silent_about("Then the next claim");
@@ -113,7 +113,7 @@ for_one_host! {
         world.until_state("node1", "Available").await;
         let node1 = Key::cluster("node1");
         world.cluster.merge(Kind::Server, &node1, json!({"spec": {"unclaimable": true}})).await.unwrap();
-        ours.apply().await.failed().says("kept from new claims (unclaimable)");
+        ours.apply().await.failed().says("closed to new claims (unclaimable)");
         world.cluster.merge(Kind::Server, &node1, json!({"spec": {"unclaimable": false}})).await.unwrap();
 
         configure(&world, &theirs, &maintenance("Enforced", ""));
@@ -127,7 +127,7 @@ for_one_host! {
         ours.apply().await.succeeded();
         ours.destroy().await.succeeded();
         configure(&world, &ours, &claim("a", "").replace("node1", "node9"));
-        ours.apply().await.failed().says("has no Server \"node9\"");
+        ours.apply().await.failed().says("does not contain Server \"node9\"");
     }
 }
 

@@ -62,7 +62,7 @@ async fn many_servers_cost_one_watch_of_each_kind() {
     let arguments = ["apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=200"];
     let apply = workspace.start(&arguments);
     eventually("all wait", SOON * 2, async || {
-        (apply.log().matches("metal-operator to take the Server into maintenance").count() >= MANY).then_some(())
+        (apply.log().matches("metal-operator to put the Server into maintenance").count() >= MANY).then_some(())
     })
     .await;
     let began = Instant::now();

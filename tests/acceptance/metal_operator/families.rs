@@ -235,7 +235,7 @@ async fn parking_that_the_operating_system_ignores_is_forced() {
     let workspace = Workspace::new(Host::OpenTofu);
     configure(&world, &workspace, &parking("server_power = \"Off\""));
     let apply = workspace.start_apply();
-    apply.until_it_logs("it is asked to shut down", SOON).await;
+    apply.until_it_logs("it is shutting down", SOON).await;
     assert_eq!(resets(&world, "node1", "ForceOff"), 0);
     apply.wait(SOON).await.succeeded();
     assert_eq!(resets(&world, "node1", "ForceOff"), 1);

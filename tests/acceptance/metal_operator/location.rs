@@ -256,7 +256,7 @@ async fn tidy_says_which_lease_it_waits_for() {
     super::strangers::until_request(&world, &disk, "InMaintenance").await;
     metal(&mut workspace, &world, None, &["tidy"]).await.succeeded().says("No orphaned requests.");
     let lost = workspace.start_apply();
-    lost.until_it_logs("turn: others/disk", SOON).await;
+    lost.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     lost.kill_everything();
     drop(lost);
     let said = metal(&mut workspace, &world, None, &["tidy"]).await.succeeded();

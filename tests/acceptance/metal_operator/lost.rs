@@ -163,7 +163,7 @@ async fn a_server_that_vanishes_while_it_is_held_can_be_let_go() {
     let before = resets(&world, "node1");
     tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
     let run = workspace.refresh().await.succeeded();
-    run.says("there is no Server \"node1\" any more");
+    run.says("Server \"node1\" no longer exists");
     assert!(workspace.resource(HELD).await.is_some());
     workspace.destroy().await.succeeded();
     assert!(world.list(world.maintenances()).await.is_empty());

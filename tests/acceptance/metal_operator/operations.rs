@@ -62,7 +62,7 @@ for_one_host! {
             // The operator would revert this immediately, so the plan rejects it.
             configure(&world, &workspace, &operation("ForceOff", ""));
             let refused = workspace.try_plan().await.failed();
-            refused.says("switch Server node1 back at once").says("owners/claim1 wants its power On");
+            refused.says("switch Server node1 back immediately").says("owners/claim1 wants its power On");
             workspace.apply().await.failed();
             configure(&world, &workspace, &operation("Nmi", "proof = \"accepted\""));
             if family == Family::V0_7 {

@@ -53,7 +53,7 @@ for_one_host! {
         let before = resets(&world, "node1");
         // During the wait for the queue.
         let apply = workspace.start_apply();
-        apply.until_it_logs("turn: others/disk", SOON).await;
+        apply.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
         let uid = ours(&world, "node1").await.unwrap().metadata.uid;
         away_for_a_moment(&mut world);
         withdraw(&world, &disk).await;
@@ -128,7 +128,7 @@ async fn a_request_that_nobody_drives_is_taken_back_by_the_next_of_the_same_stor
     let first = Workspace::new(Host::OpenTofu);
     configure(&world, &first, &maintenance("Enforced", "hold_place_for = \"1s\""));
     let lost = first.start_apply();
-    lost.until_it_logs("turn: others/disk", SOON).await;
+    lost.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     lost.kill_everything();
     drop(lost);
     let orphan = Key::of(&ours(&world, "node1").await.unwrap());

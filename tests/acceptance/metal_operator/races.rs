@@ -34,9 +34,9 @@ for_one_host! {
         until_request(&world, &disk, "InMaintenance").await;
         let workspace = Workspace::new(host);
         configure(&world, &workspace, &maintenance("Enforced", "priority = 3"));
-        workspace.try_plan().await.succeeded().says("ServerMaintenances there: others/disk (reason \"swap disk 3\")");
+        workspace.try_plan().await.succeeded().says("Other ServerMaintenances: others/disk (reason \"swap disk 3\")");
         let apply = workspace.start_apply();
-        apply.until_it_logs("turn: others/disk (reason \"swap disk 3\") holds the server", SOON).await;
+        apply.until_it_logs("waiting for others/disk (reason \"swap disk 3\") to release the server", SOON).await;
         // Two more requests arrive; one has a higher priority.
         let first = request(&world, "first", "node1", "Enforced", 5).await;
         let last = request(&world, "last", "node1", "Enforced", 1).await;
@@ -44,7 +44,7 @@ for_one_host! {
         until_request(&world, &last, "Pending").await;
         withdraw(&world, &disk).await;
         until_request(&world, &first, "InMaintenance").await;
-        apply.until_it_logs("turn: others/first", SOON).await;
+        apply.until_it_logs("others/first (reason \"swap disk 3\") to release the server", SOON).await;
         let version = world.object(world.maintenances(), &first).await.metadata.resource_version;
         interrupted(apply).await;
         assert!(ours(&world, "node1").await.is_none(), "the place was given up");
@@ -52,7 +52,7 @@ for_one_host! {
         assert_eq!(holder(&world, "node1").await, Some(first.clone()));
         // Queued again, ahead of the lower priority.
         let apply = workspace.start_apply();
-        apply.until_it_logs("turn: others/first", SOON).await;
+        apply.until_it_logs("others/first (reason \"swap disk 3\") to release the server", SOON).await;
         withdraw(&world, &first).await;
         apply.wait(SOON).await.succeeded();
         assert_eq!(strangers::until_request(&world, &last, "Pending").await.metadata.name, Some(last.name.clone()));
@@ -79,7 +79,7 @@ async fn an_object_that_only_has_our_name_is_refused_and_left_alone() {
     let before = fields(world.object(world.maintenances(), &foreign).await);
     workspace.try_plan().await.succeeded().says("A request will be rejected").says("already exists");
     let run = workspace.apply().await.failed();
-    run.says("node1 cannot be locked").says("and is not ours").says("reason \"swap disk 3\"");
+    run.says("node1 cannot be locked").says("and belongs to another author").says("reason \"swap disk 3\"");
     assert_eq!(fields(world.object(world.maintenances(), &foreign).await), before);
     assert_eq!(holder(&world, "node1").await, Some(foreign));
     workspace.metal(&["queue"]).await.succeeded().says("No server is held");
@@ -98,10 +98,7 @@ async fn two_in_maintenance(family: Family, host: Host) {
     let apply = workspace.start_apply();
     apply.until_it_logs("others/disk", SOON).await;
     eventually("it is seen to be said twice", SOON, async || {
-        apply
-            .log()
-            .contains("says InMaintenance, but the Server's serverMaintenanceRef names others/disk")
-            .then_some(())
+        apply.log().contains("is InMaintenance, but the Server's serverMaintenanceRef names others/disk").then_some(())
     })
     .await;
     assert_eq!(changes(&world, "node1"), before);
@@ -133,7 +130,7 @@ async fn whoever_stops_waiting_takes_the_server_from_nobody() {
     let workspace = Workspace::new(Host::OpenTofu);
     configure(&world, &workspace, &maintenance("Enforced", ""));
     let apply = workspace.start_apply();
-    apply.until_it_logs("turn: others/disk", SOON).await;
+    apply.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     interrupted(apply).await;
     assert!(ours(&world, "node1").await.is_none());
     // A later request would expose a lost reference.
@@ -189,7 +186,7 @@ async fn what_the_owner_takes_back_or_gives_up_counts_until_the_start() {
     let workspace = Workspace::new(Host::OpenTofu);
     configure(&world, &workspace, &maintenance("OwnerApproval", ""));
     let apply = workspace.start_apply();
-    apply.until_it_logs("turn: others/disk", SOON).await;
+    apply.until_it_logs("others/disk (reason \"swap disk 3\") to release the server", SOON).await;
     world.approve("owners", "claim1").await;
     world.withdraw("owners", "claim1").await;
     withdraw(&world, &disk).await;
@@ -236,6 +233,6 @@ async fn a_server_that_vanishes_while_it_is_waited_for_ends_the_wait() {
     apply.until_it_logs("maintenance-approved=true", SOON).await;
     world.simulator.set_availability("bmc1", bmc_simulator::Availability::Refusing).await.ok();
     strangers::tear_out(&world, Kind::Server, &Key::cluster("node1")).await;
-    apply.wait(SOON).await.failed().says("node1 cannot be locked").says("there is no Server \"node1\" any more");
+    apply.wait(SOON).await.failed().says("node1 cannot be locked").says("Server \"node1\" no longer exists");
     assert!(ours(&world, "node1").await.is_none());
 }

@@ -192,11 +192,11 @@ fn missing(error: SimulatorError) -> Answer {
 }
 
 fn nowhere(method: &Method, path: &str) -> Answer {
-    Answer::error(StatusCode::NOT_FOUND, &format!("there is nothing behind {method} {path}"))
+    Answer::error(StatusCode::NOT_FOUND, &format!("{method} {path} does not exist"))
 }
 
 fn number(text: &str) -> Result<u64, Answer> {
-    text.parse().map_err(|_| Answer::error(StatusCode::BAD_REQUEST, &format!("{text} is no number")))
+    text.parse().map_err(|_| Answer::error(StatusCode::BAD_REQUEST, &format!("{text} is not a number")))
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Answer> {

@@ -124,7 +124,7 @@ impl Message {
     pub(crate) fn insufficient_privilege() -> Self {
         Self::new(
             "InsufficientPrivilege",
-            "The account has not the privileges that the request needs.".into(),
+            "The account lacks the privileges for this request.".into(),
             &[],
             "Use an account with more privileges.",
         )
@@ -134,7 +134,7 @@ impl Message {
     pub(crate) fn password_change_required(uri: &str) -> Self {
         Self::new(
             "PasswordChangeRequired",
-            format!("The password of this account must be changed by a PATCH of '{uri}'."),
+            format!("This account's password must be changed by a PATCH of '{uri}'."),
             &[uri],
             "Change the password.",
         )
@@ -236,7 +236,7 @@ impl Message {
         let value = shown(value);
         Self::new(
             "PropertyValueTypeError",
-            format!("The value '{value}' for the property '{name}' is of another type than the property accepts."),
+            format!("The value '{value}' for the property '{name}' has a type that the property does not accept."),
             &[&value, name],
             "Send a value of the right type.",
         )
@@ -246,7 +246,7 @@ impl Message {
         let value = shown(value);
         Self::new(
             "PropertyValueFormatError",
-            format!("The value '{value}' for the property '{name}' is of another format than the property accepts."),
+            format!("The value '{value}' for the property '{name}' has a format that the property does not accept."),
             &[&value, name],
             "Send a value of the right format.",
         )
@@ -297,7 +297,8 @@ impl Message {
         Self::new(
             "ActionParameterValueFormatError",
             format!(
-                "The value '{value}' for the parameter '{name}' in the action '{action}' is of another format than the parameter accepts."
+                "The value '{value}' for the parameter '{name}' in the action '{action}' has a format that the \
+                 parameter does not accept."
             ),
             &[&value, name, action],
             "Send a value of the right format.",
@@ -307,7 +308,7 @@ impl Message {
     pub(crate) fn parameter_conflict(name: &str, value: &str) -> Self {
         Self::new(
             "ActionParameterValueConflict",
-            format!("The parameter '{name}' with the value '{value}' does not fit the state of the resource."),
+            format!("The parameter '{name}' with the value '{value}' conflicts with the resource's state."),
             &[name, value],
             "Wait until the resource is in another state.",
         )

@@ -123,7 +123,7 @@ async fn a_dead_host_stops_what_runs() {
     let Host { socket, provider, channel, .. } = host;
     drop((provider, channel));
     let stopped = folder.path().join("stopped");
-    until("the create was told", || stopped.exists()).await;
+    until("the create received the stop", || stopped.exists()).await;
     until("the provider ended", || !listens(&socket) && !socket.parent().unwrap().exists()).await;
 }
 
@@ -141,7 +141,7 @@ async fn a_broken_connection_does_not_cut_off_a_create() {
     assert!(!folder.path().join("stopped").exists());
     provider.stop_provider(tfplugin6::stop_provider::Request {}).await.unwrap();
     let stopped = folder.path().join("stopped");
-    until("the create went on to its end", || stopped.exists()).await;
+    until("the create received the stop", || stopped.exists()).await;
     signal("TERM", child.id().unwrap());
     assert!(child.wait().await.unwrap().success());
     drop(parent);

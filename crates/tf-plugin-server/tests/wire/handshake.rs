@@ -21,11 +21,11 @@ async fn the_line_names_a_private_socket_and_nothing_else_is_said() {
     assert!(host.line.starts_with("1|6|unix|"), "{}", host.line);
     assert!(host.line.ends_with('\n') && !host.line.contains('='), "{}", host.line);
     let folder = host.socket.parent().unwrap();
-    assert_eq!(folder.parent(), Some(host.folder.path()), "the host said where");
+    assert_eq!(folder.parent(), Some(host.folder.path()), "the host chose the folder");
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let (status, log) = host.shut_down().await;
     assert!(status.success(), "{status}");
-    assert_eq!(log, "", "nothing to say without TF_LOG");
+    assert_eq!(log, "", "no log without TF_LOG");
 }
 
 async fn metadata(channel: &tonic::transport::Channel) -> Result<(), tonic::Status> {

@@ -165,7 +165,7 @@ impl Host {
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "", "standard output belongs to the handshake");
-        assert!(!self.socket.parent().unwrap().exists(), "the socket's folder was left behind");
+        assert!(!self.socket.parent().unwrap().exists(), "the socket's folder still exists");
         let log = (&mut self.stderr).await.unwrap();
         (status, log)
     }
@@ -293,7 +293,7 @@ pub fn value(of: &impl Serialize) -> Option<tfplugin6::DynamicValue> {
 }
 
 /// Adds null for every missing attribute, as hosts do in configurations.
-#[allow(dead_code, reason = "the tests of the wire name every attribute")]
+#[allow(dead_code, reason = "the wire tests name every attribute")]
 pub fn completed(of: &[tfplugin6::schema::Attribute], given: &serde_json::Value) -> serde_json::Value {
     use serde_json::{Map, Value};
     use tfplugin6::schema::{Attribute, object::NestingMode};

@@ -55,7 +55,7 @@ async fn a_plan_tells_the_identity_that_it_will_have() {
     let create = plan(None, &State { id: Value::Null, ..one.clone() });
     assert_eq!(shown(planned(&mut host, create).await), json!({ "name": "one" }));
     let unknown = plan(None, &State { name: Value::Unknown, ..State::default() });
-    assert_eq!(planned(&mut host, unknown).await, None, "what is not known yet has no identity yet");
+    assert_eq!(planned(&mut host, unknown).await, None, "an unknown name does not have an identity yet");
     // An identity from the host stays.
     let known = Plan { prior_identity: identity("known"), ..plan(Some(&one), &one) };
     assert_eq!(shown(planned(&mut host, known).await), json!({ "name": "known" }));

@@ -94,7 +94,7 @@ async fn what_went_wrong_comes_after_what_was_found() {
     let mut host = Host::start().await;
     for (fault, error, warning) in [
         ("error", Some("The rest is missing: no answer"), None),
-        ("warning", None, Some("One was left out: it is broken")),
+        ("warning", None, Some("A shape was skipped: it is broken")),
         ("panic", Some("the shelf fell down"), None),
     ] {
         let found = events(&mut host, request(2, Some(fault))).await;

@@ -62,7 +62,7 @@ async fn an_action_tells_how_far_it_is_and_ends_once() {
     let request =
         tfplugin6::validate_action_config::Request { action_type: "fixture_act".into(), config: told("refuse") };
     let response = host.provider.validate_action_config(request).await.unwrap().into_inner();
-    assert_eq!(errors(&response.diagnostics), ["refused: as it was told to"]);
+    assert_eq!(errors(&response.diagnostics), ["refused: on request"]);
     host.shut_down().await;
 }
 
@@ -162,6 +162,6 @@ async fn what_is_not_opened_is_an_error() {
         config: opening("refuse"),
     };
     let response = host.provider.validate_ephemeral_resource_config(request).await.unwrap().into_inner();
-    assert_eq!(errors(&response.diagnostics), ["refused: as it was told to"]);
+    assert_eq!(errors(&response.diagnostics), ["refused: on request"]);
     host.shut_down().await;
 }

@@ -30,7 +30,7 @@ impl Bmc {
         &self.username
     }
 
-    /// Returns where this BMC's client may connect.
+    /// Returns the addresses to which this BMC's client can connect.
     pub(in crate::backend::redfish) fn route(&self) -> &Route {
         self.trusting.client.route()
     }

@@ -17,7 +17,7 @@ impl Bmc {
         if self.proven.load(Ordering::Acquire) && access.doubted.is_none_or(|since| now.saturating_sub(since) < doubt) {
             let since = *access.doubted.get_or_insert(now);
             let cause = format!(
-                "it refused the credentials that it accepted before ({message}); they are tried again {}s later",
+                "it refused the credentials that it accepted before ({message}); the provider retries them {}s later",
                 doubt.as_secs_f32()
             );
             self.is_down_until(since + doubt, &cause);
@@ -112,7 +112,7 @@ impl Bmc {
         let path = path.or_else(|| answer.body["@odata.id"].as_str().map(str::to_owned));
         match (token, path) {
             (Some(token), Some(path)) => Ok((Arc::new(SecretString::from(token)), path)),
-            _ => Err(self.protocol("the log-in was accepted without a token and an address of the session")),
+            _ => Err(self.protocol("the login was accepted, but the answer lacks the session's token or address")),
         }
     }
 
@@ -129,7 +129,7 @@ impl Bmc {
         if let Some((token, path)) = session {
             let proof = RequestAuth::Session(token);
             if let Err(error) = self.send(&Method::DELETE, &path, None, None, &proof).await {
-                tracing::debug!(%error, "the session was not ended; it ends by itself");
+                tracing::debug!(%error, "the session was not ended; the BMC expires it");
             }
         }
     }

@@ -63,7 +63,7 @@ impl Bmc {
         };
         Err(BackendError::Unreachable {
             address: self.address(),
-            cause: format!("{cause}, and in a valid form before: it may be restarting"),
+            cause: format!("{cause}; earlier answers were valid, so it could be restarting"),
         })
     }
 

@@ -39,16 +39,16 @@ impl Bmc {
         let seen = *self.trusting.seen.lock().unwrap_or_else(PoisonError::into_inner);
         Some(match seen {
             Some(seen) if self.trusting.expected == Some(seen) => {
-                format!("the BMC presents the pinned certificate, and the TLS handshake with it failed ({cause})")
+                format!("the BMC presents the pinned certificate, but the TLS handshake failed ({cause})")
             }
             Some(seen) => format!(
-                "the BMC presents another certificate than the pinned one; its SHA-256 is {}. If the certificate was \
-                 renewed, set certificate_sha256 to that",
+                "the BMC's certificate differs from the pinned one; its SHA-256 is {}. If the certificate was renewed, \
+                 set certificate_sha256 to this value",
                 show_fingerprint(&seen)
             ),
             None => format!(
-                "the BMC's certificate is not trusted ({cause}). Give the authority that signed it (ca_certificate_file) or \
-                 pin it (certificate_sha256: `terraform-provider-metal check` shows its SHA-256)"
+                "the BMC's certificate is not trusted ({cause}). Set its authority (ca_certificate_file) or pin it \
+                 (certificate_sha256: `terraform-provider-metal check` shows its SHA-256)"
             ),
         })
     }
@@ -101,9 +101,9 @@ fn handshake_problem(cause: &str) -> Option<String> {
     ];
     signs.iter().any(|sign| cause.contains(sign)).then(|| {
         format!(
-            "the TLS handshake failed ({cause}): the BMC offers neither TLS 1.3 nor TLS 1.2 with ECDHE and AES-GCM or ChaCha20. \
-             TLS below 1.2, the exchange of keys by RSA, and CBC ciphers are not supported. Update the BMC's firmware or enable \
-             TLS 1.2 with ECDHE ciphers on it; otherwise reach it through a TLS proxy"
+            "the TLS handshake failed ({cause}): the BMC offers neither TLS 1.3 nor TLS 1.2 with ECDHE and AES-GCM or \
+             ChaCha20. TLS below 1.2, RSA key exchange and CBC ciphers are not supported. Update the BMC's firmware or \
+             enable TLS 1.2 with ECDHE ciphers on it; otherwise reach it through a TLS proxy"
         )
     })
 }
